@@ -1,0 +1,31 @@
+"""The only module that reads a clock. Below `session/` time arrives as `now_ms`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+
+def monotonic_ms() -> int:
+    """Milliseconds on this machine's monotonic clock; only differences mean anything."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def unix_s() -> int:
+    """Seconds since 1970 UTC, for token lifetimes and records."""
+    return int(time.time())
+
+
+def utc_iso() -> str:
+    """Now in UTC as ISO 8601 with milliseconds, for records and logs."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class SessionClock:
+    """Integer milliseconds since the session began."""
+
+    def __init__(self) -> None:
+        self._zero_ms = monotonic_ms()
+
+    def now_ms(self) -> int:
+        return monotonic_ms() - self._zero_ms

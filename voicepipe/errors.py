@@ -1,0 +1,75 @@
+"""The one tree of errors, made of plain values: no error holds a request, a socket or a session."""
+
+from __future__ import annotations
+
+
+class VoicepipeError(Exception):
+    """Everything that voicepipe raises on purpose."""
+
+
+class ConfigError(VoicepipeError):
+    """A setting is unknown or wrong. The text names the key, what was expected and what came."""
+
+
+class AuthError(VoicepipeError):
+    """A credential was missing or refused. `code` is the wire's error code, `status` the HTTP one."""
+
+    def __init__(self, why: str, *, code: str = "invalid_api_key", status: int = 401) -> None:
+        super().__init__(why)
+        self.why, self.code, self.status = why, code, status
+
+
+class ProtocolError(VoicepipeError):
+    """A client sent something that we can't read. The connection lives on.
+
+    `field` is the dotted path of what was wrong (`session.audio.input.format.type`), or None
+    when the message as a whole was; `code` is the wire's error code.
+    """
+
+    def __init__(self, why: str, *, field: str | None = None, code: str = "invalid_value") -> None:
+        super().__init__(why)
+        self.why, self.field, self.code = why, field, code
+
+
+class StageError(VoicepipeError):
+    """A provider failed us. `retryable` is true when another try, or another provider, may succeed.
+
+    `stage` is `stt`, `llm` or `tts`; `provider` the name that the settings know it by.
+    """
+
+    def __init__(self, stage: str, *, provider: str, why: str, retryable: bool) -> None:
+        super().__init__(f"{stage} by {provider}: {why}")
+        self.stage, self.provider, self.why, self.retryable = stage, provider, why, retryable
+
+
+class StageTimeout(StageError):
+    """The provider did not answer in time."""
+
+
+class StageRefused(StageError):
+    """The provider said no: a wrong key, an unknown model, a quota, a rate limit."""
+
+    def __init__(
+        self,
+        stage: str,
+        *,
+        provider: str,
+        why: str,
+        retryable: bool,
+        status: int | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(stage, provider=provider, why=why, retryable=retryable)
+        self.status, self.retry_after_ms = status, retry_after_ms
+
+
+class StageBroken(StageError):
+    """The provider's answer ended early or made no sense."""
+
+
+class Overload(VoicepipeError):
+    """We are full. `retry_after_ms` says when it is worth asking again."""
+
+    def __init__(self, why: str, *, retry_after_ms: int = 1_000) -> None:
+        super().__init__(why)
+        self.why, self.retry_after_ms = why, retry_after_ms

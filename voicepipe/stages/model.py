@@ -1,0 +1,136 @@
+"""The mind's port: a conversation in, text and tool calls out, streaming."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of a message that is text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A piece of a message that is a picture, as a `data:` or `https:` URL."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of the system, the caller or the agent."""
+
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[Text | Image, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The agent called a function. `arguments` is JSON as text."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a called function gave back."""
+
+    call_id: str
+    output: str
+
+
+Message = Said | Called | Returned
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that the model may call. `parameters_json` is its JSON Schema as text."""
+
+    name: str
+    description: str
+    parameters_json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One question to the model."""
+
+    model: str
+    """The model's name at its provider."""
+
+    messages: tuple[Message, ...]
+    functions: tuple[Function, ...] = ()
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one function to call."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    session: str = ""
+    """Opaque and stable through a session, for providers that keep a cache by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer, never empty. Reasoning is not part of it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """More of a function call. The first of each `index` bears `call_id` and `name`; `arguments` are appended."""
+
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens that the answer cost, as the provider counts them."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The provider said that the answer is complete, and why it ends."""
+
+    reason: Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+ModelEvent = TextDelta | CallDelta | Usage | Finished
+
+
+class Model(Protocol):
+    """Answers a conversation. One instance serves many turns at once."""
+
+    name: str
+    """The spec that the settings know it by, `groq/llama-3.3-70b`."""
+
+    def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Ask. The iterator ends after `Finished`; `Usage` may come on either side of it.
+
+        A stream that closes without saying why it ends raises, so that a cut is never mistaken for an answer.
+        Leaving the context closes the provider's side within 100 ms, also when cancelled.
+
+        Raises:
+            StageError: from `open` or from the iterator: the provider refused, stalled or broke.
+        """
+        ...
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Open what can be opened, and read what can be read, before the turn needs it. Fails in silence."""
+        ...
