@@ -22,7 +22,7 @@ class TranscriberCapabilities:
     """The sample rate that `push` takes."""
 
     streams: bool
-    """True: push every frame of the call. False: push only the utterance, from `begin` on; the answer comes at `flush`."""
+    """True: push every frame of the call. False: only the utterance, from `begin` on; the answer comes at `flush`."""
 
     partials: bool = False
     """Sends `Interim` texts while the caller speaks."""
