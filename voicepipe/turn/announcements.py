@@ -1,0 +1,163 @@
+"""What the core tells the client, before any dialect of the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from voicepipe.turn.conversation import FunctionCall, Item, Message
+from voicepipe.turn.settings import ReplySettings
+
+ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallerSpoke:
+    """The caller began to speak; what is said will be the item `item_id`."""
+
+    item_id: str
+    audio_start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallerStopped:
+    """The caller's turn is over."""
+
+    item_id: str
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AudioCommitted:
+    """The caller's audio has become the item `item_id`."""
+
+    item_id: str
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AudioCleared:
+    """The audio that was not committed is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """A whole item joined the conversation (the wire says added, then done)."""
+
+    item: Item
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemShown:
+    """An item, as the client asked to see it."""
+
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCut:
+    """A spoken reply was cut to what was heard."""
+
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemForgotten:
+    """An item left the conversation."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptDelta:
+    """More of what the caller says; what was sent before stands."""
+
+    item_id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptDone:
+    """All of what the caller said in this item."""
+
+    item_id: str
+    transcript: str
+    speech_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFailed:
+    """The caller's words in this item could not be had."""
+
+    item_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStarted:
+    """A reply is being made."""
+
+    response_id: str
+    reply: ReplySettings
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStarted:
+    """An output item of the reply begins; deltas for it follow.
+
+    `item` is an assistant message or a function call in progress.
+    """
+
+    response_id: str
+    item: Message | FunctionCall
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEnded:
+    """The reply is over. Exactly one for each `ResponseStarted`."""
+
+    response_id: str
+    status: ResponseStatus
+    reason: str = ""
+    """`turn_detected` or `client_cancelled`; `max_output_tokens` or `content_filter`; for a failure its error code."""
+
+    message: str = ""
+    """For a failure: what happened, in words for the client."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A client's event could not be done; the session lives on."""
+
+    event_id: str | None
+    code: str
+    message: str
+    field: str | None = None
+
+
+Announcement = (
+    CallerSpoke
+    | CallerStopped
+    | AudioCommitted
+    | AudioCleared
+    | ItemAdded
+    | ItemShown
+    | ItemCut
+    | ItemForgotten
+    | TranscriptDelta
+    | TranscriptDone
+    | TranscriptFailed
+    | ResponseStarted
+    | OutputStarted
+    | ResponseEnded
+    | Refused
+)

@@ -1,0 +1,114 @@
+"""The orders: what the core wants done. Imperative, frozen, small.
+
+Whoever carries them out never waits: an order starts, stops or sends, and what comes of it is a fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voicepipe.turn.announcements import Announcement
+from voicepipe.turn.conversation import Item
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import ReplySettings
+
+
+@dataclass(frozen=True, slots=True)
+class BeginUtterance:
+    """Count the caller's audio as this utterance from here on (with the padding kept before speech)."""
+
+    utterance: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTranscript:
+    """Ask the transcriber for the utterance's text so far."""
+
+    utterance: int
+    flush: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropAudio:
+    """Forget the caller's audio that is not committed, and the utterance with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartReply:
+    """Ask the model and give its words to the voice. The output is held until `OpenGate`."""
+
+    turn: int
+    revision: int
+    item_id: str
+    """The id that the reply's message will have; its calls are named from it by `call_item_id`."""
+
+    reply: ReplySettings
+    items: tuple[Item, ...]
+    """The conversation that the model reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Let this reply's output go to the client, what was held first."""
+
+    turn: int
+    revision: int
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopReply:
+    """Cancel the model and the voice of this reply, and drop what it has queued."""
+
+    turn: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell the client."""
+
+    what: Announcement
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Post `TimePassed` at that instant. Only the latest counts."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRecord:
+    """Store this turn's record; a later one of the same id replaces it."""
+
+    record: TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class NoteOverrun:
+    """A stage took longer than its limit: say so once in the log."""
+
+    turn_id: str
+    stage: str
+    owner: str
+    over_ms: int
+
+
+Order = (
+    BeginUtterance
+    | FlushTranscript
+    | DropAudio
+    | StartReply
+    | OpenGate
+    | StopReply
+    | Announce
+    | WakeAt
+    | KeepRecord
+    | NoteOverrun
+)
+
+
+def call_item_id(item_id: str, index: int) -> str:
+    """The id of a reply's function call item, from that of its message."""
+    return f"{item_id}_call{index}"

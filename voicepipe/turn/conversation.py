@@ -1,0 +1,252 @@
+"""What was said: the items of a conversation, their order, and where a reply was cut."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from voicepipe.errors import ProtocolError
+
+Role = Literal["system", "user", "assistant"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputText:
+    """Text that a client or the caller's application put in."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputAudio:
+    """The caller's speech. `transcript` is None until the transcriber has answered."""
+
+    transcript: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputImage:
+    """A picture, as a `data:` or `https:` URL."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputText:
+    """The agent's answer as text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseSound:
+    """A clause that was handed to the voice, and how much sound of it there is so far."""
+
+    text: str
+    sound_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAudio:
+    """The agent's answer as speech.
+
+    `transcript` is what the conversation holds: all that was generated, or, once cut, what was heard.
+    `clauses` keep the sound's timing, so that a cut in milliseconds finds its word.
+    """
+
+    transcript: str
+    clauses: tuple[ClauseSound, ...] = ()
+
+    def heard_until(self, heard_ms: int) -> str:
+        """The words of this speech that have begun by `heard_ms` of its sound.
+
+        Within a clause words are placed by proportion of characters. The word that is being spoken
+        counts as heard: history holds at most one word beyond the exact position.
+        """
+        words: list[str] = []
+        left_ms = heard_ms
+        for clause in self.clauses:
+            if left_ms <= 0:
+                break
+            words.append(_begun_words(clause, left_ms))
+            left_ms -= clause.sound_ms
+        return " ".join(part for part in words if part)
+
+
+def _begun_words(clause: ClauseSound, heard_ms: int) -> str:
+    text = clause.text.strip()
+    if heard_ms >= clause.sound_ms or not text:
+        return text
+    reached = len(text) * heard_ms / clause.sound_ms
+    end = 0
+    for word in re.finditer(r"\S+", text):
+        if word.start() >= reached:
+            break
+        end = word.end()
+    return text[:end]
+
+
+Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something said by the system, the caller or the agent."""
+
+    id: str
+    role: Role
+    parts: tuple[Part, ...]
+    status: ItemStatus = "completed"
+
+    def text(self) -> str:
+        """All words of this message, in order."""
+        words = (_words(part) for part in self.parts)
+        return " ".join(word for word in words if word)
+
+
+def _words(part: Part) -> str:
+    match part:
+        case InputText(text) | OutputText(text):
+            return text
+        case InputAudio(transcript):
+            return transcript or ""
+        case OutputAudio(transcript):
+            return transcript
+        case InputImage():
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """The agent calls a function of the client. `arguments` is JSON as text."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: ItemStatus = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOutput:
+    """What a called function gave back."""
+
+    id: str
+    call_id: str
+    output: str
+    status: ItemStatus = "completed"
+
+
+Item = Message | FunctionCall | FunctionOutput
+
+ROOT = "root"
+"""As `after`: put the item first."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The items in order. Pure: every refusal is a ProtocolError that names the wire's code and field."""
+
+    items: list[Item] = field(default_factory=list)
+
+    def find(self, item_id: str) -> Item | None:
+        return next((item for item in self.items if item.id == item_id), None)
+
+    def before(self, item_id: str) -> str | None:
+        """The id of the item really before this one; None for the first."""
+        place = self._place(item_id)
+        return self.items[place - 1].id if place else None
+
+    def add(self, item: Item, *, after: str | None = None) -> str | None:
+        """Put `item` after the item `after` (None: last, ROOT: first); returns the id before it.
+
+        Raises:
+            ProtocolError: `item.id` is taken, or `after` is unknown.
+        """
+        if self.find(item.id) is not None:
+            raise ProtocolError(
+                f"the conversation already has an item with id {item.id!r}",
+                field="item.id",
+                code="item_create_duplicate_item_id",
+            )
+        if after is None:
+            place = len(self.items)
+        elif after == ROOT:
+            place = 0
+        else:
+            if self.find(after) is None:
+                raise ProtocolError(
+                    f"the conversation has no item with id {after!r}",
+                    field="previous_item_id",
+                    code="item_create_invalid_previous_item_id",
+                )
+            place = self._place(after) + 1
+        self.items.insert(place, item)
+        return self.items[place - 1].id if place else None
+
+    def put(self, item: Item) -> None:
+        """Replace the item of the same id, if it is still there."""
+        self.items = [item if old.id == item.id else old for old in self.items]
+
+    def take(self, item_id: str) -> Item:
+        """The item with this id.
+
+        Raises:
+            ProtocolError: there is none.
+        """
+        item = self.find(item_id)
+        if item is None:
+            raise ProtocolError(
+                f"the conversation has no item with id {item_id!r}",
+                field="item_id",
+                code="item_retrieve_invalid_item_id",
+            )
+        return item
+
+    def delete(self, item_id: str) -> None:
+        """Forget an item.
+
+        Raises:
+            ProtocolError: there is none with this id.
+        """
+        if self.find(item_id) is None:
+            raise ProtocolError(
+                f"the conversation has no item with id {item_id!r}",
+                field="item_id",
+                code="item_delete_invalid_item_id",
+            )
+        self.items = [item for item in self.items if item.id != item_id]
+
+    def truncate(self, item_id: str, *, content_index: int, audio_end_ms: int) -> int:
+        """Cut a spoken reply to the words heard by `audio_end_ms`; returns the position it was cut at.
+
+        A position beyond the sound that was sent is clamped to it, since clients round up.
+
+        Raises:
+            ProtocolError: no such item, not speech of the agent, or no such part.
+        """
+        item = self.find(item_id)
+        if item is None:
+            raise _untruncatable("item_id", f"the conversation has no item with id {item_id!r}")
+        if not isinstance(item, Message) or item.role != "assistant":
+            raise _untruncatable("item_id", f"expected an assistant message, got item {item_id!r} of another kind")
+        if not 0 <= content_index < max(1, len(item.parts)):
+            raise _untruncatable("content_index", f"expected 0 to {len(item.parts) - 1}, got {content_index}")
+        part = item.parts[content_index] if item.parts else OutputAudio("")
+        if not isinstance(part, OutputAudio):
+            raise _untruncatable("content_index", "expected a part with audio, got text")
+        cut_ms = min(max(0, audio_end_ms), sum(clause.sound_ms for clause in part.clauses))
+        heard = replace(part, transcript=part.heard_until(cut_ms))
+        parts = tuple(heard if i == content_index else old for i, old in enumerate(item.parts))
+        self.put(replace(item, parts=parts))
+        return cut_ms
+
+    def _place(self, item_id: str) -> int:
+        return next(i for i, item in enumerate(self.items) if item.id == item_id)
+
+
+def _untruncatable(field_name: str, why: str) -> ProtocolError:
+    return ProtocolError(why, field=field_name, code="item_truncate_invalid_item_id")

@@ -1,0 +1,304 @@
+"""The facts: what has happened. Past tense, frozen, small; instants are session milliseconds.
+
+A fact that a reply caused bears its `turn` and `revision`; one of an earlier revision changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from voicepipe.turn.conversation import Item
+from voicepipe.turn.settings import ReplySettings, TurnSettings
+
+StageName = Literal["stt", "llm", "tts"]
+
+# --- what the ear noticed ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The caller speaks, for the first time or again."""
+
+    onset_ms: int
+    audio_start_ms: int
+    """The same instant as a position in the caller's audio, with the padding that is kept before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechPaused:
+    """The caller has been silent for a moment (about 80 ms); the turn may or may not be over."""
+
+    last_voiced_ms: int
+    """The last voiced sample. This, not our noticing, is a turn's t0."""
+
+    audio_end_ms: int
+    """The same instant as a position in the caller's audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceGrew:
+    """The pause lasts. Counted in samples, or by the wall clock when frames stop coming."""
+
+    silence_ms: int
+
+
+# --- what the transcriber heard ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptGrew:
+    """What the utterance sounds like so far; may change."""
+
+    utterance: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFinished:
+    """The utterance's text up to that flush (0: the transcriber ended it by itself)."""
+
+    utterance: int
+    flush: int
+    text: str
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriberFailed:
+    """The ear's provider refused, stalled or broke; no more text of this utterance will come."""
+
+    utterance: int
+    provider: str
+    why: str
+
+
+# --- what the client asked for ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The session's settings are now these."""
+
+    settings: TurnSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequested:
+    """The client says that the caller's turn is over."""
+
+    event_id: str | None
+    buffered_ms: int
+    """How much audio has come since the last commit or clear."""
+
+    last_voiced_ms: int | None
+    """The last voiced sample in it, or None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearRequested:
+    """The client wants the audio that is not committed forgotten."""
+
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRequested:
+    """The client wants a reply now."""
+
+    event_id: str | None
+    reply: ReplySettings
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """The client wants the running reply (or the one of that id) to stop."""
+
+    event_id: str | None
+    response_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemOffered:
+    """The client adds an item to the conversation. An empty `item.id` means: give it one."""
+
+    event_id: str | None
+    item: Item
+    after: str | None
+    """The id of the item to put it after, `root` for the front, None for the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated:
+    """The client says how much of a spoken reply was heard."""
+
+    event_id: str | None
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    """The client wants an item forgotten."""
+
+    event_id: str | None
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemWanted:
+    """The client wants to see an item."""
+
+    event_id: str | None
+    item_id: str
+
+
+# --- what the reply did -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAsked:
+    """The question has left for the model."""
+
+    turn: int
+    revision: int
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpoke:
+    """The model sent text; never empty."""
+
+    turn: int
+    revision: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallGrew:
+    """The model calls a function; `arguments` is the piece that came now, perhaps empty."""
+
+    turn: int
+    revision: int
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokensCounted:
+    """What the provider says that the answer cost."""
+
+    turn: int
+    revision: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFinished:
+    """The model's answer is complete."""
+
+    turn: int
+    revision: int
+    reason: Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseHandedOver:
+    """A clause was given to the voice."""
+
+    turn: int
+    revision: int
+    clause: int
+    text: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class SoundArrived:
+    """The voice sent sound."""
+
+    turn: int
+    revision: int
+    clause: int
+    duration_ms: int
+    audible_after_ms: int | None
+    """How far into this sound its first audible sample lies; None when it is all silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSent:
+    """Output of the reply was written to the client's socket: sound, or text when `duration_ms` is 0."""
+
+    turn: int
+    revision: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceFinished:
+    """All sound of the reply has come (a text-only reply has none, and posts this with its end)."""
+
+    turn: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageFailed:
+    """A provider of the reply refused, stalled or broke."""
+
+    turn: int
+    revision: int
+    stage: StageName
+    provider: str
+    why: str
+
+
+# --- time and the line ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """An instant that `WakeAt` asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLeft:
+    """The session is over."""
+
+    why: str
+
+
+Fact = (
+    SpeechStarted
+    | SpeechPaused
+    | SilenceGrew
+    | TranscriptGrew
+    | TranscriptFinished
+    | TranscriberFailed
+    | SettingsChanged
+    | CommitRequested
+    | ClearRequested
+    | ReplyRequested
+    | CancelRequested
+    | ItemOffered
+    | ItemTruncated
+    | ItemDeleted
+    | ItemWanted
+    | ModelAsked
+    | ModelSpoke
+    | CallGrew
+    | TokensCounted
+    | ModelFinished
+    | ClauseHandedOver
+    | SoundArrived
+    | OutputSent
+    | VoiceFinished
+    | StageFailed
+    | TimePassed
+    | CallerLeft
+)

@@ -1,0 +1,102 @@
+"""A turn's record: every mark, every stage judged, and where each millisecond went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Cause = Literal["vad", "commit", "create", "tool", "idle"]
+Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
+Verdict = Literal["within", "over"]
+HeardBy = Literal["reported", "estimated", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpan:
+    """One stage of a turn, judged."""
+
+    stage: str
+    duration_ms: int
+    limit_ms: int
+    verdict: Verdict
+    critical_ms: int
+    """The part that the caller waited for."""
+
+    hidden_ms: int
+    """The part that ran while another stage was the bottleneck."""
+
+    owner: str
+    """Who could make it shorter: a provider's name, `settings`, `client` or `server`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A span of the critical path between two marks."""
+
+    stage: str
+    from_mark: str
+    to_mark: str
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """The first stage that broke its limit, and what would move it."""
+
+    stage: str
+    over_ms: int
+    owner: str
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Tokens as the provider counts them."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """All there is to know of one turn. A record without an outcome belongs to a turn still being spoken."""
+
+    id: str
+    session: str
+    turn: int
+    revision: int
+    cause: Cause
+    outcome: Outcome | None
+    reason: str
+    """Why it ended so; empty when it simply completed."""
+
+    marks: tuple[tuple[str, int], ...]
+    """(mark, session ms), in time order."""
+
+    total_ms: int | None
+    """Heard latency: from t0 to the first audible sample at the client; to the first text for a text-only reply."""
+
+    total_limit_ms: int
+    total_verdict: Verdict | None
+    heard_by: HeardBy
+    stages: tuple[StageSpan, ...]
+    parts: tuple[tuple[str, int], ...]
+    """Sub-parts of stages, (name, ms): `stt_final`, `gate_wait`."""
+
+    contributions: tuple[Contribution, ...]
+    unattributed_ms: int
+    breach: Breach | None
+    providers: tuple[tuple[str, str], ...]
+    """(stage, provider) that served the turn."""
+
+    tokens: TokenCount
+    caller_text: str
+    agent_text: str
+    heard_text: str
+    """What the caller heard of the reply; the same as `agent_text` unless it was cut."""
+
+    spoken_ms: int
+    """How much sound of the reply was sent."""
+
+    actions: tuple[str, ...] = ()

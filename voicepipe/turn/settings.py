@@ -1,0 +1,119 @@
+"""What a session asks of its turns: how they end, how they are answered, how long anything may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from voicepipe.errors import ConfigError
+from voicepipe.turn.conversation import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the agent may call. `parameters_json` is its JSON Schema as text."""
+
+    name: str
+    description: str
+    parameters_json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplySettings:
+    """How one reply is made. A session's own, with what `response.create` overrides."""
+
+    audible: bool = True
+    """False: the reply is text only."""
+
+    instructions: str = ""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one function to call."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    voice: str | None = None
+    speed: float = 1.0
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Free strings of the client; they come back on the wire."""
+
+    in_conversation: bool = True
+    """False: out of band; the reply joins no history and may run beside another."""
+
+    context: tuple[Item, ...] | None = None
+    """What the model reads instead of the conversation, or None for the conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """How the caller's turns are found and what follows them."""
+
+    detection: Literal["vad", "none"] = "vad"
+    """`none`: the client says when a turn is over, with a commit."""
+
+    silence_ms: int = 500
+    """How long the caller must be silent before the turn is over."""
+
+    create_response: bool = True
+    interrupt_response: bool = True
+    transcribe: bool = False
+    """Whether the client wants to see what the caller said."""
+
+    language: str | None = None
+    reply: ReplySettings = field(default_factory=ReplySettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLimits:
+    """The one-second budget: how long each stage may take before it counts as over, in ms."""
+
+    endpoint_ms: int = 150
+    llm_ttft_ms: int = 600
+    first_clause_ms: int = 100
+    tts_ttfb_ms: int = 150
+    playback_ms: int = 50
+    overhead_ms: int = 20
+    total_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"budget.{name}: expected a positive number of ms, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long a state may last before the turn moves on or ends with a reason, in ms."""
+
+    utterance_ms: int = 120_000
+    """Speech without a pause. Then the turn ends as if the caller had stopped: noise can't hold the floor."""
+
+    transcript_ms: int = 5_000
+    """From the end of the turn to the transcriber's answer."""
+
+    first_output_ms: int = 10_000
+    """From the question to the model until there is something to say or show."""
+
+    progress_ms: int = 10_000
+    """From any step of a running reply to the next."""
+
+    reply_ms: int = 300_000
+    """A whole reply, from the question to the end of its generation."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"deadlines.{name}: expected a positive number of ms, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSettings:
+    """What the operator sets for every turn of a session."""
+
+    budget: BudgetLimits = field(default_factory=BudgetLimits)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    speculate: bool = False
+    """Start the reply at the first short silence, and hold it until the turn is really over."""
+
+    max_flushes: int = 3
+    """How often a turn may ask its transcriber for the text before the turn is over."""
