@@ -60,8 +60,8 @@ class ProviderSettings:
     idle_timeout_ms: int = 15_000
     """How long it may send nothing before we call it stalled."""
 
-    options: tuple[tuple[str, str], ...] = ()
-    """What only this kind understands, as (name, value) pairs."""
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """What only this kind understands, as (name, value) pairs. Never logged: a kind may keep a secret there."""
 
 
 Factory = Callable[[Spec, ProviderSettings], Any]

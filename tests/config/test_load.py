@@ -1,0 +1,298 @@
+"""What can be written, which of two wins, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from voicepipe.config import AgentSettings, Settings, load
+from voicepipe.errors import ConfigError
+from voicepipe.registry import Spec
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """The path of a settings file that a test may write."""
+    return tmp_path / "voicepipe.toml"
+
+
+def read(path: Path, text: str, **environ: str) -> Settings:
+    path.write_text(text)
+    return load(str(path), environ={"HOME": str(path.parent), **environ}, folder=path.parent)
+
+
+def refusal(path: Path, text: str, **environ: str) -> str:
+    """The words of the refusal, with the file's path shortened to FILE."""
+    with pytest.raises(ConfigError) as caught:
+        read(path, text, **environ)
+    return str(caught.value).replace(str(path), "FILE")
+
+
+def test_nothing_written_gives_a_local_agent_on_loopback(tmp_path: Path) -> None:
+    settings = load(environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8080)
+    assert dict(settings.agents) == {"default": AgentSettings()}
+    assert settings.agents["default"].spec("llm") == Spec("local", "smollm2-135m")
+    assert settings.data_path == tmp_path / ".local/share/voicepipe"
+    assert settings.keeps_text
+
+
+def test_data_dir_follows_xdg_and_the_home_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load(environ={"XDG_DATA_HOME": "/x"}, folder=tmp_path).data_path == Path("/x/voicepipe")
+    chosen = load(overrides={"server.data_dir": "~/here"}, environ={}, folder=tmp_path)
+    assert chosen.data_path == tmp_path / "here"
+
+
+def test_the_command_line_beats_the_environment_which_beats_the_file(written: Path) -> None:
+    written.write_text("[server]\nport = 1\nhost = '127.0.0.2'\nping_ms = 9_000\n")
+    environ = {"HOME": "/h", "VOICEPIPE_SERVER__PORT": "2", "VOICEPIPE_SERVER__HOST": "127.0.0.3"}
+    settings = load(str(written), overrides={"server.port": 3}, environ=environ)
+    assert (settings.server.port, settings.server.host, settings.server.ping_ms) == (3, "127.0.0.3", 9_000)
+    assert settings.origins["server.port"] == "command line"
+    assert settings.origins["server.host"] == "$VOICEPIPE_SERVER__HOST"
+    assert settings.origins["server.ping_ms"] == str(written)
+
+
+def test_the_file_is_found_in_the_working_folder_then_in_the_home(tmp_path: Path) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    (home / ".config/voicepipe").mkdir(parents=True)
+    here.mkdir()
+    (home / ".config/voicepipe/voicepipe.toml").write_text("[server]\nport = 1\n")
+    assert load(environ={"HOME": str(home)}, folder=here).server.port == 1
+    (here / "voicepipe.toml").write_text("[server]\nport = 2\n")
+    assert load(environ={"HOME": str(home)}, folder=here).server.port == 2
+    named = {"HOME": str(home), "VOICEPIPE_CONFIG": str(home / ".config/voicepipe/voicepipe.toml")}
+    assert load(environ=named, folder=here).server.port == 1
+
+
+def test_one_line_brings_a_better_model(tmp_path: Path) -> None:
+    settings = load(overrides={"agents.default.llm": "ollama/llama3.2"}, environ={"HOME": "/h"}, folder=tmp_path)
+    spec = settings.agents["default"].spec("llm")
+    assert settings.connection(spec, key="agents.default.llm").base_url == "http://127.0.0.1:11434/v1"
+
+
+def test_agents_take_what_they_leave_out_from_the_default_one(written: Path) -> None:
+    settings = read(
+        written,
+        """
+        [agents.default]
+        llm = "ollama/llama3.2"
+        voice = "heart"
+        aliases = ["gpt-realtime"]
+        [agents.support]
+        instructions = "Be brief."
+        aliases = ["helper"]
+        [agents.french]
+        tts = "ollama/some-voice"
+        language = "fr-FR"
+        [agents.plain]
+        """,
+    )
+    support, french = settings.agents["support"], settings.agents["french"]
+    assert (support.llm, support.voice, support.instructions) == ("ollama/llama3.2", "heart", "Be brief.")
+    assert (french.voice, french.language) == (None, "fr-FR"), "a voice belongs to the provider it was named for"
+    assert settings.origins["agents.support.llm"] == "agents.default"
+    assert settings.agent_named("helper") == settings.agent_named("support") == "support"
+    assert settings.agent_named("gpt-realtime") == "default"
+    assert settings.agent_named("plain") == "plain"
+    assert settings.agent_named("nobody") is None
+
+
+def test_environment_reaches_agents_and_providers_by_name(written: Path) -> None:
+    settings = read(
+        written,
+        "[providers.my-vllm]\nbase_url = 'http://127.0.0.1:8000/v1/'\noptions = { fast = true, n = 3 }\n",
+        VOICEPIPE_PROVIDERS__MY_VLLM__API_KEY="k-1",
+        VOICEPIPE_AGENTS__DEFAULT__LLM="my-vllm/qwen",
+        VOICEPIPE_AGENTS__DEFAULT__ALIASES="one, two",
+        VOICEPIPE_AGENTS__DEFAULT__VOICE="",
+        VOICEPIPE_SERVER__STRICT_MODELS="yes",
+    )
+    connection = settings.connection(settings.agents["default"].spec("llm"), key="k")
+    assert (connection.base_url, connection.api_key) == ("http://127.0.0.1:8000/v1", "k-1")
+    assert connection.options == (("fast", "true"), ("n", "3"))
+    assert settings.agents["default"].aliases == ("one", "two")
+    assert settings.agents["default"].voice is None
+    assert settings.server.strict_models is True
+
+
+def test_the_usual_key_is_used_at_the_usual_address_only(written: Path) -> None:
+    usual = read(written, "", GROQ_API_KEY="gsk-1")
+    assert usual.providers["groq"].api_key == "gsk-1"
+    assert usual.origins["providers.groq.api_key"] == "$GROQ_API_KEY"
+    elsewhere = read(written, "[providers.groq]\nbase_url = 'http://127.0.0.1:9/v1'\n", GROQ_API_KEY="gsk-1")
+    assert elsewhere.providers["groq"].api_key == ""
+    asked = "[providers.groq]\nbase_url = 'http://127.0.0.1:9/v1'\napi_key_env = 'GROQ_API_KEY'\n"
+    assert read(written, asked, GROQ_API_KEY="gsk-1").providers["groq"].api_key == "gsk-1"
+
+
+def test_a_promised_key_that_is_not_set_is_named(written: Path) -> None:
+    settings = read(written, "[agents.default]\nllm = 'groq/llama-3.3-70b'\n")
+    with pytest.raises(ConfigError) as caught:
+        settings.connection(settings.agents["default"].spec("llm"), key="agents.default.llm")
+    assert str(caught.value) == (
+        "providers.groq.api_key: agents.default.llm is 'groq/llama-3.3-70b', which needs a key; expected one in the "
+        "environment variable GROQ_API_KEY, which is not set"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "choice", "kept"),
+    [
+        ("127.0.0.1", "loopback", True),
+        ("localhost", "loopback", True),
+        ("::1", "loopback", True),
+        ("0.0.0.0", "loopback", False),
+        ("example.test", "loopback", False),
+        ("0.0.0.0", "always", True),
+        ("127.0.0.1", "never", False),
+    ],
+)
+def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, choice: str, kept: bool) -> None:
+    assert read(written, f"[server]\nhost = '{host}'\n[records]\ntext = '{choice}'\n").keeps_text is kept
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "[server]\nprot = 1\n",
+            "server.prot: unknown setting (FILE); did you mean server.port?",
+        ),
+        (
+            "[records]\nkeep_forever = true\n",
+            "records.keep_forever: unknown setting (FILE); known here are records.text",
+        ),
+        (
+            "[sever]\nport = 1\n",
+            "sever: unknown setting (FILE); did you mean server?",
+        ),
+        (
+            "port = 1\n",
+            "port: unknown setting (FILE); known here are server, budget, deadlines, records, providers, agents",
+        ),
+        (
+            "server = 8080\n",
+            "server: expected a table, got 8080 (FILE)",
+        ),
+        (
+            "[server]\nport = '8080'\n",
+            'server.port: expected a whole number from 0 to 65535, got "8080" (FILE)',
+        ),
+        (
+            "[server]\nport = 70_000\n",
+            "server.port: expected a whole number from 0 to 65535, got 70000 (FILE)",
+        ),
+        (
+            "[server]\nport = true\n",
+            "server.port: expected a whole number from 0 to 65535, got true (FILE)",
+        ),
+        (
+            "[server.port]\nnumber = 1\n",
+            "server.port: expected a whole number from 0 to 65535, got a table (FILE)",
+        ),
+        (
+            "[server]\nstrict_models = 1\n",
+            "server.strict_models: expected true or false, got 1 (FILE)",
+        ),
+        (
+            "[records]\ntext = 'sometimes'\n",
+            'records.text: expected "loopback" or "always" or "never", got "sometimes" (FILE)',
+        ),
+        (
+            "[budget]\ntotal_ms = 0\n",
+            "budget.total_ms: expected a positive number of ms, got 0",
+        ),
+        (
+            "[budget]\nttft_ms = 1\n",
+            "budget.ttft_ms: unknown setting (FILE); did you mean budget.llm_ttft_ms?",
+        ),
+        (
+            "[agents.default]\ntemperature = 3\n",
+            "agents.default.temperature: expected a number from 0 to 2, got 3 (FILE)",
+        ),
+        (
+            "[agents.default]\ntemperature = nan\n",
+            "agents.default.temperature: expected a number from 0 to 2, got NaN (FILE)",
+        ),
+        (
+            "[agents.default]\nlanguage = 'English please'\n",
+            'agents.default.language: expected a language tag such as "en" or "pt-BR" (text), got "English please" '
+            "(FILE)",
+        ),
+        (
+            "[agents.default]\naliases = 'one'\n",
+            'agents.default.aliases: expected a list of texts, got "one" (FILE)',
+        ),
+        (
+            "[agents.default]\naliases = ['one', 2]\n",
+            'agents.default.aliases: expected a list of texts, got ["one", 2] (FILE)',
+        ),
+        (
+            "[agents]\nllm = 'ollama/llama3.2'\n",
+            'agents.llm: expected a table, got "ollama/llama3.2" (FILE)',
+        ),
+        (
+            "[agents.default]\nllm = 'gpt-4o'\n",
+            'agents.default.llm: expected "provider/model", for example "local/smollm2-135m", got \'gpt-4o\'',
+        ),
+        (
+            "[agents.default]\nllm = 'olama/llama3.2'\n",
+            "agents.default.llm: no provider is called 'olama'; did you mean ollama?; add [providers.olama] with its "
+            "base_url (FILE)",
+        ),
+        (
+            "[agents.a]\naliases = ['x']\n[agents.b]\naliases = ['x']\n",
+            "agents.b.aliases: expected names of its own, got 'x', an alias of agents.a",
+        ),
+        (
+            "[agents.a]\naliases = ['default']\n",
+            "agents.a.aliases: expected names of its own, got 'default', the name of agents.default",
+        ),
+        (
+            "[providers.mine]\napi_key = 'secret-1'\n",
+            "providers.mine.base_url: expected an address such as http://127.0.0.1:8000/v1, got none",
+        ),
+        (
+            "[providers.mine]\nbase_url = '127.0.0.1:8000'\n",
+            'providers.mine.base_url: expected text that begins with http:// or https://, got "127.0.0.1:8000" (FILE)',
+        ),
+        (
+            "[providers.openai]\napi_key = 12345\n",
+            "providers.openai.api_key: expected text, got something else (FILE)",
+        ),
+        (
+            "[providers.local]\noptions = 'fast'\n",
+            'providers.local.options: expected a table of names and plain values, got "fast" (FILE)',
+        ),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_key_and_what_was_expected(written: Path, text: str, words: str) -> None:
+    assert refusal(written, text) == words
+
+
+def test_wrong_environment_is_refused_by_its_variable(written: Path) -> None:
+    assert refusal(written, "", VOICEPIPE_SERVER__PORT="eighty") == (
+        'server.port: expected a whole number from 0 to 65535, got "eighty" ($VOICEPIPE_SERVER__PORT)'
+    )
+    assert refusal(written, "", VOICEPIPE_SERVER__POTR="1") == (
+        "server.potr: unknown setting ($VOICEPIPE_SERVER__POTR); did you mean server.port?"
+    )
+    assert refusal(written, "", VOICEPIPE_SERVER_PORT="1") == (
+        "$VOICEPIPE_SERVER_PORT: unknown setting; did you mean VOICEPIPE_SERVER__PORT?"
+    )
+    assert read(written, "", VOICEPIPE_HOME="/x").server.port == 8080, "not every such variable is a setting"
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--config: expected a settings file, got 'no.toml', which does not exist$"):
+        load("no.toml", environ={}, folder=tmp_path)
+    with pytest.raises(ConfigError, match=r"^\$VOICEPIPE_CONFIG: expected a settings file, got 'no.toml'"):
+        load(environ={"VOICEPIPE_CONFIG": "no.toml"}, folder=tmp_path)
+
+
+def test_a_file_that_is_not_toml_names_the_line(written: Path) -> None:
+    assert "FILE: expected a TOML file, got one that can't be read: " in refusal(written, "[server\n")
+    assert "line 1" in refusal(written, "[server\n")

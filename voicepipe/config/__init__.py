@@ -1,0 +1,22 @@
+"""The settings: one TOML file and the environment become frozen values, or a refusal that names the key.
+
+`load` reads them, `Settings` holds them, `table` shows them. An option lives as a field of the frozen
+dataclass beside its owner (`turn.settings` owns the budget and the deadlines); what belongs to no room
+below lives in `settings` here.
+"""
+
+from voicepipe.config.load import load
+from voicepipe.config.settings import AgentSettings, ProviderEntry, RecordsSettings, ServerSettings, Settings
+from voicepipe.config.table import Row, effective, markdown
+
+__all__ = [
+    "AgentSettings",
+    "ProviderEntry",
+    "RecordsSettings",
+    "Row",
+    "ServerSettings",
+    "Settings",
+    "effective",
+    "load",
+    "markdown",
+]

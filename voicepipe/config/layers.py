@@ -1,0 +1,108 @@
+"""Where settings are written: a file, the environment, the command line; later ones win, key by key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from voicepipe.config.convert import Found
+from voicepipe.errors import ConfigError
+
+KeyPath = tuple[str, ...]
+Leaves = dict[KeyPath, Found]
+"""What was written, flat: ("agents", "default", "llm") -> its value."""
+
+SECTIONS = ("server", "budget", "deadlines", "records", "providers", "agents")
+
+PREFIX = "VOICEPIPE_"
+FILE_NAME = "voicepipe.toml"
+
+
+def gather(config: str | None, overrides: Mapping[str, object], environ: Mapping[str, str], folder: Path) -> Leaves:
+    """Collect all that was written; the command line beats the environment, which beats the file.
+
+    Raises:
+        ConfigError: the file that was named is not there, can't be read, or is not TOML; an environment variable
+            names no section.
+    """
+    path = find_file(config, environ, folder)
+    leaves = from_file(path) if path is not None else {}
+    leaves |= from_environment(environ, leaves)
+    leaves |= {tuple(key.split(".")): Found(value, "command line", text=True) for key, value in overrides.items()}
+    return leaves
+
+
+def find_file(config: str | None, environ: Mapping[str, str], folder: Path) -> Path | None:
+    """Return the settings' file: the one that was named, or the first that exists, or None.
+
+    Raises:
+        ConfigError: the file that was named does not exist.
+    """
+    named = config or environ.get("VOICEPIPE_CONFIG")
+    if named:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            came_from = "--config" if config else "$VOICEPIPE_CONFIG"
+            raise ConfigError(f"{came_from}: expected a settings file, got {named!r}, which does not exist")
+        return path
+    home = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".config")
+    return next((p for p in (folder / FILE_NAME, home / "voicepipe" / FILE_NAME) if p.is_file()), None)
+
+
+def from_file(path: Path) -> Leaves:
+    """Read a TOML file, flat.
+
+    Raises:
+        ConfigError: it can't be read or is not TOML.
+    """
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise ConfigError(f"{path}: expected a TOML file, got one that can't be read: {problem}") from problem
+    return {key: Found(value, str(path)) for key, value in _flat(tree, ())}
+
+
+def from_environment(environ: Mapping[str, str], written: Leaves) -> Leaves:
+    """Read `VOICEPIPE_SECTION__KEY` and `VOICEPIPE_AGENTS__NAME__KEY`.
+
+    Names are matched to those in the file without regard to case and to `-` against `_`.
+
+    Raises:
+        ConfigError: a variable begins like a section but is not written with `__`, or names no section.
+    """
+    leaves: Leaves = {}
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name == "VOICEPIPE_CONFIG":
+            continue
+        parts = tuple(name.removeprefix(PREFIX).lower().split("__"))
+        if len(parts) == 1:
+            _refuse_single_underscore(name)
+        else:
+            leaves[_as_written(parts, written)] = Found(environ[name], f"${name}", text=True)
+    return leaves
+
+
+def _refuse_single_underscore(name: str) -> None:
+    """A variable of ours without `__` is no setting; refuse it only when it was surely meant as one."""
+    section, _, rest = name.removeprefix(PREFIX).lower().partition("_")
+    if section in SECTIONS and rest:
+        raise ConfigError(f"${name}: unknown setting; did you mean {PREFIX}{section.upper()}__{rest.upper()}?")
+
+
+def _as_written(parts: KeyPath, written: Leaves) -> KeyPath:
+    if parts[0] not in ("agents", "providers") or len(parts) < 3:
+        return parts
+    names = {path[1] for path in written if path[0] == parts[0] and len(path) > 1}
+    name = next((n for n in sorted(names) if n.lower().replace("-", "_") == parts[1]), parts[1])
+    return (parts[0], name, *parts[2:])
+
+
+def _flat(tree: Mapping[str, object], above: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            if not value:
+                yield (*above, key), value
+            yield from _flat(value, (*above, key))
+        else:
+            yield (*above, key), value

@@ -1,0 +1,206 @@
+"""From what was written to frozen settings, or a refusal that names the key."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar, get_type_hints
+
+from voicepipe.config.convert import Found, convert, shown
+from voicepipe.config.layers import SECTIONS, KeyPath, Leaves, gather
+from voicepipe.config.settings import (
+    DEFAULT_AGENT,
+    STAGES,
+    AgentSettings,
+    ProviderEntry,
+    RecordsSettings,
+    ServerSettings,
+    Settings,
+)
+from voicepipe.errors import ConfigError
+from voicepipe.turn.settings import BudgetLimits, Deadlines
+
+BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
+    {
+        "local": ProviderEntry(kind="local"),
+        "openai": ProviderEntry(base_url="https://api.openai.com/v1", api_key_env="OPENAI_API_KEY"),
+        "groq": ProviderEntry(base_url="https://api.groq.com/openai/v1", api_key_env="GROQ_API_KEY"),
+        "ollama": ProviderEntry(base_url="http://127.0.0.1:11434/v1"),
+    }
+)
+"""Providers that need no section; a section of the same name changes what it names."""
+
+FOUR = {"server": ServerSettings, "budget": BudgetLimits, "deadlines": Deadlines, "records": RecordsSettings}
+"""The sections that exist once."""
+
+Options = TypeVar("Options")
+
+
+def load(
+    config: str | None = None,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Read the settings' file, the environment and the command line's `overrides`, and check all of it.
+
+    Args:
+        config: the file that `--config` names, or None to look for one: `$VOICEPIPE_CONFIG`, `voicepipe.toml` in
+            `folder`, `voicepipe/voicepipe.toml` in `$XDG_CONFIG_HOME`.
+        overrides: dotted keys to values, such as {"agents.default.llm": "ollama/llama3.2"}.
+        environ: the environment; None means the process's own.
+        folder: the working folder; None means the process's own.
+
+    Raises:
+        ConfigError: an option is unknown or wrong; the text names its key, what was expected and what came.
+    """
+    env = os.environ if environ is None else environ
+    leaves = gather(config, overrides or {}, env, folder or Path.cwd())
+    _refuse_unknown_sections(leaves)
+    origins = {".".join(path): found.source for path, found in leaves.items()}
+    single = {name: _read(kind(), (name,), leaves) for name, kind in FOUR.items()}
+    providers = _providers(leaves, env, origins)
+    agents = _agents(leaves, origins)
+    _check_specs(agents, providers, origins)
+    _check_names(agents)
+    server: ServerSettings = single.pop("server")
+    return Settings(
+        server=replace(server, data_dir=str(_data_dir(server.data_dir, env))),
+        providers=MappingProxyType(providers),
+        agents=MappingProxyType(agents),
+        origins=MappingProxyType(origins),
+        **single,
+    )
+
+
+def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
+    """Return `start` with what was written below `at`."""
+    hints = get_type_hints(type(start), include_extras=True)
+    changes: dict[str, Any] = {}
+    for path, found in leaves.items():
+        if path == at and found.value != {}:
+            raise ConfigError(f"{'.'.join(at)}: expected a table, got {shown(found.value)} ({found.source})")
+        if path[: len(at)] != at or path == at:
+            continue
+        name, key = path[len(at)], ".".join(path[: len(at) + 1])
+        if name not in hints:
+            raise _unknown(key, found, (".".join((*at, known)) for known in hints))
+        if name == "options":
+            changes[name] = _with_option(changes.get(name, getattr(start, name)), path, len(at) + 1, found)
+        else:
+            whole = found if len(path) == len(at) + 1 else replace(found, value={}, text=False)
+            changes[name] = convert(whole, hints[name], key)
+    return replace(start, **changes) if changes else start  # type: ignore[type-var]
+
+
+def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
+    """Add one entry of a provider's free table; numbers and booleans become text."""
+    key = ".".join(path)
+    if len(path) == depth and found.value == {}:
+        return so_far
+    if len(path) != depth + 1 or not isinstance(found.value, str | int | float):
+        raise ConfigError(
+            f"{key}: expected a table of names and plain values, got {shown(found.value)} ({found.source})"
+        )
+    text = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
+    return (*(pair for pair in so_far if pair[0] != path[-1]), (path[-1], text))
+
+
+def _providers(leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]) -> dict[str, ProviderEntry]:
+    entries: dict[str, ProviderEntry] = {}
+    for name in sorted({*BUILT_IN_PROVIDERS, *_names("providers", leaves)}):
+        start = BUILT_IN_PROVIDERS.get(name, ProviderEntry())
+        if ("providers", name, "base_url") in leaves:
+            # The usual key belongs to the usual address: another one gets it only when the settings say so.
+            start = replace(start, api_key_env="")
+        entry = _read(start, ("providers", name), leaves)
+        if entry.kind == "openai" and not entry.base_url:
+            raise ConfigError(
+                f"providers.{name}.base_url: expected an address such as http://127.0.0.1:8000/v1, got none"
+            )
+        if entry.api_key_env and not entry.api_key and env.get(entry.api_key_env):
+            entry = replace(entry, api_key=env[entry.api_key_env])
+            origins[f"providers.{name}.api_key"] = f"${entry.api_key_env}"
+        entries[name] = replace(entry, base_url=entry.base_url.rstrip("/"))
+    return entries
+
+
+def _agents(leaves: Leaves, origins: dict[str, str]) -> dict[str, AgentSettings]:
+    default = _read(AgentSettings(), ("agents", DEFAULT_AGENT), leaves)
+    agents = {DEFAULT_AGENT: default}
+    for name in sorted(_names("agents", leaves) - {DEFAULT_AGENT}):
+        own = {"aliases"} | ({"voice"} if ("agents", name, "tts") in leaves else set())
+        start = replace(default, **{option: getattr(AgentSettings(), option) for option in own})
+        agents[name] = _read(start, ("agents", name), leaves)
+        for option in {its.name for its in fields(AgentSettings)} - own:
+            if f"agents.{DEFAULT_AGENT}.{option}" in origins:
+                origins.setdefault(f"agents.{name}.{option}", f"agents.{DEFAULT_AGENT}")
+    return agents
+
+
+def _names(section: str, leaves: Leaves) -> set[str]:
+    """The names of `[section.NAME]`; an option right below the section is refused."""
+    for path, found in leaves.items():
+        if path[0] == section and len(path) == 2 and found.value != {}:
+            raise ConfigError(f"{section}.{path[1]}: expected a table, got {shown(found.value)} ({found.source})")
+    return {path[1] for path in leaves if path[0] == section and len(path) > 1}
+
+
+def _check_specs(
+    agents: Mapping[str, AgentSettings], providers: Mapping[str, ProviderEntry], origins: Mapping[str, str]
+) -> None:
+    for name, agent in agents.items():
+        for stage in STAGES:
+            key = f"agents.{name}.{stage}"
+            spec = agent.spec(stage, key=key)
+            if spec.provider not in providers:
+                raise ConfigError(
+                    f"{key}: no provider is called {spec.provider!r}{_hint(spec.provider, providers)}; "
+                    f"add [providers.{spec.provider}] with its base_url ({origins.get(key, 'default')})"
+                )
+
+
+def _check_names(agents: Mapping[str, AgentSettings]) -> None:
+    """A name leads to one agent only."""
+    taken = {name: f"the name of agents.{name}" for name in agents}
+    for name, agent in agents.items():
+        for alias in agent.aliases:
+            if alias in taken:
+                raise ConfigError(f"agents.{name}.aliases: expected names of its own, got {alias!r}, {taken[alias]}")
+            taken[alias] = f"an alias of agents.{name}"
+
+
+def _refuse_unknown_sections(leaves: Leaves) -> None:
+    for path, found in leaves.items():
+        if path[0] not in SECTIONS:
+            raise _unknown(path[0], found, SECTIONS)
+        if len(path) == 1 and found.value != {}:
+            raise ConfigError(f"{path[0]}: expected a table, got {shown(found.value)} ({found.source})")
+
+
+def _unknown(key: str, found: Found, known: Iterable[str]) -> ConfigError:
+    choices = list(known)
+    near = _hint(key, choices) or f"; known here are {', '.join(choices)}"
+    return ConfigError(f"{key}: unknown setting ({found.source}){near}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _data_dir(written: str, env: Mapping[str, str]) -> Path:
+    if written:
+        return Path(written).expanduser().absolute()
+    home = env.get("XDG_DATA_HOME") or Path(env.get("HOME") or Path.home()) / ".local" / "share"
+    return (Path(home) / "voicepipe").absolute()
+
+
+def default_of(option: Any) -> object:
+    """Return a dataclass field's default."""
+    return option.default if option.default is not MISSING else option.default_factory()

@@ -1,0 +1,206 @@
+"""The options, each with what it means beside it, and the frozen whole that the server runs on."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from voicepipe.config.convert import Between, LanguageTag, Secret, WebAddress
+from voicepipe.errors import ConfigError
+from voicepipe.registry import ProviderSettings, Spec, Stage
+from voicepipe.turn.settings import BudgetLimits, Deadlines
+
+STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
+
+DEFAULT_AGENT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where the server listens, and how much it takes on."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. On any but a loopback address every caller needs an API key or a token."""
+
+    port: Annotated[int, Between(0, 65_535)] = 8080
+    """The one port for everything; 0 takes a free one and prints it."""
+
+    data_dir: str = ""
+    """The folder for all that is written at run time. Empty: `$XDG_DATA_HOME/voicepipe`, usually
+    `~/.local/share/voicepipe`."""
+
+    max_sessions: Annotated[int, Between(1, 100_000)] = 100
+    """How many callers may be connected at once; the next one is answered 503 with `Retry-After`."""
+
+    max_session_s: Annotated[int, Between(1, 86_400)] = 3_600
+    """How long one session may last, in seconds."""
+
+    ping_ms: Annotated[int, Between(1_000, 600_000)] = 20_000
+    """How long a client may send nothing before it is pinged; it has half as long again to answer."""
+
+    drain_ms: Annotated[int, Between(0, 600_000)] = 5_000
+    """How long running sessions may go on after the server was told to stop."""
+
+    strict_models: bool = False
+    """Refuse a `model` that names no agent and no alias (404). Off: such a session gets the default agent."""
+
+    query_token: bool = False
+    """Take a token from `?token=` too. Off by default: addresses end up in the logs of whatever stands between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsSettings:
+    """What is kept of a turn."""
+
+    text: Literal["loopback", "always", "never"] = "loopback"
+    """Whether the words of both sides are stored: only while the server listens on a loopback address, always or
+    never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderEntry:
+    """One `[providers.NAME]`: how to reach it."""
+
+    kind: str = "openai"
+    """The adapter that speaks to it: `openai` for every OpenAI-compatible server, `local`, or an installed one."""
+
+    base_url: Annotated[str, WebAddress()] = ""
+    """Where it is, up to and with `/v1`."""
+
+    api_key: Annotated[str, Secret()] = field(default="", repr=False)
+    """Its key. Better left to the environment: see `api_key_env`."""
+
+    api_key_env: str = ""
+    """The environment variable that holds its key; named but empty or unset refuses to start."""
+
+    connect_timeout_ms: Annotated[int, Between(1, 60_000)] = 3_000
+    """How long connecting may take."""
+
+    idle_timeout_ms: Annotated[int, Between(1, 600_000)] = 15_000
+    """How long it may send nothing before it counts as stalled."""
+
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """What only this kind understands, as a table of names and values."""
+
+    def connection(self) -> ProviderSettings:
+        """Return what an adapter needs of it."""
+        return ProviderSettings(
+            kind=self.kind,
+            base_url=self.base_url,
+            api_key=self.api_key,
+            connect_timeout_ms=self.connect_timeout_ms,
+            idle_timeout_ms=self.idle_timeout_ms,
+            options=self.options,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """One `[agents.NAME]`: who answers. What a section leaves out, it takes from `[agents.default]`.
+
+    Two things are not taken over: the aliases, and the voice by an agent that names another `tts`.
+    """
+
+    instructions: str = (
+        "You are a friendly voice assistant. Your words are spoken aloud: answer in one or two short, plain "
+        "sentences, without lists or markup."
+    )
+    """The system prompt."""
+
+    stt: str = "local/moonshine-tiny"
+    """Who hears, as `provider/model`."""
+
+    llm: str = "local/smollm2-135m"
+    """Who thinks, as `provider/model`."""
+
+    tts: str = "local/hibari"
+    """Who speaks, as `provider/model`."""
+
+    voice: str | None = None
+    """The voice's name at its provider. Unset: the provider's own choice."""
+
+    language: Annotated[str | None, LanguageTag()] = None
+    """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber finds out."""
+
+    silence_ms: Annotated[int, Between(20, 10_000)] = 500
+    """How long the caller must be silent before the turn is over, unless the client sets it."""
+
+    max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
+    """The longest answer, in tokens. Unset: the provider's own limit."""
+
+    temperature: Annotated[float | None, Between(0, 2)] = None
+    """Unset: the provider's own choice."""
+
+    aliases: tuple[str, ...] = ()
+    """Other names by which a client's `model` may ask for this agent."""
+
+    def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
+        """Return the parsed spec of `stage`.
+
+        Raises:
+            ConfigError: naming `key`, when it is not `provider/model`.
+        """
+        return Spec.parse({"stt": self.stt, "llm": self.llm, "tts": self.tts}[stage], key=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that the operator chose, checked."""
+
+    server: ServerSettings = field(default_factory=ServerSettings)
+    budget: BudgetLimits = field(default_factory=BudgetLimits)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    records: RecordsSettings = field(default_factory=RecordsSettings)
+    providers: Mapping[str, ProviderEntry] = field(default_factory=lambda: MappingProxyType({}))
+    agents: Mapping[str, AgentSettings] = field(default_factory=lambda: MappingProxyType({}))
+    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Dotted key -> where its value came from; a key that is not here has its default."""
+
+    @property
+    def data_path(self) -> Path:
+        """The folder for all that is written at run time."""
+        return Path(self.server.data_dir)
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return is_loopback(self.server.host)
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether the words of a turn are stored with its record."""
+        return self.records.text == "always" or (self.records.text == "loopback" and self.on_loopback)
+
+    def agent_named(self, name: str) -> str | None:
+        """Return the agent of that name or alias, or None."""
+        if name in self.agents:
+            return name
+        return next((agent for agent, its in self.agents.items() if name in its.aliases), None)
+
+    def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
+        """Return how to reach the provider of `spec`.
+
+        Raises:
+            ConfigError: the provider's key was promised by an environment variable that is not set.
+        """
+        entry = self.providers[spec.provider]
+        if entry.api_key_env and not entry.api_key:
+            raise ConfigError(
+                f"providers.{spec.provider}.api_key: {key} is {str(spec)!r}, which needs a key; expected one in the "
+                f"environment variable {entry.api_key_env}, which is not set"
+            )
+        return entry.connection()
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address to listen on can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

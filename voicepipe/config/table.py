@@ -1,0 +1,90 @@
+"""The settings for people: what is in force and why, and the README's table of all of them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+from voicepipe.config.convert import expected, is_secret, shown
+from voicepipe.config.load import FOUR, default_of
+from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
+
+HIDDEN = "(set, hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One option as it is in force."""
+
+    key: str
+    value: str
+    source: str
+    """A file's path, `$NAME`, `command line`, `agents.default`, or `default`."""
+
+
+def effective(settings: Settings) -> tuple[Row, ...]:
+    """Return every option in force, in the order of the README's table; secrets are hidden."""
+    rows = [row for name in FOUR for row in _rows(getattr(settings, name), name, settings)]
+    for name, agent in settings.agents.items():
+        rows += _rows(agent, f"agents.{name}", settings)
+    for name, entry in settings.providers.items():
+        rows += _rows(entry, f"providers.{name}", settings)
+    return tuple(rows)
+
+
+def markdown() -> str:
+    """Return the table of all options with their defaults and meanings, as Markdown."""
+    lines = ["| setting | default | expected | what it does |", "| --- | --- | --- | --- |"]
+    sections: list[tuple[str, type]] = [
+        *FOUR.items(),
+        ("agents.NAME", AgentSettings),
+        ("providers.NAME", ProviderEntry),
+    ]
+    for section, kind in sections:
+        meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)
+        for option in fields(kind):
+            what = "a table" if option.name == "options" else expected(hints[option.name])
+            cells = (f"`{section}.{option.name}`", _default(option), what, meanings[option.name])
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
+    hints = get_type_hints(type(options), include_extras=True)
+    for option in fields(options):
+        key, value = f"{at}.{option.name}", getattr(options, option.name)
+        source = settings.origins.get(key, "default")
+        if option.name == "options":
+            # A kind of somebody else's making may keep a secret there, under a name that we can't know.
+            source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), "default")
+            yield Row(key, f"{{{', '.join(f'{name} = {HIDDEN}' for name, _ in value)}}}", source)
+        elif is_secret(hints[option.name]):
+            yield Row(key, HIDDEN if value else '""', source)
+        else:
+            yield Row(key, _plain(value), source)
+
+
+def _plain(value: object) -> str:
+    return "unset" if value is None else shown(list(value)) if isinstance(value, tuple) else shown(value)
+
+
+def _default(option: Any) -> str:
+    value = default_of(option)
+    return "`{}`" if option.name == "options" else "unset" if value is None else f"`{_plain(value)}`"
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """Return each option's docstring from the source; an option without one has its class's first sentence."""
+    parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(parsed, ast.ClassDef)
+    first = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    meanings = {option.name: first for option in fields(kind)}
+    for statement, after in zip(parsed.body, parsed.body[1:], strict=False):
+        match statement, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                meanings[name] = " ".join(text.split())
+    return meanings
