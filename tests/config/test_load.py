@@ -179,19 +179,19 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         ),
         (
             "[server]\nport = '8080'\n",
-            'server.port: expected a whole number from 0 to 65535, got "8080" (FILE)',
+            'server.port: expected a whole number, got "8080" (FILE)',
         ),
         (
             "[server]\nport = 70_000\n",
-            "server.port: expected a whole number from 0 to 65535, got 70000 (FILE)",
+            "server.port: expected a whole number from 0 to 65535, got 70000",
         ),
         (
             "[server]\nport = true\n",
-            "server.port: expected a whole number from 0 to 65535, got true (FILE)",
+            "server.port: expected a whole number, got true (FILE)",
         ),
         (
             "[server.port]\nnumber = 1\n",
-            "server.port: expected a whole number from 0 to 65535, got a table (FILE)",
+            "server.port: expected a whole number, got a table (FILE)",
         ),
         (
             "[server]\nstrict_models = 1\n",
@@ -275,7 +275,7 @@ def test_a_wrong_setting_is_refused_with_its_key_and_what_was_expected(written: 
 
 def test_wrong_environment_is_refused_by_its_variable(written: Path) -> None:
     assert refusal(written, "", VOICEPIPE_SERVER__PORT="eighty") == (
-        'server.port: expected a whole number from 0 to 65535, got "eighty" ($VOICEPIPE_SERVER__PORT)'
+        'server.port: expected a whole number, got "eighty" ($VOICEPIPE_SERVER__PORT)'
     )
     assert refusal(written, "", VOICEPIPE_SERVER__POTR="1") == (
         "server.potr: unknown setting ($VOICEPIPE_SERVER__POTR); did you mean server.port?"

@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+from voicepipe.auth.origin import is_loopback
 from voicepipe.config.convert import Between, LanguageTag, Secret, WebAddress
 from voicepipe.errors import ConfigError
 from voicepipe.registry import ProviderSettings, Spec, Stage
+from voicepipe.server.options import ServerSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
 
 DEFAULT_AGENT = "default"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
-    """Where the server listens, and how much it takes on."""
-
-    host: str = "127.0.0.1"
-    """The address to listen on. On any but a loopback address every caller needs an API key or a token."""
-
-    port: Annotated[int, Between(0, 65_535)] = 8080
-    """The one port for everything; 0 takes a free one and prints it."""
-
-    data_dir: str = ""
-    """The folder for all that is written at run time. Empty: `$XDG_DATA_HOME/voicepipe`, usually
-    `~/.local/share/voicepipe`."""
-
-    max_sessions: Annotated[int, Between(1, 100_000)] = 100
-    """How many callers may be connected at once; the next one is answered 503 with `Retry-After`."""
-
-    max_session_s: Annotated[int, Between(1, 86_400)] = 3_600
-    """How long one session may last, in seconds."""
-
-    ping_ms: Annotated[int, Between(1_000, 600_000)] = 20_000
-    """How long a client may send nothing before it is pinged; it has half as long again to answer."""
-
-    drain_ms: Annotated[int, Between(0, 600_000)] = 5_000
-    """How long running sessions may go on after the server was told to stop."""
-
-    strict_models: bool = False
-    """Refuse a `model` that names no agent and no alias (404). Off: such a session gets the default agent."""
-
-    query_token: bool = False
-    """Take a token from `?token=` too. Off by default: addresses end up in the logs of whatever stands between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +136,7 @@ class Settings:
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        return is_loopback(self.server.host)
+        return self.server.host == "localhost" or is_loopback(self.server.host)
 
     @property
     def keeps_text(self) -> bool:
@@ -194,13 +162,3 @@ class Settings:
                 f"environment variable {entry.api_key_env}, which is not set"
             )
         return entry.connection()
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether an address to listen on can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,0 +1,38 @@
+"""What the door decided about a caller before the session begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Dialect = Literal["ga", "beta"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionGrant:
+    """Who may talk to which agent, and until when."""
+
+    session_id: str
+    """Unique and unguessable, `sess_...`."""
+
+    project: str
+    """Whom the session belongs to; its turns are read by this project only."""
+
+    agent: str
+    """The name of the agent in the settings."""
+
+    model: str
+    """The model's name as the client asked for it, to be echoed; the agent's name when it did not."""
+
+    identity: str | None
+    """Who is calling, as the token's maker names them."""
+
+    config: Mapping[str, object] | None
+    """The session that the token starts with, as in `session.update`; None means the agent's own."""
+
+    expires_at: int
+    """Unix seconds at which the session must end."""
+
+    dialect: Dialect = "ga"
+    """The shape of the events that the client understands (`session.update` may still change it)."""
