@@ -16,6 +16,11 @@ def unix_s() -> int:
     return int(time.time())
 
 
+def unix_ms() -> int:
+    """Milliseconds since 1970 UTC: when a session began, for its turns' records."""
+    return time.time_ns() // 1_000_000
+
+
 def utc_iso() -> str:
     """Now in UTC as ISO 8601 with milliseconds, for records and logs."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
