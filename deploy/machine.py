@@ -1,0 +1,121 @@
+"""What this machine can run, asked of the system itself: nothing here needs an installed package."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OLDEST_PYTHON = (3, 11)
+
+CPU_FLAGS = ("avx2", "fma", "f16c")
+"""The instruction sets that the local models' wheels are compiled for; without them they end with an illegal
+instruction instead of an error, which is why they are checked before anything is installed or loaded."""
+
+OLDEST_GLIBC = (2, 34)
+"""The tag of the speech-to-text wheel is manylinux_2_34."""
+
+
+def unfit_python() -> str | None:
+    """Return why this interpreter can't run voicepipe, or None when it can."""
+    if sys.version_info >= OLDEST_PYTHON:
+        return None
+    return f"expected Python {dotted(OLDEST_PYTHON)} or newer, got {platform.python_version()} ({sys.executable})"
+
+
+def unfit_for_local_models(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return why the local models can't run here, or None when they can.
+
+    Args:
+        cpuinfo: the kernel's description of the processor, as in proc(5).
+    """
+    system, processor = platform.system(), platform.machine()
+    if (system, processor) != ("Linux", "x86_64"):
+        return f"they need Linux on x86_64, this is {system} on {processor}"
+    missing = [flag for flag in CPU_FLAGS if flag not in cpu_flags(cpuinfo.read_text())]
+    if missing:
+        return f"they need a processor with {', '.join(CPU_FLAGS)}; this one lacks {', '.join(missing)}"
+    if (glibc := glibc_version()) < OLDEST_GLIBC:
+        return (
+            f"they need glibc {dotted(OLDEST_GLIBC)} or newer, this system has {dotted(glibc) or 'another C library'}"
+        )
+    return None
+
+
+def cpu_flags(cpuinfo: str) -> set[str]:
+    """Return the flags of the first processor in the text of /proc/cpuinfo; empty when it names none."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return set(value.split())
+    return set()
+
+
+def glibc_version() -> tuple[int, ...]:
+    """Return the running C library's version, (2, 36) say; empty when it isn't glibc."""
+    name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    return tuple(int(part) for part in version.split(".")) if name == "glibc" else ()
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """Write a version as people do: `3.11`."""
+    return ".".join(map(str, version))
+
+
+def has_openmp() -> bool:
+    """Whether GCC's OpenMP library is here: the language model's wheel uses the system's, a bare Debian has none."""
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def has_pip() -> bool:
+    """Whether a new environment gets pip: Debian keeps it in a package of its own."""
+    return importlib.util.find_spec("ensurepip") is not None
+
+
+OPENMP = "libgomp1"
+PIP = f"python{dotted(sys.version_info[:2])}-venv"
+
+
+def missing_packages(*, local: bool) -> list[str]:
+    """Return what must be installed first, as Debian names it; `local` when the local models shall run.
+
+    Nothing on a machine that has what these packages hold, from wherever.
+    """
+    wanted = [] if has_pip() else [PIP]
+    return [*wanted, OPENMP] if local and not has_openmp() else wanted
+
+
+def install_line(packages: list[str]) -> str:
+    """Return what a person does to install these packages: one line to run, where there is apt-get."""
+    if shutil.which("apt-get") is None:
+        return f"install what Debian calls {' and '.join(packages)}"
+    return f"run `sudo apt-get update && sudo apt-get install -y {' '.join(packages)}`"
+
+
+def install(packages: list[str]) -> bool:
+    """Install Debian packages where nobody need be asked; return whether that was so.
+
+    As root, and in CI through a sudo that wants no password. On a person's own machine nothing is done: what to
+    install there is theirs to decide.
+
+    Raises:
+        subprocess.CalledProcessError: apt-get failed; its own message has been shown.
+    """
+    root = os.geteuid() == 0
+    if shutil.which("apt-get") is None or not (root or (os.environ.get("CI") and shutil.which("sudo"))):
+        return False
+    prefix = [] if root else ["sudo", "-n"]
+    quiet = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
+    subprocess.run([*quiet, "update"], check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    arguments = ["install", "-y", "--no-install-recommends", *packages]
+    subprocess.run([*quiet, *arguments], check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    return True

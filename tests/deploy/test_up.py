@@ -1,0 +1,134 @@
+"""The command that makes the environment: what it installs, when it installs nothing, and what it says it can't."""
+
+import stat
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def wheel(folder: Path, version: str) -> Path:
+    """A package of one module, `greeting`, that pip can install without an index."""
+    path = folder / f"greeting-{version}-py3-none-any.whl"
+    info = f"greeting-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("greeting.py", f"version = {version!r}\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: greeting\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def greeting(up: ModuleType, path: Path, lock: Path) -> object:
+    """The part that installs such a wheel; `lock` is what decides whether it is installed already."""
+    return up.Part("greeting", "a greeting", ("--no-index", "--no-deps", str(path)), lock)
+
+
+def test_environment_is_made_once(up: ModuleType, tmp_path: Path) -> None:
+    """A second run installs nothing; a changed lock is installed anew; another environment's files are left alone."""
+    lock = tmp_path / "lock.txt"
+    lock.write_text("1.0")
+    environment = up.Environment(tmp_path / "venv")
+    first = wheel(tmp_path, "1.0")
+    environment.provide([greeting(up, first, lock)])
+    modules = list((tmp_path / "venv").glob("lib/python*/site-packages/greeting.py"))
+    assert [module.read_text() for module in modules] == ["version = '1.0'\n"]
+
+    first.unlink()  # were it installed again, pip would miss it
+    environment.provide([greeting(up, first, lock)])
+
+    lock.write_text("2.0")
+    environment.provide([greeting(up, wheel(tmp_path, "2.0"), lock)])
+    assert [module.read_text() for module in modules] == ["version = '2.0'\n"]
+
+
+def test_a_folder_with_other_files_is_refused(up: ModuleType, tmp_path: Path) -> None:
+    """UP_VENV that names somebody's folder by mistake doesn't empty it."""
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(SystemExit, match="expected an empty folder"):
+        up.Environment(tmp_path).provide([])
+    assert (tmp_path / "letter.txt").read_text() == "dear"
+
+
+def test_parts_follow_the_command(up: ModuleType) -> None:
+    """The test tools come with `test` only, the local models only where they run, voicepipe itself last."""
+
+    def names(command: str, *, local: bool) -> list[str]:
+        return [part.name for part in up.parts(command, local=local)]
+
+    assert names("serve", local=True) == ["base", "local", "voicepipe"]
+    assert names("talk", local=False) == ["base", "voicepipe"]
+    assert names("test", local=True) == ["base", "local", "test", "voicepipe"]
+
+
+def test_packages_are_checked_and_never_compiled(up: ModuleType) -> None:
+    """Every lock is installed with its hashes, from wheels, without following dependencies."""
+    for part in up.parts("test", local=True)[:-1]:
+        assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(part.pip)
+
+
+def tools(folder: Path, *, broken: tuple[str, ...]) -> Path:
+    """An environment whose programs write down that they ran; those in `broken` fail."""
+    (folder / "bin").mkdir()
+    for name in ("ruff", "mypy", "python"):
+        program = folder / "bin" / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/ran"\nexit {int(name in broken)}\n')
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> None:
+    """One run tells everything that is wrong, its last line is pytest's, and a lint error is still an error."""
+    assert up.test(up.Environment(tools(tmp_path, broken=("ruff",))), ["-k", "turn"]) == 1
+    ran = (tmp_path / "ran").read_text().splitlines()
+    assert ran == ["ruff check .", "ruff format --check .", "mypy ", "python -m pytest -k turn"]
+
+
+@pytest.mark.parametrize(("broken", "code"), [((), 0), (("mypy",), 1), (("python",), 1)])
+def test_any_failure_fails(up: ModuleType, tmp_path: Path, broken: tuple[str, ...], code: int) -> None:
+    """Zero only when nothing failed."""
+    assert up.test(up.Environment(tools(tmp_path, broken=broken)), []) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ([], ["serve"]),
+        (["--port", "8080"], ["serve", "--port", "8080"]),
+        (["talk", "question.wav"], ["talk", "question.wav"]),
+    ],
+)
+def test_command_line_becomes_voicepipe(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], command: list[str]
+) -> None:
+    """`serve` is what is meant when no command is named."""
+    became: list[list[str]] = []
+
+    def become(environment: object, command: list[str]) -> None:
+        became.append(command)
+        raise SystemExit
+
+    monkeypatch.setattr(up, "provide", lambda command, folder: up.Environment(tmp_path))
+    monkeypatch.setattr(up, "become", become)
+    with pytest.raises(SystemExit):
+        up.main(arguments)
+    assert became == [command]
+
+
+def test_without_pip_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On somebody's Debian nothing is installed behind their back: one line tells what is missing."""
+    monkeypatch.setattr(up, "missing_packages", lambda *, local: ["python3.11-venv", "libgomp1"])
+    monkeypatch.setattr(up, "install", lambda packages: False)
+    monkeypatch.setattr(up, "has_pip", lambda: False)
+    with pytest.raises(SystemExit, match=r"first .*python3\.11-venv.*libgomp1"):
+        up.prepare()
+
+
+def test_without_openmp_the_base_is_installed(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may not install a library still gets a server, and is told what it lacks."""
+    monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
+    monkeypatch.setattr(up, "missing_packages", lambda *, local: ["libgomp1"] if local else [])
+    monkeypatch.setattr(up, "install", lambda packages: False)
+    monkeypatch.setattr(up, "has_pip", lambda: True)
+    assert "libgomp1" in (up.prepare() or "")
