@@ -1,0 +1,313 @@
+"""The ear: finds the edges of one caller's voice. Pure: samples and `now_ms` go in, edges come out.
+
+A cheap gate decides whether the judge listens at all; the judge (Silero) says whether a window is speech; the samples'
+own levels say where the speech began and ended. Silence is counted in samples, from the last voiced one; when frames
+stop coming it is counted by the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from voicepipe.audio import levels, silero
+from voicepipe.audio.arrivals import Arrivals
+from voicepipe.audio.edges import Edge, Instant, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
+from voicepipe.audio.gate import FRAME_SAMPLES, PREROLL_SAMPLES, Gate
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.audio.silero import CONTEXT_SAMPLES, RATE_HZ, WINDOW_SAMPLES, Silero, SileroState
+from voicepipe.audio.tape import Recent, Tape
+from voicepipe.errors import ConfigError
+
+_PER_MS: Final = RATE_HZ // 1_000
+_STEP_MS: Final = FRAME_SAMPLES // _PER_MS
+_WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
+
+_SLICE_MS: Final = 500
+"""Longer pushes are worked through in pieces of this, so that one burst doesn't set the size of every buffer."""
+
+_TRAIL_SAMPLES: Final = 232 * _PER_MS
+"""How long before the end of the last window that sounded like speech its voice may have ended: a window and 200 ms."""
+
+_USUAL_TRAIL_SAMPLES: Final = 64 * _PER_MS
+"""How long it usually has, for when noise hides the voice's own end (median on the labelled clips: 65 ms)."""
+
+_ONSET_REACH_SAMPLES: Final = 200 * _PER_MS
+"""How long before its first window of speech a voice may have begun."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarOptions:
+    """What counts as speech and what as silence."""
+
+    threshold: float = 0.5
+    """The judge's probability from which a window is speech, 0 to 1. Higher needs louder, clearer speech."""
+
+    min_speech_ms: int = 60
+    """Net speech before a voice has started. Shorter reacts to clicks, longer misses "yes"."""
+
+    pause_ms: int = 80
+    """Silence before a voice has paused. Shorter pauses lie inside words."""
+
+    longest_pause_ms: int = 30_000
+    """After this much silence a pause is over, and the next voice starts instead of resuming."""
+
+    jitter_ms: int = 200
+    """Frames may be this late before their absence counts as silence."""
+
+    keep_ms: int = 2_000
+    """How much of the audio stays readable with `since`: what lies before a voice, and the time to notice it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise ConfigError(f"threshold: expected 0 to 1, got {self.threshold}")
+        for name in ("min_speech_ms", "pause_ms", "longest_pause_ms", "jitter_ms", "keep_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: expected a positive number of ms, got {getattr(self, name)}")
+
+    @property
+    def speech_from(self) -> float:
+        """Probability that starts speech. What the gate kept from the judge has 0 and is silence at any threshold."""
+        return max(self.threshold, 0.01)
+
+    @property
+    def silence_below(self) -> float:
+        """Probability that ends speech: 0.15 lower, as the model's authors do, so that it doesn't flicker."""
+        return max(self.threshold - 0.15, 0.01)
+
+
+class Phase(Enum):
+    """What the caller's voice is doing."""
+
+    QUIET = auto()
+    SPEAKING = auto()
+    PAUSED = auto()
+
+
+class Ear:
+    """Listens to one caller. The same samples give the same edges, however they were cut into pushes.
+
+    Costs about 2 to 5 ms of CPU per second of audio, 4 ms for a burst of a second: feed longer bursts in slices, with
+    `more_ms`, where nothing may hold the event loop for longer.
+    """
+
+    def __init__(self, rate_hz: int, options: EarOptions | None = None, *, judge: Silero | None = None) -> None:
+        self.rate_hz = rate_hz
+        self.options = options or EarOptions()
+        """May be replaced between pushes."""
+        self.phase = Phase.QUIET
+        self._judge = judge or silero.shared()
+        self._state = SileroState()
+        self._gate = Gate()
+        self._resampler = Resampler(rate_hz, RATE_HZ)
+        self._recent = Recent(self.options.keep_ms * rate_hz // 1_000)
+        self._tape = Tape(levels.LOOK_BACK_SAMPLES + RATE_HZ, 2 * _SLICE_MS * _PER_MS)
+        self._arrivals = Arrivals()
+        self._now_ms: int | None = None
+        # Positions on the tape, which lags the caller's audio by the resampler's delay. `_lead` samples of silence in
+        # front make frames end where the caller's frames end, instead of waiting for the next one.
+        self._lead = self._resampler.delay_samples
+        self._tape.append(silence(self._lead))
+        self._heard = 0
+        self._judged = 0
+        self._speech_end = 0
+        self._not_before = 0
+        self._probability = 0.0
+        self._net_ms = 0
+        self._voice_end: int | None = None
+        self._pause = Instant(0, 0)
+        self._silence_ms = 0
+        self._gap_ms = 0
+
+    @property
+    def received_ms(self) -> int:
+        """How much of the caller's audio has come."""
+        return self._recent.end * 1_000 // self.rate_hz
+
+    def instant(self, stream_ms: int) -> Instant:
+        """A position in the caller's audio on both time scales."""
+        return Instant(stream_ms, self._arrivals.session_ms(stream_ms))
+
+    def since(self, stream_ms: int) -> Samples:
+        """The caller's audio from a position on, int16 at `rate_hz`; from `keep_ms` before the newest push at least."""
+        return self._recent.since(max(0, stream_ms) * self.rate_hz // 1_000)
+
+    def last_voiced(self) -> Instant | None:
+        """The end of the last voice so far, or None when there was none since `settle`."""
+        match self.phase:
+            case Phase.SPEAKING:
+                return self._instant_at(self._current_voice_end())
+            case Phase.PAUSED:
+                return self._pause
+            case Phase.QUIET:
+                return None
+
+    def settle(self) -> None:
+        """The caller's turn is over: the next voice starts anew, at the newest sample at the earliest."""
+        self.phase = Phase.QUIET
+        self._net_ms = 0
+        self._not_before = self._heard
+
+    def push(self, samples: Samples, now_ms: int, *, more_ms: int = 0) -> tuple[Edge, ...]:
+        """Hear the next samples, int16, (n_samples,) at `rate_hz`, that arrived at `now_ms`.
+
+        `more_ms` is how much audio of the same arrival is still to be pushed. Returns the edges in order; those of a
+        long push are all here, with the positions at which they lie.
+        """
+        edges: list[Edge] = []
+        n_ms = len(samples) * 1_000 // self.rate_hz + more_ms
+        self._note_absence(now_ms - n_ms, edges)
+        self._recent.append(samples)
+        self._now_ms = now_ms
+        self._arrivals.arrived(self.received_ms + more_ms, now_ms)
+        self._count_gap(now_ms - more_ms)
+        slice_samples = max(1, _SLICE_MS * self.rate_hz // 1_000)
+        for first in range(0, len(samples), slice_samples):
+            self._tape.append(self._resampler.push(samples[first : first + slice_samples]))
+            while self._tape.end - self._heard >= FRAME_SAMPLES:
+                self._hear_frame(edges)
+        return tuple(edges)
+
+    def tick(self, now_ms: int) -> tuple[Edge, ...]:
+        """Notice that no samples have come; call it every 20 ms or so. Silent as long as they are not late."""
+        edges: list[Edge] = []
+        self._note_absence(now_ms, edges)
+        return tuple(edges)
+
+    # --- frames that don't come ---------------------------------------------------------------
+
+    def _note_absence(self, now_ms: int, edges: list[Edge]) -> None:
+        """Count the time since the last arrival as silence, once it is more than jitter."""
+        if self._now_ms is None or now_ms - self._now_ms <= self.options.jitter_ms:
+            return
+        self._net_ms = 0
+        absent_ms = now_ms - self._now_ms
+        if self.phase is Phase.SPEAKING:
+            self._begin_pause(self._current_voice_end(), self.received_ms + absent_ms, edges)
+        elif self.phase is Phase.PAUSED:
+            self._grow(self.received_ms - self._pause.stream_ms + absent_ms, edges)
+
+    def _count_gap(self, now_ms: int) -> None:
+        """After frames have stayed away during a pause, how much of the silence was never sent as samples.
+
+        What was only late comes in faster than real time and brings the gap back to nothing, so it counts once.
+        """
+        if self.phase is Phase.PAUSED:
+            gap_ms = now_ms - self.received_ms - (self._pause.session_ms - self._pause.stream_ms)
+            self._gap_ms = gap_ms if gap_ms > self.options.jitter_ms else 0
+
+    # --- frames -------------------------------------------------------------------------------
+
+    def _hear_frame(self, edges: list[Edge]) -> None:
+        """Take the next 20 ms from the tape to the gate, and from there perhaps to the judge."""
+        begin = self._heard
+        self._heard += FRAME_SAMPLES
+        hold = self._probability >= self.options.silence_below
+        if self._gate.push(self._tape.read(begin, self._heard), hold=hold):
+            self._judge_windows(edges)
+        else:
+            self._probability, self._net_ms = 0.0, 0
+        if self.phase is Phase.SPEAKING and self._probability < self.options.silence_below:
+            self._seek_pause(edges)
+        elif self.phase is Phase.PAUSED:
+            self._grow(self._heard_ms - self._pause.stream_ms + self._gap_ms, edges)
+
+    def _judge_windows(self, edges: list[Edge]) -> None:
+        """Judge every window that is complete; after the gate was closed, begin again a little before it opened."""
+        if self._heard - self._judged > PREROLL_SAMPLES:
+            self._judged = self._heard - PREROLL_SAMPLES
+            self._state.restart(self._tape.read(max(self._tape.start, self._judged - CONTEXT_SAMPLES), self._judged))
+        while self._heard - self._judged >= WINDOW_SAMPLES:
+            end = self._judged + WINDOW_SAMPLES
+            self._probability = self._judge.probability(self._state, self._tape.read(self._judged, end))
+            self._judged = end
+            self._weigh(self._probability, edges)
+
+    def _weigh(self, probability: float, edges: list[Edge]) -> None:
+        """Let one window's verdict move the phase."""
+        options = self.options
+        if self.phase is Phase.QUIET:
+            if probability >= options.speech_from:
+                self._net_ms += _WINDOW_MS
+            else:
+                self._net_ms = max(0, self._net_ms - 2 * _WINDOW_MS) if probability >= options.silence_below else 0
+            if self._net_ms >= options.min_speech_ms:
+                self._speak(VoiceStarted, self._judged - self._net_ms * _PER_MS, edges)
+        elif probability >= options.silence_below:
+            if self.phase is Phase.SPEAKING:
+                self._speech_end, self._voice_end = self._judged, None
+            elif probability >= options.speech_from or self._voiced_since_pause():
+                self._speak(VoiceResumed, self._judged - WINDOW_SAMPLES, edges)
+
+    # --- what the verdicts lead to --------------------------------------------------------------
+
+    def _speak(self, edge: type[VoiceStarted | VoiceResumed], first_window: int, edges: list[Edge]) -> None:
+        """The caller speaks; the window of speech that showed it begins at position `first_window`."""
+        self.phase = Phase.SPEAKING
+        self._speech_end, self._voice_end = self._judged, None
+        self._not_before = self._find_onset(first_window)
+        edges.append(edge(self._instant_at(self._not_before)))
+
+    def _seek_pause(self, edges: list[Edge]) -> None:
+        """The judge hears no speech any more: has the voice been silent for long enough?"""
+        if self._voice_end is None:
+            self._voice_end = self._find_voice_end(self._speech_end)
+        if self._heard - self._voice_end >= self.options.pause_ms * _PER_MS:
+            self._begin_pause(self._voice_end, self._heard_ms, edges)
+
+    def _begin_pause(self, voice_end: int, until_ms: int, edges: list[Edge]) -> None:
+        self.phase = Phase.PAUSED
+        self._gap_ms = 0
+        self._not_before = voice_end
+        self._pause = self._instant_at(voice_end)
+        self._silence_ms = until_ms - self._pause.stream_ms
+        edges.append(VoicePaused(self._pause, self._silence_ms))
+
+    def _grow(self, silence_ms: int, edges: list[Edge]) -> None:
+        """Tell of the silence, in steps, never of less than before."""
+        if silence_ms - self._silence_ms < _STEP_MS:
+            return
+        self._silence_ms = silence_ms
+        edges.append(QuietGrew(silence_ms))
+        if silence_ms >= self.options.longest_pause_ms:
+            self.settle()
+
+    # --- where exactly ----------------------------------------------------------------------------
+
+    @property
+    def _heard_ms(self) -> int:
+        return (self._heard - self._lead) // _PER_MS
+
+    def _instant_at(self, position: int) -> Instant:
+        return self.instant(max(0, position - self._lead) // _PER_MS)
+
+    def _levels_before(self, end: int) -> levels.Levels:
+        return levels.levels(self._tape.read(max(self._tape.start, end - levels.LOOK_BACK_SAMPLES), end))
+
+    def _current_voice_end(self) -> int:
+        """Position of the end of the voice, as of now: when it is cut off in mid-word, the end of what has come."""
+        fading = self._probability < self.options.silence_below
+        return self._find_voice_end(self._speech_end if fading else self._heard)
+
+    def _find_voice_end(self, speech_end: int) -> int:
+        """Position of the end of the last voiced 10 ms at or before `speech_end`."""
+        loud = levels.voiced(self._levels_before(self._heard))
+        behind = (self._heard - speech_end) // levels.HOP_SAMPLES
+        hops = None if loud is None else levels.last_hop(loud, behind, _TRAIL_SAMPLES // levels.HOP_SAMPLES)
+        found = speech_end - _USUAL_TRAIL_SAMPLES if hops is None else self._heard - hops * levels.HOP_SAMPLES
+        return max(found, self._not_before)
+
+    def _find_onset(self, first_window: int) -> int:
+        """Position of the onset of the voice whose first window of speech begins at `first_window`."""
+        first = max(first_window - _ONSET_REACH_SAMPLES, self._not_before, self._tape.start)
+        n_recent = (self._judged - first) // levels.HOP_SAMPLES
+        hops = levels.onset_hops(self._levels_before(self._judged), n_recent)
+        return max(first_window, first) if hops is None else self._judged - hops * levels.HOP_SAMPLES
+
+    def _voiced_since_pause(self) -> bool:
+        """Is there anything as loud as voice behind the pause's beginning, or is the judge only slow to forget?"""
+        loud = levels.voiced(self._levels_before(self._judged))
+        n_hops = max(0, self._judged - self._not_before) // levels.HOP_SAMPLES
+        return loud is None or levels.last_hop(loud, 0, n_hops) is not None

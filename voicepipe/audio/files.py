@@ -1,0 +1,59 @@
+"""Sound files: any of wav, flac, ogg and mp3 in; wav out."""
+
+from __future__ import annotations
+
+import io
+import wave
+from os import PathLike
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.audio.samples import FULL_SCALE, Samples, to_pcm
+from voicepipe.errors import VoicepipeError
+
+
+class UnreadableSound(VoicepipeError):
+    """A file is not there, or is no sound that we can read. The text says which and why."""
+
+
+def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
+    """Read a whole sound file (wav, flac, ogg, mp3) as mono at `rate_hz`.
+
+    Channels are averaged; other rates are converted. Blocks: not for the event loop.
+
+    Returns:
+        int16, (n_samples,).
+
+    Raises:
+        UnreadableSound: no such file, or not a sound.
+    """
+    import soundfile  # type: ignore[import-untyped]  # both are costly to import and rarely needed
+    import soxr  # type: ignore[import-untyped]
+
+    try:
+        channels, from_hz = soundfile.read(source, dtype="float32", always_2d=True)
+    except (OSError, soundfile.SoundFileError) as why:
+        raise UnreadableSound(f"{source}: {why}") from why
+    mono: npt.NDArray[np.float32] = channels.mean(axis=1)
+    if from_hz != rate_hz:
+        mono = soxr.resample(mono, from_hz, rate_hz)
+    return np.clip(np.rint(mono * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+
+
+def wav_bytes(samples: Samples, rate_hz: int) -> bytes:
+    """A mono 16-bit WAV file of `samples`, int16, (n_samples,)."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as wav:
+        wav.setnchannels(1)
+        wav.setsampwidth(2)
+        wav.setframerate(rate_hz)
+        wav.writeframes(to_pcm(samples))
+    return file.getvalue()
+
+
+def write_wav(path: str | PathLike[str], samples: Samples, rate_hz: int) -> None:
+    """Write `samples`, int16, (n_samples,), as a mono 16-bit WAV file."""
+    with open(path, "wb") as file:
+        file.write(wav_bytes(samples, rate_hz))
