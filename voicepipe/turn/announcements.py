@@ -8,6 +8,9 @@ from typing import Literal
 from voicepipe.turn.conversation import FunctionCall, Item, Message
 from voicepipe.turn.settings import ReplySettings
 
+OutputItem = Message | FunctionCall
+"""What a reply is made of."""
+
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
 
@@ -113,7 +116,7 @@ class OutputStarted:
     """
 
     response_id: str
-    item: Message | FunctionCall
+    item: OutputItem
     previous_item_id: str | None
 
 

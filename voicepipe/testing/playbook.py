@@ -1,0 +1,73 @@
+"""Playbooks: a turn told as facts in and orders out, with time moved by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from voicepipe.turn.announcements import Announcement
+from voicepipe.turn.commands import Announce, KeepRecord, Order, WakeAt
+from voicepipe.turn.events import Fact, TimePassed
+from voicepipe.turn.machine import Core
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+
+SESSION = "s"
+
+
+@dataclass(slots=True)
+class Playbook:
+    """Drives one core by hand and remembers all that it ordered.
+
+    Wake-ups that the core ordered are delivered when `at` passes them, as the session would.
+    """
+
+    settings: TurnSettings = field(default_factory=TurnSettings)
+    core_settings: CoreSettings = field(default_factory=CoreSettings)
+    now_ms: int = 0
+    orders: list[Order] = field(default_factory=list)
+    core: Core = field(init=False)
+    _wake_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        self.core = Core(SESSION, self.settings, self.core_settings)
+
+    def at(self, now_ms: int, *facts: Fact) -> list[Order]:
+        """Let time pass to `now_ms`, then tell these facts; returns the orders of both."""
+        got: list[Order] = []
+        while self._wake_ms is not None and self._wake_ms <= now_ms:
+            wake_ms, self._wake_ms = self._wake_ms, None
+            self.now_ms = max(self.now_ms, wake_ms)
+            got += self._tell(TimePassed())
+        self.now_ms = now_ms
+        for fact in facts:
+            got += self._tell(fact)
+        return got
+
+    def _tell(self, fact: Fact) -> list[Order]:
+        orders = self.core.handle(fact, self.now_ms)
+        for order in orders:
+            if isinstance(order, WakeAt):
+                self._wake_ms = order.at_ms
+        self.orders += orders
+        return list(orders)
+
+    @property
+    def announced(self) -> list[Announcement]:
+        """All that the client was told."""
+        return announced(self.orders)
+
+    @property
+    def records(self) -> dict[str, TurnRecord]:
+        """The latest record of each turn."""
+        return {o.record.id: o.record for o in self.orders if isinstance(o, KeepRecord)}
+
+
+def announced(orders: list[Order]) -> list[Announcement]:
+    """What these orders tell the client."""
+    return [order.what for order in orders if isinstance(order, Announce)]
+
+
+def names(orders: list[Order]) -> list[str]:
+    """The orders by name; an announcement by what it announces."""
+    shown = (order.what if isinstance(order, Announce) else order for order in orders)
+    return [type(what).__name__ for what in shown if not isinstance(what, WakeAt)]

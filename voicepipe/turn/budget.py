@@ -1,0 +1,152 @@
+"""Where the second went: stages judged, and contributions that sum to what the caller felt.
+
+Every number here is the difference of two marks, and every mark was stamped by the core when its
+fact came. A mark that is missing takes its spans with it, and shows as time that is not attributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from voicepipe.turn.record import Breach, Contribution, StageSpan
+from voicepipe.turn.settings import BudgetLimits
+
+UNATTRIBUTED_LIMIT_MS = 5
+"""More time than this without a name is a hole in our marks, not in the turn."""
+
+# The marks of a turn, in the order in which a turn without speculation stamps them.
+VOICED_LAST = "voiced_last"
+"""t0: the caller's last voiced sample, or the client event that asked for the reply."""
+
+FLUSHED = "flushed"
+TRANSCRIBED = "transcribed"
+ENDED = "ended"
+ASKED = "asked"
+FIRST_DELTA = "first_delta"
+FIRST_CLAUSE = "first_clause"
+FIRST_SOUND = "first_sound"
+GATE_OPENED = "gate_opened"
+FIRST_SENT = "first_sent"
+HEARD = "heard"
+
+_SPEECH_PATH = (
+    ("endpoint", VOICED_LAST, ASKED),
+    ("llm_ttft", ASKED, FIRST_DELTA),
+    ("first_clause", FIRST_DELTA, FIRST_CLAUSE),
+    ("tts_ttfb", FIRST_CLAUSE, FIRST_SOUND),
+    ("overhead", FIRST_SOUND, FIRST_SENT),
+    ("playback", FIRST_SENT, HEARD),
+)
+_TEXT_PATH = (
+    ("endpoint", VOICED_LAST, ASKED),
+    ("llm_ttft", ASKED, FIRST_DELTA),
+    ("overhead", FIRST_DELTA, FIRST_SENT),
+)
+_HELD_PATH = (
+    ("endpoint", VOICED_LAST, GATE_OPENED),
+    ("overhead", GATE_OPENED, FIRST_SENT),
+    ("playback", FIRST_SENT, HEARD),
+)
+"""When the reply was ready before the turn was over: the caller waited for the gate alone."""
+
+_PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED))
+
+SETTING = {
+    "endpoint": "turn_detection.silence_duration_ms",
+    "llm_ttft": "agents.NAME.llm",
+    "first_clause": "agents.NAME.instructions",
+    "tts_ttfb": "agents.NAME.tts",
+    "overhead": "server.max_sessions",
+    "playback": "agents.NAME.tts",
+    "total": "agents.NAME.llm",
+}
+"""Which setting moves a stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A turn's marks, judged against its limits."""
+
+    total_ms: int | None
+    stages: tuple[StageSpan, ...]
+    parts: tuple[tuple[str, int], ...]
+    contributions: tuple[Contribution, ...]
+    unattributed_ms: int
+    breach: Breach | None
+
+
+def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, str], *, audible: bool) -> Judgement:
+    """Judge a turn.
+
+    Args:
+        marks: mark -> session ms, each stamped once.
+        limits: what each stage may take.
+        owners: stage -> who could make it shorter.
+        audible: False for a text-only reply, which ends at its first text.
+
+    The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
+    `total_ms`; a turn that never came to its end has no total and no contributions.
+    """
+    path = _SPEECH_PATH if audible else _TEXT_PATH
+    last = HEARD if audible else FIRST_SENT
+    total_ms = _span(marks, VOICED_LAST, last)
+    ready = FIRST_SOUND if audible else FIRST_DELTA
+    held = GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready] and audible
+    critical = _contributions(marks, _HELD_PATH if held else path) if total_ms is not None else ()
+    stages = tuple(
+        _judged(marks, span, critical, limits, owners) for span in path if _span(marks, *span[1:]) is not None
+    )
+    unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
+    parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
+    return Judgement(total_ms, stages, parts, critical, unattributed_ms, _breach(stages, total_ms, limits))
+
+
+def _span(marks: Mapping[str, int], a: str, b: str) -> int | None:
+    return marks[b] - marks[a] if a in marks and b in marks else None
+
+
+def _contributions(marks: Mapping[str, int], path: tuple[tuple[str, str, str], ...]) -> tuple[Contribution, ...]:
+    found = ((stage, a, b, _span(marks, a, b)) for stage, a, b in path)
+    return tuple(Contribution(stage, a, b, ms) for stage, a, b, ms in found if ms is not None)
+
+
+def _judged(
+    marks: Mapping[str, int],
+    span: tuple[str, str, str],
+    critical: tuple[Contribution, ...],
+    limits: BudgetLimits,
+    owners: Mapping[str, str],
+) -> StageSpan:
+    stage, start, end = span
+    duration_ms = marks[end] - marks[start]
+    limit_ms = limit_of(limits, stage)
+    waited_ms = sum(_overlap(marks, c, start, end) for c in critical if c.stage == stage)
+    return StageSpan(
+        stage=stage,
+        duration_ms=duration_ms,
+        limit_ms=limit_ms,
+        verdict="over" if duration_ms > limit_ms else "within",
+        critical_ms=waited_ms,
+        hidden_ms=duration_ms - waited_ms,
+        owner=owners.get(stage, "server"),
+    )
+
+
+def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str) -> int:
+    return max(0, min(marks[part.to_mark], marks[end]) - max(marks[part.from_mark], marks[start]))
+
+
+def _breach(stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits) -> Breach | None:
+    for span in stages:
+        if span.verdict == "over":
+            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, SETTING[span.stage])
+    if total_ms is not None and total_ms > limits.total_ms:
+        return Breach("total", total_ms - limits.total_ms, "settings", SETTING["total"])
+    return None
+
+
+def limit_of(limits: BudgetLimits, stage: str) -> int:
+    """The limit of a stage, in ms."""
+    limit: int = getattr(limits, f"{stage}_ms")
+    return limit

@@ -1,0 +1,296 @@
+"""The caller's side of a turn: from the first voiced sample to the words."""
+
+from __future__ import annotations
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn import budget, endpoint
+from voicepipe.turn import events as e
+from voicepipe.turn.commands import BeginUtterance, DropAudio, FlushTranscript
+from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.states import CALLER_LAW, Caller
+from voicepipe.turn.turns import Turn, Utterance
+
+MIN_COMMIT_MS = 100
+"""A commit of less audio than this is refused, as the hosted service does."""
+
+HOLD_GRACE_MS = 2_000
+"""How much later than the awaited silence a pause ends by the clock alone, should the ear fall silent too."""
+
+REMEMBERED_UTTERANCES = 8
+"""So many of the latest utterances still take a late text."""
+
+
+class CallerSide:
+    """Opens and closes utterances, asks for their text, and knows where the caller is."""
+
+    def __init__(self, floor: Floor, unlawful: list[str]) -> None:
+        self.state = Caller.QUIET
+        self.turn: Turn | None = None
+        """The turn that the caller is in, until its reply is audible or given up."""
+
+        self.unanswered: Turn | None = None
+        """The latest turn that was committed without a reply; `response.create` answers it."""
+
+        self._floor = floor
+        self._unlawful = unlawful
+        self._fact: type = type(None)
+        self._utterance: Utterance | None = None
+        self._recent: list[Utterance] = []
+
+    @property
+    def manual(self) -> bool:
+        """The client says when a turn is over."""
+        return self._floor.settings.detection == "none"
+
+    def facing(self, fact: e.Fact) -> None:
+        """The fact that all moves until the next call are due to."""
+        self._fact = type(fact)
+
+    # --- the ear ------------------------------------------------------------------------------
+
+    def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
+        """The caller speaks: open a turn, or go on with the one that seemed to be over."""
+        if self.manual:
+            return
+        resumed = self.state is Caller.HOLDING
+        if self.turn is None:
+            self.turn = self._floor.new_turn("vad")
+        if not resumed:
+            self._open(self.turn, fact.audio_start_ms, now_ms)
+        self._move(Caller.SPEAKING)
+        self._floor.due.pop("holding", None)
+
+    def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
+        """The caller is silent: ask what they said, and wait."""
+        if self.state is not Caller.SPEAKING or self.turn is None or self._utterance is None:
+            return
+        self._utterance.audio_end_ms = fact.audio_end_ms
+        self.turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
+        self._move(Caller.HOLDING)
+        self._utterance.pauses += 1
+        for stale in (budget.FLUSHED, budget.TRANSCRIBED):
+            self.turn.marks.pop(stale, None)
+        if self._utterance.pauses <= self._floor.core.max_flushes:
+            self._ask(self.turn, self._utterance, now_ms)
+        self._floor.due["holding"] = now_ms + endpoint.wait_ms(self._floor.settings) + HOLD_GRACE_MS
+
+    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+        """Has the caller finished?"""
+        if self.state is Caller.HOLDING and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
+            self.end(now_ms)
+
+    def end(self, now_ms: int) -> None:
+        """The turn is over: what was said becomes an item."""
+        turn, utterance = self.turn, self._utterance
+        if self.state not in (Caller.SPEAKING, Caller.HOLDING) or turn is None or utterance is None:
+            return
+        if self.state is Caller.SPEAKING:  # by deadline: nobody heard the caller stop
+            utterance.pauses += 1
+            utterance.audio_end_ms = utterance.audio_start_ms + self._floor.core.deadlines.utterance_ms
+            turn.marks[budget.VOICED_LAST] = now_ms
+        self._move(Caller.ENDED)
+        turn.marks[budget.ENDED] = now_ms
+        self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
+        self._commit(turn, utterance, now_ms)
+
+    # --- the transcriber ----------------------------------------------------------------------
+
+    def transcript_grew(self, fact: e.TranscriptGrew) -> None:
+        """Show the words that two interim texts agree on: what was shown is never rewritten."""
+        utterance = self._find(fact.utterance)
+        if utterance is None or utterance.done:
+            return
+        stable = _common_words(utterance.interim, fact.text)
+        utterance.interim = fact.text
+        self._show(utterance, stable)
+
+    def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+        """The words of an utterance, as of one of its pauses (or of the latest, if the provider ended it itself)."""
+        utterance = self._find(fact.utterance)
+        if utterance is None:
+            return
+        speaking = self.state is Caller.SPEAKING and utterance is self._utterance
+        pause = fact.flush or (0 if speaking else utterance.pauses)
+        if pause < utterance.answered_pause or pause == 0:
+            return
+        utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
+        if self.turn is not None and utterance in self.turn.utterances and utterance.known:
+            self.turn.mark(budget.TRANSCRIBED, now_ms)
+        if utterance.committed:
+            self._write_down(utterance)
+
+    def transcript_failed(self, fact: e.TranscriberFailed, now_ms: int) -> None:
+        """The words of an utterance are lost."""
+        utterance = self._find(fact.utterance)
+        if utterance is not None and not utterance.done:
+            self._lose(utterance, f"{fact.provider}: {fact.why}")
+
+    def transcripts_overdue(self) -> None:
+        """The transcriber had its time."""
+        for utterance in self._recent:
+            if utterance.committed and not utterance.known:
+                self._lose(utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms")
+
+    def pending(self) -> bool:
+        """Whether the words of a committed utterance are still to come."""
+        return any(u.committed and not u.known for u in self._recent)
+
+    # --- the client ---------------------------------------------------------------------------
+
+    def commit_requested(self, fact: e.CommitRequested, now_ms: int) -> None:
+        """The client ends the turn; a reply starts only when it asks for one."""
+        utterance = self._utterance
+        open_states = (Caller.SPEAKING, Caller.HOLDING)
+        heard = utterance is not None and (self.manual or self.state in open_states)
+        if not heard or utterance is None or fact.buffered_ms < MIN_COMMIT_MS:
+            self._floor.refuse(
+                fact.event_id,
+                "input_audio_buffer_commit_empty",
+                f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {fact.buffered_ms} ms",
+            )
+            return
+        turn = self.turn or self._floor.new_turn("commit")
+        if utterance not in turn.utterances:
+            turn.utterances.append(utterance)
+        if self.state is not Caller.HOLDING:
+            utterance.pauses += 1
+            utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
+            turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
+        turn.marks[budget.ENDED] = now_ms
+        turn.cause, self.unanswered, self.turn = "commit", turn, None
+        self._commit(turn, utterance, now_ms)
+        self._move(Caller.QUIET)
+        self._begin_manual()
+
+    def clear_requested(self, now_ms: int) -> Turn | None:
+        """Forget what is not committed; returns the turn that is given up with it, if one had begun."""
+        dropped = self.turn if self.state in (Caller.SPEAKING, Caller.HOLDING) else None
+        self._floor.order(DropAudio())
+        self._floor.say(a.AudioCleared())
+        if dropped is not None or self.manual:
+            self._let_go()
+        self._begin_manual()
+        return dropped
+
+    def settings_changed(self, fact: e.SettingsChanged) -> Turn | None:
+        """Take the session's new settings; returns the turn that is given up because detection changed."""
+        was_manual = self.manual
+        self._floor.settings = fact.settings
+        if self.manual == was_manual:
+            if self.manual and self._utterance is None:
+                self._begin_manual()
+            return None
+        dropped = self.turn if self.state in (Caller.SPEAKING, Caller.HOLDING) else None
+        if dropped is not None or was_manual:
+            self._floor.order(DropAudio())
+            self._let_go()
+        self._begin_manual()
+        return dropped
+
+    # --- leaving ------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """The floor is the agent's, or nobody's: the turn can't be revised any more."""
+        self._move(Caller.QUIET)
+        self.turn = None
+        if not self.manual:
+            self._utterance = None
+
+    def hang_up(self) -> Turn | None:
+        """The session is over; returns the turn that ends with it."""
+        turn, self.turn = self.turn, None
+        self._move(Caller.QUIET)
+        return turn
+
+    # --- by hand ------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        self._move(Caller.QUIET)
+        self.turn = None
+        self._utterance = None
+        for name in ("utterance", "holding"):
+            self._floor.due.pop(name, None)
+
+    def _begin_manual(self) -> None:
+        if self.manual:
+            self._utterance = self._new_utterance(0)
+
+    def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> None:
+        utterance = self._utterance = self._new_utterance(audio_start_ms)
+        turn.utterances.append(utterance)
+        self._floor.due["utterance"] = now_ms + self._floor.core.deadlines.utterance_ms
+        self._floor.say(a.CallerSpoke(utterance.item_id, audio_start_ms))
+
+    def _new_utterance(self, audio_start_ms: int) -> Utterance:
+        item_id = self._floor.new_id("item")
+        number = self._floor.counts["utterance"] = self._floor.counts.get("utterance", 0) + 1
+        utterance = Utterance(number, item_id, audio_start_ms)
+        self._recent = [*self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
+        self._floor.order(BeginUtterance(number))
+        return utterance
+
+    def _ask(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        utterance.asked_pause = utterance.pauses
+        self._floor.order(FlushTranscript(utterance.number, utterance.pauses))
+        turn.mark(budget.FLUSHED, now_ms)
+
+    def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        if utterance.asked_pause < utterance.pauses:
+            self._ask(turn, utterance, now_ms)
+        for name in ("utterance", "holding"):
+            self._floor.due.pop(name, None)
+        if not utterance.known:
+            self._floor.due["transcript"] = now_ms + self._floor.core.deadlines.transcript_ms
+        utterance.committed = True
+        item = Message(utterance.item_id, "user", (InputAudio(None),))
+        previous = self._floor.conversation.add(item)
+        self._floor.say(a.AudioCommitted(utterance.item_id, previous))
+        self._floor.say(a.ItemAdded(item, previous))
+        if not self.manual:
+            self._utterance = None
+        if utterance.failed:
+            self._lose(utterance, utterance.failed)
+        elif utterance.known:
+            self._write_down(utterance)
+
+    def _write_down(self, utterance: Utterance) -> None:
+        """Put the words into the conversation, and tell the client once."""
+        text = utterance.text
+        self._floor.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
+        if utterance.done or not utterance.known:
+            return
+        utterance.done = True
+        self._show(utterance, text, whole=True)
+        if self._floor.settings.transcribe:
+            self._floor.say(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
+
+    def _show(self, utterance: Utterance, text: str, *, whole: bool = False) -> None:
+        fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
+        if not self._floor.settings.transcribe or not fits or not (whole or " " in text):
+            return
+        self._floor.say(a.TranscriptDelta(utterance.item_id, text[len(utterance.shown) :]))
+        utterance.shown = text
+
+    def _lose(self, utterance: Utterance, why: str) -> None:
+        utterance.failed = why
+        if not utterance.committed:
+            return
+        utterance.done = True
+        if self._floor.settings.transcribe:
+            self._floor.say(a.TranscriptFailed(utterance.item_id, why))
+
+    def _find(self, number: int) -> Utterance | None:
+        return next((u for u in self._recent if u.number == number), None)
+
+    def _move(self, to: Caller) -> None:
+        if to is not self.state and to not in CALLER_LAW.get((self.state, self._fact), frozenset()):
+            self._unlawful.append(f"caller {self.state.value} -> {to.value} by {self._fact.__name__}")
+        self.state = to
+
+
+def _common_words(older: str, newer: str) -> str:
+    """The words that both texts begin with; the last one, which may still grow, is left out."""
+    pairs = enumerate(zip(older, newer, strict=False))
+    same = newer[: next((i for i, (x, y) in pairs if x != y), min(len(older), len(newer)))]
+    return same[: same.rfind(" ")] if " " in same else ""

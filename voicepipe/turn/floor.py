@@ -1,0 +1,64 @@
+"""What both sides of a turn share: the conversation, the settings, ids, deadlines, and the orders of this fact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from voicepipe.turn.announcements import Announcement, Refused
+from voicepipe.turn.commands import Announce, Order, WakeAt
+from voicepipe.turn.conversation import Conversation
+from voicepipe.turn.record import Cause
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.turns import Turn
+
+
+@dataclass(slots=True)
+class Floor:
+    """One session's shared ground. Pure: it only remembers, counts and collects."""
+
+    session: str
+    """Names this session's items, responses and turns."""
+
+    core: CoreSettings
+    settings: TurnSettings
+    conversation: Conversation = field(default_factory=Conversation)
+    orders: list[Order] = field(default_factory=list)
+    due: dict[str, int] = field(default_factory=dict)
+    """Deadline -> session ms. A state that can last has one."""
+
+    armed_ms: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def order(self, what: Order) -> None:
+        self.orders.append(what)
+
+    def say(self, what: Announcement) -> None:
+        self.orders.append(Announce(what))
+
+    def refuse(self, event_id: str | None, code: str, message: str, field_name: str | None = None) -> None:
+        self.say(Refused(event_id, code, message, field_name))
+
+    def new_id(self, kind: str) -> str:
+        """The next id of that kind: `item_SESSION_0001`."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        return f"{kind}_{self.session}_{self.counts[kind]:04d}"
+
+    def new_turn(self, cause: Cause) -> Turn:
+        turn_id = self.new_id("turn")
+        return Turn(self.counts["turn"], turn_id, cause, reply=self.settings.reply)
+
+    def arm(self) -> None:
+        """Order a wake-up for the nearest deadline, unless one is set that comes no later."""
+        if not self.due:
+            return
+        nearest_ms = min(self.due.values())
+        if self.armed_ms is None or nearest_ms < self.armed_ms:
+            self.armed_ms = nearest_ms
+            self.order(WakeAt(nearest_ms))
+
+    def expired(self, now_ms: int) -> list[str]:
+        """Take the deadlines that have passed, nearest first."""
+        passed = sorted((at_ms, name) for name, at_ms in self.due.items() if at_ms <= now_ms)
+        for _, name in passed:
+            del self.due[name]
+        return [name for _, name in passed]

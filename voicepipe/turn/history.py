@@ -1,0 +1,66 @@
+"""What a client may do with the conversation: add, see, cut and forget items."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from voicepipe.errors import ProtocolError
+from voicepipe.turn import announcements as a
+from voicepipe.turn import events as e
+from voicepipe.turn import ledger
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.floor import Floor
+
+
+class History:
+    """Carries out the client's item events; each refusal names the event that caused it."""
+
+    def __init__(self, floor: Floor, agent: AgentSide) -> None:
+        self._floor = floor
+        self._agent = agent
+
+    def offered(self, fact: e.ItemOffered) -> None:
+        """Add an item, and say so."""
+        item = fact.item if fact.item.id else replace(fact.item, id=self._floor.new_id("item"))
+        try:
+            previous = self._floor.conversation.add(item, after=fact.after)
+        except ProtocolError as why:
+            self._refuse(fact.event_id, why)
+        else:
+            self._floor.say(a.ItemAdded(item, previous))
+
+    def wanted(self, fact: e.ItemWanted) -> None:
+        """Show an item as it stands."""
+        self._agent.write_down()
+        try:
+            self._floor.say(a.ItemShown(self._floor.conversation.take(fact.item_id)))
+        except ProtocolError as why:
+            self._refuse(fact.event_id, why)
+
+    def deleted(self, fact: e.ItemDeleted) -> None:
+        """Forget an item."""
+        try:
+            self._floor.conversation.delete(fact.item_id)
+        except ProtocolError as why:
+            self._refuse(fact.event_id, why)
+        else:
+            self._floor.say(a.ItemForgotten(fact.item_id))
+
+    def truncated(self, fact: e.ItemTruncated, now_ms: int) -> None:
+        """Cut a spoken reply to what the client says was heard."""
+        self._agent.write_down()
+        try:
+            cut_ms = self._floor.conversation.truncate(
+                fact.item_id, content_index=fact.content_index, audio_end_ms=fact.audio_end_ms
+            )
+        except ProtocolError as why:
+            self._refuse(fact.event_id, why)
+            return
+        turn = self._agent.remembered(fact.item_id)
+        if turn is not None:
+            turn.cut_ms = cut_ms
+            ledger.keep(self._floor, turn, now_ms)
+        self._floor.say(a.ItemCut(fact.item_id, fact.content_index, fact.audio_end_ms))
+
+    def _refuse(self, event_id: str | None, why: ProtocolError) -> None:
+        self._floor.refuse(event_id, why.code, why.why, why.field)

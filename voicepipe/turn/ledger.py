@@ -1,0 +1,71 @@
+"""Writes a turn's record, and notes what took too long."""
+
+from __future__ import annotations
+
+from voicepipe.turn import budget
+from voicepipe.turn.commands import KeepRecord, NoteOverrun
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.record import HeardBy, TurnRecord
+from voicepipe.turn.turns import Turn
+
+
+def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
+    """Order the turn's record as it stands, and one note for each stage that is over its limit."""
+    record = record_of(floor, turn, now_ms)
+    floor.order(KeepRecord(record))
+    for span in record.stages:
+        if span.verdict == "over" and span.stage not in turn.noted:
+            turn.noted.add(span.stage)
+            floor.order(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
+
+
+def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
+    """The record of a turn, judged by the marks that it has so far."""
+    limits = floor.core.budget
+    judged = budget.judge(turn.marks, limits, _owners(turn), audible=turn.reply.audible)
+    over = judged.total_ms is not None and judged.total_ms > limits.total_ms
+    return TurnRecord(
+        id=turn.id,
+        session=floor.session,
+        turn=turn.number,
+        revision=turn.revision,
+        cause=turn.cause,
+        outcome=turn.outcome,
+        reason=turn.reason,
+        marks=tuple(sorted(turn.marks.items(), key=lambda mark: mark[1])),
+        total_ms=judged.total_ms,
+        total_limit_ms=limits.total_ms,
+        total_verdict=None if judged.total_ms is None else "over" if over else "within",
+        heard_by=_heard_by(turn),
+        stages=judged.stages,
+        parts=judged.parts,
+        contributions=judged.contributions,
+        unattributed_ms=judged.unattributed_ms,
+        breach=judged.breach,
+        providers=tuple(sorted(turn.providers.items())),
+        tokens=turn.tokens,
+        caller_text=turn.question,
+        agent_text=turn.text,
+        heard_text=turn.heard_text(now_ms),
+        spoken_ms=turn.sent_ms,
+    )
+
+
+def _heard_by(turn: Turn) -> HeardBy:
+    return "estimated" if budget.HEARD in turn.marks else "nobody"
+
+
+def _owners(turn: Turn) -> dict[str, str]:
+    llm, tts = turn.providers.get("llm", "server"), turn.providers.get("tts", "server")
+    # The model's wording decides when a clause closes; the voice's leading silence is all that we know of playback.
+    return {"endpoint": _endpoint_owner(turn), "llm_ttft": llm, "first_clause": llm, "tts_ttfb": tts, "playback": tts}
+
+
+def _endpoint_owner(turn: Turn) -> str:
+    """The transcriber, if the turn waited longer for it than for the caller's silence; else the settings."""
+    marks = turn.marks
+    if budget.ENDED not in marks or budget.TRANSCRIBED not in marks:
+        return "settings" if turn.cause == "vad" else "server"
+    waited_ms = marks[budget.TRANSCRIBED] - marks[budget.ENDED]
+    silent_ms = marks[budget.ENDED] - marks.get(budget.VOICED_LAST, marks[budget.ENDED])
+    return turn.providers.get("stt", "server") if waited_ms > silent_ms else "settings"

@@ -1,0 +1,112 @@
+"""The law of a turn, as data: which fact may move which machine from where to where.
+
+Two machines and one gate. `machine` has the hands; this module only says what they may do, and
+draws it. A move that the law does not name is our bug: it is counted, and red in tests.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, TypeVar
+
+from voicepipe.turn import events as e
+
+
+class Caller(Enum):
+    """Where the caller is in an utterance."""
+
+    QUIET = "quiet"
+    """No utterance is open; the floor is free or the agent's."""
+
+    SPEAKING = "speaking"
+    HOLDING = "holding"
+    """A short silence: permission to work, not to speak."""
+
+    ENDED = "ended"
+    """The turn is over; nothing of the reply is audible yet, so it can still be revised."""
+
+
+class Agent(Enum):
+    """Where the agent is in a reply."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    """The model was asked."""
+
+    READY = "ready"
+    """There is something to say, held by the gate."""
+
+    SPEAKING = "speaking"
+    """Until the sound has been played at the client, which is seconds after the last of it was sent."""
+
+    YIELDED = "yielded"
+    """The caller took the floor; the reply is being put away."""
+
+
+_State = TypeVar("_State", Caller, Agent)
+_Rows = dict[tuple[_State, type], frozenset[_State]]
+
+_TRANSCRIPT = (e.TranscriptFinished, e.TranscriberFailed)
+_OUTPUT = (e.ModelSpoke, e.CallGrew, e.ModelFinished, e.SoundArrived, e.VoiceFinished)
+_GIVE_UP = (e.StageFailed, e.TimePassed, e.CancelRequested)
+_PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
+_NEXT_REPLY = (e.ReplyRequested, e.SilenceGrew, e.TimePassed, *_TRANSCRIPT)
+_END_OF_REPLY = (*_OUTPUT, *_GIVE_UP, e.OutputSent)
+
+
+def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
+    table: _Rows[_State] = {}
+    for source, facts, target in groups:
+        for fact in facts:
+            table[source, fact] = table.get((source, fact), frozenset()) | {target}
+    return table
+
+
+CALLER_LAW: Final[_Rows[Caller]] = _rows(
+    (Caller.QUIET, (e.SpeechStarted,), Caller.SPEAKING),
+    (Caller.SPEAKING, (e.SpeechPaused,), Caller.HOLDING),
+    (Caller.SPEAKING, (e.TimePassed,), Caller.ENDED),
+    (Caller.SPEAKING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
+    (Caller.HOLDING, (e.SpeechStarted,), Caller.SPEAKING),
+    (Caller.HOLDING, (e.SilenceGrew, e.TimePassed), Caller.ENDED),
+    (Caller.HOLDING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
+    (Caller.ENDED, (e.SpeechStarted,), Caller.SPEAKING),
+    (Caller.ENDED, (e.SpeechStarted, e.SilenceGrew, e.CallerLeft, *_TRANSCRIPT), Caller.QUIET),
+    (Caller.ENDED, (*_OUTPUT, *_GIVE_UP, *_PUT_AWAY), Caller.QUIET),
+)
+"""(state, fact) -> states that may follow. A fact that is not named leaves the caller where they are."""
+
+AGENT_LAW: Final[_Rows[Agent]] = _rows(
+    (Agent.IDLE, (*_NEXT_REPLY, *_END_OF_REPLY), Agent.PREPARING),
+    (Agent.PREPARING, _OUTPUT, Agent.READY),
+    (Agent.PREPARING, (*_GIVE_UP, *_TRANSCRIPT, e.SpeechStarted, e.CallerLeft, *_PUT_AWAY), Agent.IDLE),
+    (Agent.READY, (*_OUTPUT, *_TRANSCRIPT, e.SilenceGrew, e.TimePassed, e.SpeechStarted), Agent.SPEAKING),
+    (Agent.READY, (*_GIVE_UP, *_TRANSCRIPT, e.SpeechStarted, e.CallerLeft, *_PUT_AWAY), Agent.IDLE),
+    (Agent.SPEAKING, (*_GIVE_UP, *_OUTPUT, e.OutputSent, e.CallerLeft), Agent.IDLE),
+    (Agent.SPEAKING, (*_NEXT_REPLY, *_END_OF_REPLY), Agent.PREPARING),
+    (Agent.SPEAKING, (e.SpeechStarted,), Agent.YIELDED),
+    (Agent.YIELDED, (e.SpeechStarted,), Agent.IDLE),
+)
+"""(state, fact) -> states that may follow."""
+
+LAW: Final = {Caller: CALLER_LAW, Agent: AGENT_LAW}
+
+
+def diagram() -> str:
+    """Both machines as one Mermaid state diagram, for the docs."""
+    caller = _machine("caller", Caller.QUIET, CALLER_LAW)
+    agent = _machine("agent", Agent.IDLE, AGENT_LAW)
+    return "\n".join(["stateDiagram-v2", *caller, *agent]) + "\n"
+
+
+def _machine(title: str, first: _State, law: _Rows[_State]) -> list[str]:
+    arrows = (f"        {arrow}" for arrow in _arrows(title, law))
+    return [f"    state {title} {{", f"        [*] --> {title}_{first.value}", *arrows, "    }"]
+
+
+def _arrows(title: str, law: _Rows[_State]) -> list[str]:
+    causes: dict[tuple[str, str], list[str]] = {}
+    for (source, fact), targets in law.items():
+        for target in targets:
+            causes.setdefault((source.value, target.value), []).append(fact.__name__)
+    return [f"{title}_{a} --> {title}_{b}: {', '.join(sorted(names))}" for (a, b), names in causes.items()]

@@ -1,0 +1,159 @@
+"""What the core remembers of a turn while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from voicepipe.turn import budget
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
+from voicepipe.turn.record import Cause, Outcome, TokenCount
+from voicepipe.turn.settings import ReplySettings
+
+
+@dataclass(slots=True)
+class Utterance:
+    """A stretch of the caller's speech that becomes one item."""
+
+    number: int
+    item_id: str
+    audio_start_ms: int = 0
+    audio_end_ms: int = 0
+    pauses: int = 0
+    """How often the caller fell silent in it. A flush bears the number of its pause."""
+
+    answered_pause: int = 0
+    """The latest pause whose text is known."""
+
+    asked_pause: int = 0
+    """The latest pause whose text was asked for."""
+
+    text: str = ""
+    interim: str = ""
+    shown: str = ""
+    """What the client was already shown of it."""
+
+    committed: bool = False
+    done: bool = False
+    """The client was told all of its text, or that there will be none."""
+
+    failed: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether the text of all that was said in it is known, or known to be lost."""
+        return bool(self.failed) or self.answered_pause >= self.pauses
+
+    @property
+    def speech_ms(self) -> int:
+        return max(0, self.audio_end_ms - self.audio_start_ms)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One utterance (or other cause) and its reply."""
+
+    number: int
+    id: str
+    cause: Cause
+    revision: int = 0
+    utterances: list[Utterance] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)
+    reply: ReplySettings = field(default_factory=ReplySettings)
+    item_id: str = ""
+    response_id: str = ""
+    response_open: bool = False
+    """The wire has said that a response is being made, and not yet that it is over."""
+
+    heard_question: str = ""
+    """The caller's words that the running reply answers."""
+
+    text: str = ""
+    clauses: list[ClauseSound] = field(default_factory=list)
+    calls: dict[int, FunctionCall] = field(default_factory=dict)
+    started_items: list[str] = field(default_factory=list)
+    """Ids of the output items that the client knows of."""
+
+    guess_failed: bool = False
+    """A reply that was started before the turn was over broke; the turn's end asks again, not before."""
+
+    settled: bool = False
+    """The caller can't revise it any more: it has another cause than their speech, or they may not interrupt."""
+
+    released: bool = False
+    """The gate has opened."""
+
+    finish_reason: str = ""
+    voice_done: bool = False
+    arrived_ms: int = 0
+    audible_at_ms: int | None = None
+    """Where the first audible sample lies in the reply's sound."""
+
+    sent_ms: int = 0
+    plays_from_ms: int | None = None
+    plays_until_ms: int = 0
+    cut_ms: int | None = None
+    """Where in the reply's sound it was cut, if it was."""
+
+    tokens: TokenCount = field(default_factory=TokenCount)
+    providers: dict[str, str] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    reason: str = ""
+    noted: set[str] = field(default_factory=set)
+    """Stages whose overrun was already logged."""
+
+    @property
+    def question(self) -> str:
+        """All that the caller said in this turn."""
+        return " ".join(u.text for u in self.utterances if u.text)
+
+    @property
+    def transcribed(self) -> bool:
+        return all(u.known for u in self.utterances)
+
+    def mark(self, name: str, now_ms: int) -> None:
+        """Stamp a mark, once."""
+        self.marks.setdefault(name, now_ms)
+
+    def revise(self) -> None:
+        """Begin the next revision: what the reply did is forgotten, what the caller did is kept."""
+        self.revision += 1
+        kept = (budget.VOICED_LAST, budget.FLUSHED, budget.TRANSCRIBED, budget.ENDED)
+        self.marks = {name: ms for name, ms in self.marks.items() if name in kept}
+        self.text, self.heard_question, self.finish_reason = "", "", ""
+        self.clauses, self.calls, self.started_items = [], {}, []
+        self.voice_done, self.arrived_ms, self.audible_at_ms = False, 0, None
+        self.response_id = ""
+        self.tokens = TokenCount()
+
+    def heard_ms(self, now_ms: int) -> int:
+        """How much of the reply's sound has been played by now, for all that we can tell."""
+        if self.cut_ms is not None:
+            return self.cut_ms
+        return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))
+
+    def heard_text(self, now_ms: int) -> str:
+        """The words of the reply that were heard by now."""
+        if not self.reply.audible:
+            return self.text
+        if self.cut_ms is None and self.heard_ms(now_ms) >= self.arrived_ms and self.voice_done:
+            return self.text
+        return OutputAudio("", tuple(self.clauses)).heard_until(self.heard_ms(now_ms))
+
+    def message(self) -> Message:
+        """The reply's words as an item of the conversation, as far as they have come."""
+        status: ItemStatus = (
+            "in_progress" if self.response_open else "completed" if self.outcome != "failed" else "incomplete"
+        )
+        if not self.reply.audible:
+            return Message(self.item_id, "assistant", (OutputText(self.text),), status)
+        speech = OutputAudio(self.text, tuple(self.clauses))
+        if self.cut_ms is not None:
+            speech = OutputAudio(speech.heard_until(self.cut_ms), speech.clauses)
+            status = "incomplete"
+        return Message(self.item_id, "assistant", (speech,), status)
+
+    def add_sound(self, clause: int, duration_ms: int) -> None:
+        """Count sound of a clause."""
+        old = self.clauses[clause]
+        self.clauses[clause] = ClauseSound(old.text, old.sound_ms + duration_ms)
+        self.arrived_ms += duration_ms
