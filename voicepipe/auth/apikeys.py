@@ -1,0 +1,174 @@
+"""API keys: what a customer's backend holds. Random, shown once, kept as a hash, each of one project."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from voicepipe.auth.database import reading, writing
+from voicepipe.auth.scopes import ALL, KEY_DEFAULT
+from voicepipe.errors import AuthError, ConfigError
+
+PREFIX: Final = "vp_"
+
+_ALPHABET: Final = string.ascii_letters + string.digits
+_ID_CHARS: Final = 8
+_SECRET_CHARS: Final = 43
+"""62**43 is just above 2**256."""
+
+_PROJECT: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+_KEY: Final = re.compile(rf"vp_(?P<project>[a-z0-9-]{{1,32}})_(?P<random>[A-Za-z0-9]{{{_ID_CHARS + _SECRET_CHARS}}})")
+_NOBODY: Final = hashlib.sha256(b"").digest()
+_COLUMNS: Final = "id, project, name, scopes, created_at_s, revoked_at_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key as it is stored: who it belongs to and what it may do, without the secret."""
+
+    id: str
+    """Eight characters that also stand in the key itself, after the project."""
+
+    project: str
+    name: str
+    """What its owner calls it."""
+
+    scopes: tuple[str, ...]
+    created_at_s: int
+    revoked_at_s: int | None
+    """When it stopped working; None while it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiKey:
+    """A key at its birth: the only time that its text is seen."""
+
+    text: str = field(repr=False)
+    """`vp_PROJECT_` and 51 letters and digits: the id, then 256 random bits."""
+
+    key: ApiKey
+
+
+class ApiKeys:
+    """The API keys of one `data_dir`. Every method may wait for another process: call from a worker thread.
+
+    A key's secret is stored as plain SHA-256. Slow hashes exist to make guessing of what people choose costly; 256
+    random bits can't be guessed at any speed, and this hash is computed at every handshake.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def create(self, project: str, *, now_s: int, name: str = "", scopes: Collection[str] = KEY_DEFAULT) -> NewApiKey:
+        """Make a key for `project`.
+
+        Raises:
+            ConfigError: the project's name isn't 1 to 32 of `a-z 0-9 -`, or a scope is unknown.
+        """
+        _check_new(project, scopes)
+        id_, secret = _random(_ID_CHARS), _random(_SECRET_CHARS)
+        ordered = tuple(scope for scope in ALL if scope in scopes)
+        with writing(self._data_dir) as connection:
+            connection.execute(
+                "INSERT INTO api_keys (id, project, name, scopes, secret_sha256, created_at_s)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (id_, project, name, " ".join(ordered), _digest(secret), now_s),
+            )
+        key = ApiKey(id=id_, project=project, name=name, scopes=ordered, created_at_s=now_s, revoked_at_s=None)
+        return NewApiKey(f"{PREFIX}{project}_{id_}{secret}", key)
+
+    def find(self, text: str) -> ApiKey:
+        """The key whose text this is.
+
+        Found by its public id, then compared in constant time, so the answer's time tells nothing of the secret.
+
+        Raises:
+            AuthError: it is malformed, unknown or revoked.
+        """
+        match = _KEY.fullmatch(text)
+        if match is None:
+            raise AuthError(
+                f"The API key is malformed: expected {PREFIX}PROJECT_ and {_ID_CHARS + _SECRET_CHARS} "
+                "letters and digits. Was it copied whole?"
+            )
+        id_, secret = match["random"][:_ID_CHARS], match["random"][_ID_CHARS:]
+        with reading(self._data_dir) as connection:
+            row = connection.execute(
+                f"SELECT secret_sha256, {_COLUMNS} FROM api_keys WHERE id = ? AND project = ?", (id_, match["project"])
+            ).fetchone()
+        same = hmac.compare_digest(row[0] if row else _NOBODY, _digest(secret))
+        if row is None or not same:
+            raise AuthError(
+                "This server doesn't know the API key. 'voicepipe keys list' shows its keys by their first "
+                "letters, 'voicepipe keys create' makes a new one."
+            )
+        key = _api_key(row[1:])
+        if key.revoked_at_s is not None:
+            raise AuthError(
+                f"The API key {key.id} was revoked. Make a new one with 'voicepipe keys create'.",
+                code="api_key_revoked",
+            )
+        return key
+
+    def revoke(self, id_: str, *, now_s: int) -> ApiKey:
+        """Make the key stop working; doing it twice changes nothing.
+
+        Raises:
+            ConfigError: there is no key of that id.
+        """
+        with writing(self._data_dir) as connection:
+            connection.execute(
+                "UPDATE api_keys SET revoked_at_s = ? WHERE id = ? AND revoked_at_s IS NULL", (now_s, id_)
+            )
+            row = connection.execute(f"SELECT {_COLUMNS} FROM api_keys WHERE id = ?", (id_,)).fetchone()
+        if row is None:
+            raise ConfigError(f"no API key has the id {id_!r}: 'voicepipe keys list' shows them")
+        return _api_key(row)
+
+    def list(self, project: str | None = None) -> tuple[ApiKey, ...]:
+        """The keys of `project`, or of all projects, oldest first, revoked ones too."""
+        with reading(self._data_dir) as connection:
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM api_keys WHERE ?1 IS NULL OR project = ?1 ORDER BY created_at_s, rowid",
+                (project,),
+            ).fetchall()
+        return tuple(map(_api_key, rows))
+
+    def any_works(self) -> bool:
+        """Whether there is a key that isn't revoked. Without one a server on loopback is open to its own machine."""
+        return any(key.revoked_at_s is None for key in self.list())
+
+
+def _check_new(project: str, scopes: Collection[str]) -> None:
+    if not _PROJECT.fullmatch(project):
+        raise ConfigError(f"project: expected 1 to 32 of a-z, 0-9 and - (not at the ends), got {project!r}")
+    unknown = sorted(set(scopes) - set(ALL))
+    if unknown or not scopes:
+        raise ConfigError(f"scopes: expected some of {', '.join(ALL)}, got {', '.join(unknown) or 'none'}")
+
+
+def _random(n_chars: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(n_chars))
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("ascii")).digest()
+
+
+def _api_key(row: tuple[str, str, str, str, int, int | None]) -> ApiKey:
+    id_, project, name, scopes, created_at_s, revoked_at_s = row
+    return ApiKey(
+        id=id_,
+        project=project,
+        name=name,
+        scopes=tuple(scopes.split()),
+        created_at_s=created_at_s,
+        revoked_at_s=revoked_at_s,
+    )

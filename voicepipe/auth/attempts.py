@@ -1,0 +1,77 @@
+"""Who guesses keys is slowed down: failed attempts are limited for each address."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from voicepipe.errors import AuthError, ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptOptions:
+    """How many failures an address has, and how fast they are forgiven."""
+
+    burst: int = 10
+    """Failures in a row before the address must wait. A page with an old token tries a few times."""
+
+    forgive_ms: int = 6_000
+    """One failure is forgiven each time this passes: 10 guesses a minute at 256 bits find nothing."""
+
+    max_addresses: int = 10_000
+    """How many addresses are remembered: about 2 MB."""
+
+    def __post_init__(self) -> None:
+        if min(self.burst, self.forgive_ms, self.max_addresses) < 1:
+            raise ConfigError(f"need burst, forgive_ms and max_addresses of at least 1, got {self}")
+
+
+class FailedAttempts:
+    """A leaky bucket of failures for each address. Only failures are counted: good keys are never slowed down."""
+
+    def __init__(self, options: AttemptOptions | None = None) -> None:
+        self._options = options or AttemptOptions()
+        # Full: the address whose last failure is longest ago is forgotten, so memory stays bounded. Only who has
+        # more than max_addresses of their own gains by it.
+        self._empty_at_ms: OrderedDict[str, int] = OrderedDict()
+
+    def failed(self, address: str, now_ms: int) -> None:
+        """Count one failure of `address`."""
+        key = _subscriber(address)
+        still_ms = max(self._empty_at_ms.pop(key, now_ms), now_ms)
+        full_ms = now_ms + self._options.burst * self._options.forgive_ms
+        self._empty_at_ms[key] = min(still_ms + self._options.forgive_ms, full_ms)
+        if len(self._empty_at_ms) > self._options.max_addresses:
+            self._empty_at_ms.popitem(last=False)
+
+    def wait_ms(self, address: str, now_ms: int) -> int:
+        """How long `address` must wait before it may try again; 0 when it may now."""
+        empty_at_ms = self._empty_at_ms.get(_subscriber(address), now_ms)
+        allowed_ms = (self._options.burst - 1) * self._options.forgive_ms
+        return max(empty_at_ms - now_ms - allowed_ms, 0)
+
+    def check(self, address: str, now_ms: int) -> None:
+        """Refuse an address that has failed too often.
+
+        Raises:
+            AuthError: 429, with the seconds to wait in its text; `wait_ms` has them for `Retry-After`.
+        """
+        wait_ms = self.wait_ms(address, now_ms)
+        if wait_ms:
+            raise AuthError(
+                f"Too many credentials from this address were refused. Try again in {-(-wait_ms // 1_000)} s.",
+                code="too_many_attempts",
+                status=429,
+            )
+
+
+def _subscriber(address: str) -> str:
+    """The address, or for IPv6 its /64: one subscriber has all of it (RFC 6177)."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped) if parsed.ipv4_mapped else f"{int(parsed) >> 64:016x}::/64"
+    return str(parsed)

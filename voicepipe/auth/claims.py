@@ -1,0 +1,96 @@
+"""What a client secret says: who may speak, for how long, within which limits, and which fields are locked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from voicepipe.auth.scopes import TOKEN_DEFAULT
+
+Positive = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(max_length=256)]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the holder of one token may use. None, or an empty tuple: no limit."""
+
+    max_sessions: Positive | None = None
+    """Sessions that may be started with it in its life; 1 is single use."""
+
+    session_seconds: Positive | None = None
+    """Length of each session."""
+
+    turns: Positive | None = None
+    """Turns of all its sessions together."""
+
+    spend_usd: Annotated[float, Meta(gt=0)] | None = None
+    """What providers charge for all its sessions together."""
+
+    origins: tuple[Name, ...] = ()
+    """Pages that may use it, as browsers say them: `https://shop.example`."""
+
+    models: tuple[Name, ...] = ()
+    """Names that may be asked for in `?model=`."""
+
+    agents: tuple[Name, ...] = ()
+
+
+class Lock(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A field of the session that a later `session.update` may not change."""
+
+    field: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_]+(\.[a-zA-Z0-9_]+)*$")]
+    """Dotted path inside the session in its GA shape: `instructions`, `audio.output.voice`."""
+
+    hidden: bool = False
+    """The client sees it empty in `session.created` and `session.updated`."""
+
+
+class Claims(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={
+        "issuer": "iss",
+        "audience": "aud",
+        "subject": "sub",
+        "issued_at_s": "iat",
+        "not_before_s": "nbf",
+        "expires_at_s": "exp",
+        "token_id": "jti",
+        "config_id": "cfg",
+    },
+):
+    """What a token says. In the token itself the registered claims have their short names (RFC 7519, 4.1).
+
+    Times are unix seconds.
+    """
+
+    issuer: str
+    audience: str
+    subject: Name
+    """Who speaks, as the customer names them; what revocation by `sub` means. May be empty."""
+
+    issued_at_s: int
+    not_before_s: int
+    expires_at_s: int
+    """A session that runs at this time goes on."""
+
+    token_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    project: Annotated[str, Meta(min_length=1, max_length=64)]
+    identity: Name = ""
+    """A name for people to read, in records and on the dashboard."""
+
+    scopes: tuple[str, ...] = TOKEN_DEFAULT
+    limits: Limits = Limits()
+    routing: dict[Annotated[str, Meta(max_length=64)], Name] = msgspec.field(default_factory=dict)
+    """Free names and values that routing rules may look at: `{"tier": "gold"}`."""
+
+    locks: tuple[Lock, ...] = ()
+    config_id: Annotated[str, Meta(max_length=128)] = ""
+    """Where the starting session config lies in the cluster's store; empty when it is inlined, or there is none."""
+
+    session: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The starting session config itself, when it is small and without instructions: its holder can read a JWT."""

@@ -1,0 +1,125 @@
+"""Where clients put their key: five places, one rule."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from voicepipe.auth.handshake import Handshake
+from voicepipe.errors import AuthError
+
+SUBPROTOCOL: Final = "realtime"
+"""The one subprotocol that we ever answer."""
+
+KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
+"""Browsers can't set headers on a WebSocket: their SDKs offer a subprotocol of this prefix plus the key."""
+
+CREDENTIAL_MAX_CHARS: Final = 4_096
+"""Twice the longest token that we mint; what is longer is refused unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """A credential as it came: an API key, an `ek_` client secret or a bare JWT, not yet looked at."""
+
+    secret: str = field(repr=False)
+    where: str
+    """`authorization`, `api-key`, `subprotocol` or `query`: safe to log, unlike the secret."""
+
+
+def find_credential(handshake: Handshake, *, allow_query: bool = False) -> Presented | None:
+    """Return the one credential that a request brings, or None when it brings none that we know.
+
+    Looks at `Authorization: Bearer` and `Basic`, `api-key`, the subprotocol `openai-insecure-api-key.` and, when
+    `allow_query`, `?token=`. Some clients send the same value in two places, which is fine.
+
+    Raises:
+        AuthError: two different credentials came, one is malformed, or `?token=` came and isn't allowed.
+    """
+    found = list(_presented(handshake, allow_query=allow_query))
+    if not found:
+        _refuse_silent_query_token(handshake, allow_query=allow_query)
+        return None
+    first = found[0]
+    for other in found[1:]:
+        if other.secret != first.secret:
+            raise AuthError(
+                f"Two different credentials came, one by {first.where} and one by {other.where}: send only one.",
+                code="ambiguous_credential",
+            )
+    _refuse_unreadable(first)
+    return first
+
+
+def missing_credential() -> AuthError:
+    """The refusal for a request without a credential, with the places where one may stand."""
+    return AuthError(
+        "No credential came. Send an API key (vp_...) or a client secret (ek_...) as 'Authorization: Bearer KEY', as "
+        f"'api-key: KEY', or from a browser as the WebSocket subprotocols '{SUBPROTOCOL}' and '{KEY_SUBPROTOCOL}KEY'.",
+        code="missing_credential",
+    )
+
+
+def answer_subprotocol(handshake: Handshake) -> str | None:
+    """The subprotocol to select: `realtime` when it was offered, else none; never the one that holds the key."""
+    return SUBPROTOCOL if SUBPROTOCOL in handshake.subprotocols() else None
+
+
+def _presented(handshake: Handshake, *, allow_query: bool) -> Iterator[Presented]:
+    for value in handshake.values("authorization"):
+        scheme, _, rest = value.partition(" ")
+        if scheme.lower() == "bearer" and rest.strip():
+            yield Presented(rest.strip(), "authorization")
+        elif scheme.lower() == "basic":
+            yield Presented(_basic_secret(rest.strip()), "authorization")
+    for value in filter(None, handshake.values("api-key")):
+        yield Presented(value, "api-key")
+    for name in handshake.subprotocols():
+        if name.startswith(KEY_SUBPROTOCOL) and name != KEY_SUBPROTOCOL:
+            yield Presented(name.removeprefix(KEY_SUBPROTOCOL), "subprotocol")
+    if allow_query:
+        for name, value in handshake.query:
+            if name == "token" and value:
+                yield Presented(value, "query")
+
+
+def _basic_secret(text: str) -> str:
+    """The secret in HTTP Basic (RFC 7617): the password, or the user name when there is no password.
+
+    Some clients put the bare key after `Basic`, or the base64 of the key without a colon.
+    """
+    if text.startswith(("vp_", "ek_")):
+        return text
+    try:
+        decoded = b64decode(text, validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        decoded = ""
+    user, _, password = decoded.partition(":")
+    if not (password or user):
+        raise AuthError(
+            "'Authorization: Basic' must hold base64 of 'anything:KEY', 'KEY:' or 'KEY'; 'Authorization: Bearer KEY' "
+            "needs no encoding.",
+            code="invalid_api_key",
+        )
+    return password or user
+
+
+def _refuse_silent_query_token(handshake: Handshake, *, allow_query: bool) -> None:
+    if not allow_query and any(name == "token" and value for name, value in handshake.query):
+        raise AuthError(
+            "A token in the URL is not read, since URLs end up in logs. Send it as 'Authorization: Bearer KEY' or as "
+            f"the subprotocol '{KEY_SUBPROTOCOL}KEY', or set server.query_token.",
+            code="query_token_not_allowed",
+        )
+
+
+def _refuse_unreadable(presented: Presented) -> None:
+    if len(presented.secret) > CREDENTIAL_MAX_CHARS:
+        raise AuthError(
+            f"The credential is longer than {CREDENTIAL_MAX_CHARS} characters; what voicepipe mints is under 2048.",
+        )
+    if not presented.secret.isascii() or not presented.secret.isprintable():
+        raise AuthError("The credential holds characters that no key has; was it copied whole, and nothing else?")

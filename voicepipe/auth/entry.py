@@ -1,0 +1,95 @@
+"""A token against its own limits: at the door, and while its session runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from voicepipe.auth.claims import Claims, Limits, Lock
+from voicepipe.errors import AuthError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What has been used under one token so far."""
+
+    session_seconds: int = 0
+    """Of this session."""
+
+    turns: int = 0
+    """Of all sessions of the token, this one included."""
+
+    spend_usd: float = 0.0
+    """Likewise."""
+
+
+def check_entry(claims: Claims, *, origin: str | None, model: str, agent: str) -> None:
+    """Hold a handshake against the token's limits on page, model and agent.
+
+    `origin` is the `Origin` header, None when there is none (no browser); `model` is what was asked for, empty when
+    nothing was; `agent` is the one that the session would get.
+
+    Raises:
+        AuthError: 403, naming what is allowed.
+    """
+    limits = claims.limits
+    if limits.origins and origin not in limits.origins:
+        came = repr(origin[:200]) if origin else "no page at all"
+        raise _forbidden("origin_not_allowed", f"is for pages of {', '.join(limits.origins)}, and was used by {came}")
+    if limits.models and model and model not in limits.models:
+        raise _forbidden("model_not_allowed", f"is for the models {', '.join(limits.models)}, not for {model[:64]!r}")
+    if limits.agents and agent not in limits.agents:
+        raise _forbidden("agent_not_allowed", f"is for the agents {', '.join(limits.agents)}, not for {agent[:64]!r}")
+
+
+def limit_reached(limits: Limits, usage: Usage) -> str | None:
+    """Say which limit a session has used up, in words for whoever reads the close reason; None while it may go on.
+
+    Short enough for a WebSocket close frame (123 bytes, RFC 6455 5.5).
+    """
+    if limits.session_seconds is not None and usage.session_seconds >= limits.session_seconds:
+        return f"session limit of this client secret reached: {limits.session_seconds} s"
+    if limits.turns is not None and usage.turns >= limits.turns:
+        return f"turn limit of this client secret reached: {limits.turns} turns"
+    if limits.spend_usd is not None and usage.spend_usd >= limits.spend_usd:
+        return f"spend limit of this client secret reached: {limits.spend_usd:g} USD"
+    return None
+
+
+def broken_locks(before: Mapping[str, Any], after: Mapping[str, Any], locks: tuple[Lock, ...]) -> tuple[str, ...]:
+    """The locked fields that differ between two whole session objects, before and after an update.
+
+    Comparing results, not requests: whatever shape an update has, and whatever it replaces on the way, is seen.
+    """
+    return tuple(lock.field for lock in locks if _at(before, lock.field) != _at(after, lock.field))
+
+
+def hide(session: Mapping[str, Any], locks: tuple[Lock, ...]) -> dict[str, Any]:
+    """A copy of a session object in which the hidden fields are empty: text as "", a list as [], all else as null."""
+    shown = dict(session)
+    for lock in locks:
+        if lock.hidden:
+            shown = _emptied(shown, lock.field.split("."))
+    return shown
+
+
+def _at(session: Mapping[str, Any], path: str) -> Any:
+    value: Any = session
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _emptied(session: Mapping[str, Any], path: list[str]) -> dict[str, Any]:
+    name, *rest = path
+    value = session.get(name)
+    if name not in session or (rest and not isinstance(value, Mapping)):
+        return dict(session)
+    if rest:
+        return {**session, name: _emptied(session[name], rest)}
+    return {**session, name: "" if isinstance(value, str) else [] if isinstance(value, list) else None}
+
+
+def _forbidden(code: str, why: str) -> AuthError:
+    return AuthError(f"This client secret {why}. Let your backend mint one that fits.", code=code, status=403)

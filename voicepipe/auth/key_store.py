@@ -1,0 +1,84 @@
+"""The generated secrets of one `data_dir`, shared by all processes that use it."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from voicepipe.auth.database import change_counter, reading, writing
+from voicepipe.auth.keys import SECRET_BYTES, Keyring, SigningKey, VerifyingKey
+from voicepipe.errors import ConfigError
+
+
+class KeyStore:
+    """Generated HS256 secrets, and whatever keys came from files, as one ring.
+
+    Every method may wait for another process that is writing: call from a worker thread. Threads may share one store.
+    """
+
+    def __init__(
+        self, data_dir: Path, *, signing: Iterable[SigningKey] = (), verifying: Iterable[VerifyingKey] = ()
+    ) -> None:
+        """`signing` and `verifying` are keys from files; the first of `signing` goes before the generated secrets."""
+        self._data_dir = data_dir
+        self._signing, self._verifying = tuple(signing), tuple(verifying)
+        self._lock = threading.Lock()
+        self._seen = b""
+        self._ring = Keyring(())
+
+    def keyring(self, now_s: int) -> Keyring:
+        """The ring as it is now. The first call of all makes a secret; a call that finds no change reads four bytes.
+
+        Raises:
+            ConfigError: the file is unusable, or two keys have the same `kid`.
+        """
+        with self._lock:
+            # Read before the keys: a change in between is then seen the next time, never missed.
+            counter = change_counter(self._data_dir)
+            if not counter or counter != self._seen:
+                self._ring = Keyring((*self._signing, *self._generated(now_s)), self._verifying)
+                self._seen = counter
+            return self._ring
+
+    def rotate(self, now_s: int) -> SigningKey:
+        """Make a new secret, which signs from now on. Tokens signed with older ones stay good."""
+        with writing(self._data_dir) as connection:
+            return _make(connection, now_s)
+
+    def remove(self, kid: str) -> None:
+        """Forget a generated secret: the tokens that it signed are refused from now on.
+
+        Raises:
+            ConfigError: there is no such secret, or it is the newest one, which signs.
+        """
+        with writing(self._data_dir) as connection:
+            kids = [row[0] for row in connection.execute("SELECT kid FROM token_secrets ORDER BY position DESC")]
+            if kid not in kids:
+                raise ConfigError(f"no token key {kid!r}; there are: {', '.join(kids)}")
+            if kid == kids[0]:
+                raise ConfigError(f"token key {kid!r} is the one that signs: rotate first, then remove it")
+            connection.execute("DELETE FROM token_secrets WHERE kid = ?", (kid,))
+
+    def _generated(self, now_s: int) -> tuple[SigningKey, ...]:
+        with reading(self._data_dir) as connection:
+            found = _all(connection)
+        if found:
+            return found
+        with writing(self._data_dir) as connection:
+            return _all(connection) or (_make(connection, now_s),)  # another process may have been first
+
+
+def _all(connection: sqlite3.Connection) -> tuple[SigningKey, ...]:
+    rows = connection.execute("SELECT kid, secret FROM token_secrets ORDER BY position DESC")
+    return tuple(SigningKey.hs256(kid, secret) for kid, secret in rows)
+
+
+def _make(connection: sqlite3.Connection, now_s: int) -> SigningKey:
+    key = SigningKey.hs256(f"hs-{secrets.token_hex(4)}", secrets.token_bytes(SECRET_BYTES))
+    connection.execute(
+        "INSERT INTO token_secrets (kid, secret, created_at_s) VALUES (?, ?, ?)", (key.kid, key.secret, now_s)
+    )
+    return key

@@ -1,0 +1,162 @@
+"""Keys that sign tokens, each under its own `kid`, each with the one algorithm that it may be used with.
+
+HS256 (a shared secret) is the default; Ed25519 (`EdDSA`) and RSA (`RS256`) come from PEM files and need the
+`cryptography` extra, which is imported only when such a file is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from voicepipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+    Public = bytes | Ed25519PublicKey | RSAPublicKey
+    Private = bytes | Ed25519PrivateKey | RSAPrivateKey
+
+Algorithm = Literal["HS256", "EdDSA", "RS256"]
+
+SECRET_BYTES: Final = 32
+"""Of an HS256 secret: as long as the hash, which RFC 7518 section 3.2 demands at least."""
+
+RSA_MIN_BITS: Final = 2_048
+"""RFC 7518 section 3.3."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyingKey:
+    """What tells a good signature from a bad one. For HS256 this is the secret itself."""
+
+    kid: str
+    algorithm: Algorithm
+    material: Public = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """What signs new tokens, and its counterpart that verifies them."""
+
+    secret: Private = field(repr=False)
+    verifies: VerifyingKey
+
+    @property
+    def kid(self) -> str:
+        return self.verifies.kid
+
+    @classmethod
+    def hs256(cls, kid: str, secret: bytes) -> SigningKey:
+        """A shared secret.
+
+        Raises:
+            ConfigError: the secret is shorter than 32 bytes.
+        """
+        if len(secret) < SECRET_BYTES:
+            raise ConfigError(f"token key {kid!r}: expected at least {SECRET_BYTES} bytes of secret, got {len(secret)}")
+        return cls(secret, VerifyingKey(kid, "HS256", secret))
+
+
+class Keyring:
+    """All keys that are good at this moment. A value: rotation makes another one."""
+
+    def __init__(self, signing: Iterable[SigningKey], verifying: Iterable[VerifyingKey] = ()) -> None:
+        """The first of `signing` signs; all of both verify.
+
+        Raises:
+            ConfigError: two keys have the same `kid`.
+        """
+        self._signing = tuple(signing)
+        self._by_kid: dict[str, VerifyingKey] = {}
+        for key in (*(key.verifies for key in self._signing), *verifying):
+            if self._by_kid.setdefault(key.kid, key) is not key:
+                raise ConfigError(f"two token keys have the same kid {key.kid!r}: give one of them another name")
+
+    @property
+    def signer(self) -> SigningKey:
+        """The key that signs new tokens.
+
+        Raises:
+            ConfigError: there is none, only keys that verify.
+        """
+        if not self._signing:
+            raise ConfigError("no token key can sign: the key files hold only public keys, so tokens come from outside")
+        return self._signing[0]
+
+    def find(self, kid: str) -> VerifyingKey | None:
+        """The key of that name, or None."""
+        return self._by_kid.get(kid)
+
+    def jwks(self) -> dict[str, list[dict[str, Any]]]:
+        """The public keys as a JWK Set (RFC 7517), for `/.well-known/jwks.json`.
+
+        Shared secrets have no public half: a ring of HS256 keys alone gives an empty set.
+        """
+        keys = (key for key in self._by_kid.values() if key.algorithm != "HS256")
+        return {"keys": [_jwk(key) for key in keys]}
+
+
+def read_pem(path: Path, *, kid: str = "") -> SigningKey | VerifyingKey:
+    """Read an Ed25519 or RSA key from a PEM file: a private key signs and verifies, a public one verifies.
+
+    Without `kid` the key is named by the first 16 hex digits of its public half's SHA-256, so that all nodes agree.
+
+    Raises:
+        ConfigError: the file can't be read, is no such key, is encrypted, or the `cryptography` extra is missing.
+    """
+    try:
+        pem = path.read_bytes()
+    except OSError as unread:
+        raise ConfigError(f"token key file {path}: {unread.strerror}") from None
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+    except ImportError:
+        raise ConfigError(
+            f"token key file {path} needs the package cryptography: install voicepipe with the extra 'crypto'"
+        ) from None
+    try:
+        if b"PRIVATE KEY" not in pem:
+            return _verifying(load_pem_public_key(pem), kid, path)
+        private: Any = load_pem_private_key(pem, password=None)
+        return SigningKey(private, _verifying(private.public_key(), kid, path))
+    except TypeError:  # cryptography's word for "this file wants a password"
+        raise ConfigError(f"token key file {path} is encrypted: expected a PEM file without a password") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(f"token key file {path}: expected an Ed25519 or RSA key in PEM") from None
+
+
+def _verifying(public: Any, kid: str, path: Path) -> VerifyingKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    algorithm: Algorithm
+    if isinstance(public, Ed25519PublicKey):
+        algorithm = "EdDSA"
+    elif isinstance(public, RSAPublicKey) and public.key_size >= RSA_MIN_BITS:
+        algorithm = "RS256"
+    else:
+        raise ConfigError(
+            f"token key file {path}: expected an Ed25519 key, or an RSA key of {RSA_MIN_BITS} bits or more"
+        )
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return VerifyingKey(kid or hashlib.sha256(der).hexdigest()[:16], algorithm, public)
+
+
+def _jwk(key: VerifyingKey) -> dict[str, Any]:
+    from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
+
+    material: Any = key.material
+    shape: dict[str, Any]
+    if key.algorithm == "EdDSA":
+        shape = OKPAlgorithm.to_jwk(material, as_dict=True)
+    else:
+        shape = RSAAlgorithm.to_jwk(material, as_dict=True)
+    public = {name: value for name, value in shape.items() if name != "key_ops"}
+    return public | {"kid": key.kid, "alg": key.algorithm, "use": "sig"}

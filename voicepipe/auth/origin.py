@@ -1,0 +1,133 @@
+"""Guards of what needs no credential: open mode on loopback, and the talk page's own mint route.
+
+A server on loopback is reached by more than its owner: by any page that the owner's browser shows (a foreign origin),
+by such a page under a name that was rebound to 127.0.0.1 (DNS rebinding: then origin and host agree, and only the
+host's name betrays it), and by a proxy on the same machine that makes every stranger look like loopback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from voicepipe.auth.handshake import Handshake
+from voicepipe.errors import AuthError
+
+FORWARDING: Final = frozenset(
+    ("forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip")
+)
+"""Headers that a proxy adds; also refused is whatever begins with `x-forwarded-`."""
+
+_HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?")
+_DEFAULT_PORT: Final = {"http": "80", "https": "443"}
+
+
+def is_loopback(address: str) -> bool:
+    """Whether `address` is one of this machine's own: 127.0.0.0/8, ::1, or the first mapped into IPv6."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a `Host` header names this machine: `localhost` or a loopback address, with or without port.
+
+    No other name does, whatever it resolves to: that is what DNS rebinding is made of.
+    """
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = match["name"].strip("[]").lower()
+    return name == "localhost" or is_loopback(name)
+
+
+def check_open(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> None:
+    """Let in a request without credential, in open mode.
+
+    From a browser (which always says its origin on a WebSocket) only pages of this server itself and of
+    `allowed_origins` may come.
+
+    Raises:
+        AuthError: 403, and the text says which of the conditions isn't met and what to do.
+    """
+    _check_local(handshake)
+    origins = handshake.values("origin")
+    if origins and not (len(origins) == 1 and (origins[0] in allowed_origins or _same_origin(handshake, origins[0]))):
+        raise _foreign(origins[0])
+
+
+def check_talk_page(handshake: Handshake) -> None:
+    """Let this server's own talk page mint its token: loopback peer and host, the same origin, no proxy.
+
+    Raises:
+        AuthError: 403, and the text says which of the conditions isn't met and what to do.
+    """
+    _check_local(handshake)
+    origins = handshake.values("origin")
+    if len(origins) != 1:
+        raise AuthError(
+            "Only the talk page of this server may use this route, and its browser would say its origin. From "
+            "elsewhere mint with an API key at /v1/realtime/client_secrets.",
+            code="origin_required",
+            status=403,
+        )
+    if not _same_origin(handshake, origins[0]):
+        raise _foreign(origins[0])
+
+
+def _check_local(handshake: Handshake) -> None:
+    if not is_loopback(handshake.peer):
+        raise AuthError(
+            "Without a credential this server answers only its own machine. Create a key with 'voicepipe keys create' "
+            "and send it as 'Authorization: Bearer KEY'.",
+            code="not_loopback",
+            status=403,
+        )
+    forwarded = next((name for name, _ in handshake.headers if _is_forwarding(name)), None)
+    if forwarded is not None:
+        raise AuthError(
+            f"The request came through a proxy (header {forwarded}), so its sender is unknown: an API key or a client "
+            "secret is needed here. Create a key with 'voicepipe keys create'.",
+            code="forwarded",
+            status=403,
+        )
+    hosts = handshake.values("host")
+    if len(hosts) != 1 or not is_loopback_host(hosts[0]):
+        raise AuthError(
+            "Without a credential the server must be addressed as localhost, 127.0.0.1 or [::1]; another name may "
+            "have been pointed here by a foreign page. Use one of these, or an API key.",
+            code="host_not_allowed",
+            status=403,
+        )
+
+
+def _is_forwarding(name: str) -> bool:
+    return name in FORWARDING or name.startswith("x-forwarded-")
+
+
+def _same_origin(handshake: Handshake, origin: str) -> bool:
+    """Scheme, name and port agree (RFC 6454, 5). `null`, the origin of files and sandboxed frames, never does."""
+    scheme, _, authority = origin.partition("://")
+    if scheme != handshake.scheme:
+        return False
+    named = _with_port(authority, scheme)
+    return named is not None and named == _with_port(handshake.values("host")[0], scheme)
+
+
+def _with_port(host: str, scheme: str) -> tuple[str, str] | None:
+    match = _HOST.fullmatch(host)
+    return (match["name"].lower(), match["port"] or _DEFAULT_PORT[scheme]) if match else None
+
+
+def _foreign(origin: str) -> AuthError:
+    return AuthError(
+        f"Pages of {origin[:200]!r} may not use this server without a credential. Let your backend mint a client "
+        "secret for the page, or add the origin to the allowed ones in the server's settings.",
+        code="origin_not_allowed",
+        status=403,
+    )

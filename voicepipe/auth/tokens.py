@@ -1,0 +1,188 @@
+"""Client secrets: `ek_` and a JWT that says who may speak, for how long, and within which limits."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any, Final
+
+import jwt
+import msgspec
+
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.keys import Keyring, SigningKey, VerifyingKey
+from voicepipe.auth.scopes import TOKEN_ALLOWED
+from voicepipe.errors import AuthError, ProtocolError
+
+PREFIX: Final = "ek_"
+"""Browser SDKs refuse any key that begins otherwise."""
+
+ISSUER: Final = "voicepipe"
+AUDIENCE: Final = "voicepipe-realtime"
+
+TOKEN_MAX_BYTES: Final = 2_048
+"""Of what we mint. Proxies refuse larger headers: the usual limit is 4 or 8 kB for all of them together."""
+
+INLINE_SESSION_MAX_BYTES: Final = 1_024
+"""Of a session config inside the token, as JSON. A larger one lies in the cluster's store under `config_id`."""
+
+LIFE_MAX_S: Final = 86_400
+"""No token lives longer, whoever signed it: revocations are kept for as long as what they revoke could live."""
+
+SKEW_S: Final = 5
+"""By how much the clock of whoever minted may be ahead of ours."""
+
+_READABLE_MAX_BYTES: Final = 2 * TOKEN_MAX_BYTES
+_SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+
+_DECODER: Final = msgspec.json.Decoder(Claims)
+_JWS: Final = jwt.PyJWS()
+
+
+def new_token_id() -> str:
+    """A random `jti`, 128 bits."""
+    return secrets.token_urlsafe(16)
+
+
+def fits_inline(session: dict[str, Any]) -> bool:
+    """Whether a session config may stand in the token itself: under 1 kB, and without instructions at any depth."""
+    return len(msgspec.json.encode(session)) < INLINE_SESSION_MAX_BYTES and not _has_instructions(session)
+
+
+def mint(claims: Claims, key: SigningKey) -> str:
+    """Sign `claims` into `ek_...`, at most 2047 bytes of `A-Z a-z 0-9 - _ .`: legal in a header and as a subprotocol.
+
+    Raises:
+        ProtocolError: a claim has a value that `verify` would refuse, or all together are too long; `field` names it.
+    """
+    try:
+        payload = msgspec.json.encode(claims)
+    except UnicodeEncodeError:
+        raise ProtocolError("expected Unicode text in all claims, got half of a surrogate pair") from None
+    _check_mintable(claims, payload)
+    token = PREFIX + _JWS.encode(payload, key.secret, key.verifies.algorithm, headers={"kid": key.kid})
+    if len(token) >= TOKEN_MAX_BYTES:
+        raise ProtocolError(
+            f"the token would have {len(token)} bytes, and must have fewer than {TOKEN_MAX_BYTES} to pass through "
+            "proxies: shorten limits, routing, locks or identity, or store the session config under an id",
+            field="session",
+            code="token_too_large",
+        )
+    return token
+
+
+def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE, issuer: str = ISSUER) -> Claims:
+    """Read a token, with or without its `ek_`, and return what it says if all of it is true at `now_s`.
+
+    The algorithm is the one that the key of its `kid` was made for; what the token's header claims is only compared.
+
+    Raises:
+        AuthError: with a code (`invalid_token`, `unknown_key`, `token_expired`, `token_not_yet_valid`, `wrong_issuer`,
+            `wrong_audience`) and a text that says what to do.
+    """
+    text = token.removeprefix(PREFIX)
+    if len(text) > _READABLE_MAX_BYTES or not _SHAPE.fullmatch(text):
+        raise _invalid("is not three parts of base64url with dots between, as a JWT is: was it copied whole?")
+    key = _key_for(text, keyring)
+    try:
+        payload = _JWS.decode_complete(text, key.material, algorithms=[key.algorithm])["payload"]
+    except jwt.InvalidTokenError:
+        raise _invalid(
+            "has a signature that doesn't fit: it was changed on its way, or signed with another key."
+        ) from None
+    claims = _read(payload)
+    _check_times(claims, now_s)
+    _check_parties(claims, audience, issuer)
+    return claims
+
+
+def _key_for(text: str, keyring: Keyring) -> VerifyingKey:
+    try:
+        header = jwt.get_unverified_header(text)
+    except jwt.InvalidTokenError:
+        raise _invalid("has a header that is not JSON in base64url: was it copied whole?") from None
+    kid, algorithm = header.get("kid"), header.get("alg")
+    if not isinstance(algorithm, str) or algorithm.lower() == "none":
+        raise _invalid("is not signed ('alg' is none). Only signed tokens are accepted.")
+    if not isinstance(kid, str):
+        raise _invalid("doesn't name its key: whoever signs must set 'kid' in the header.")
+    key = keyring.find(kid)
+    if key is None:
+        raise AuthError(
+            f"This server doesn't know the key {kid[:64]!r} that signed the client secret: it was removed after a "
+            "rotation, or another server minted the secret. Ask the backend of this server for a new one.",
+            code="unknown_key",
+        )
+    if key.algorithm != algorithm:
+        raise _invalid(f"says algorithm {algorithm[:16]!r}, but its key is for {key.algorithm} alone.")
+    return key
+
+
+def _read(payload: bytes) -> Claims:
+    try:
+        return _DECODER.decode(payload)
+    except (msgspec.DecodeError, RecursionError) as wrong:
+        raise _invalid(f"is signed, but its claims are not what voicepipe expects: {wrong}.") from None
+
+
+def _check_times(claims: Claims, now_s: int) -> None:
+    if now_s >= claims.expires_at_s:
+        raise AuthError(
+            f"The client secret expired {now_s - claims.expires_at_s} s ago. Let your backend mint a new one just "
+            "before each connection.",
+            code="token_expired",
+        )
+    begins_at_s = max(claims.not_before_s, claims.issued_at_s)
+    if now_s + SKEW_S < begins_at_s:
+        raise AuthError(
+            f"The client secret becomes valid in {begins_at_s - now_s} s. Wait, or set the clocks of the minting "
+            "machine and of this server: they may differ.",
+            code="token_not_yet_valid",
+        )
+    if claims.expires_at_s - claims.issued_at_s > LIFE_MAX_S:
+        raise _invalid(f"lives longer than {LIFE_MAX_S} s from 'iat' to 'exp', which no client secret may.")
+
+
+def _check_parties(claims: Claims, audience: str, issuer: str) -> None:
+    if claims.issuer != issuer:
+        raise AuthError(
+            f"The client secret was issued by {claims.issuer[:64]!r}, and this server accepts those of {issuer!r}.",
+            code="wrong_issuer",
+        )
+    if claims.audience != audience:
+        raise AuthError(
+            f"The client secret is meant for {claims.audience[:64]!r}, and this is {audience!r}: use it at the server "
+            "that it was minted for.",
+            code="wrong_audience",
+        )
+
+
+def _check_mintable(claims: Claims, payload: bytes) -> None:
+    try:
+        _DECODER.decode(payload)
+    except msgspec.ValidationError as wrong:
+        why, _, path = str(wrong).partition(" - at ")
+        raise ProtocolError(why, field=path.strip("`").removeprefix("$.") or None) from None
+    life_s = claims.expires_at_s - claims.issued_at_s
+    if not 0 < life_s <= LIFE_MAX_S or claims.not_before_s >= claims.expires_at_s:
+        raise ProtocolError(f"expected a life of 1 to {LIFE_MAX_S} s, got {life_s}", field="expires_after.seconds")
+    for scope in claims.scopes:
+        if scope not in TOKEN_ALLOWED:
+            raise ProtocolError(
+                f"expected scopes among {', '.join(TOKEN_ALLOWED)} for a client secret, got {scope!r}", field="scopes"
+            )
+    if not fits_inline(claims.session):
+        raise ProtocolError(
+            f"expected an inlined session config under {INLINE_SESSION_MAX_BYTES} bytes and without instructions",
+            field="session",
+        )
+
+
+def _has_instructions(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "instructions" in value or any(map(_has_instructions, value.values()))
+    return isinstance(value, list) and any(map(_has_instructions, value))
+
+
+def _invalid(what: str) -> AuthError:
+    return AuthError(f"The client secret {what}", code="invalid_token")
