@@ -114,7 +114,7 @@ def install(packages: list[str]) -> bool:
     if shutil.which("apt-get") is None or not (root or (os.environ.get("CI") and shutil.which("sudo"))):
         return False
     prefix = [] if root else ["sudo", "-n"]
-    quiet = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
+    quiet = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
     subprocess.run([*quiet, "update"], check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     arguments = ["install", "-y", "--no-install-recommends", *packages]
     subprocess.run([*quiet, *arguments], check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)

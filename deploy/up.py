@@ -4,8 +4,10 @@
     python3 deploy/up.py talk question.wav   any command of voicepipe, with its arguments
     python3 deploy/up.py test [-k NAME]      run every test: lint, format, types, pytest (arguments go to pytest)
 
-Needs Python 3.11 and nothing else. The environment is `.venv` in this clone, or the folder that UP_VENV names. What is
-installed is pinned with hashes in deploy/locks; a run that finds it installed starts at once.
+Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
+in this clone, or the folder that UP_VENV names. What is installed is pinned with hashes in deploy/locks; a run that
+finds it installed starts at once. On Debian two packages of the system's may be missing (machine.py): root gets them
+installed, anybody else is shown the line that does it.
 """
 
 from __future__ import annotations
