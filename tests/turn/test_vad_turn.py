@@ -34,7 +34,7 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
     spoken_turn(book)
     answered(book, 2_500)
     assert names(book.orders) == [
-        "BeginUtterance", "CallerSpoke", "FlushTranscript", "CallerStopped", "AudioCommitted", "ItemAdded",
+        "BeginUtterance", "CallerSpoke", "FlushTranscript", "CallerStopped", "EndUtterance", "AudioCommitted", "ItemAdded",
         "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted", "OutputStarted", "OpenGate",
         "ResponseEnded", "KeepRecord", "NoteOverrun",
     ]  # fmt: skip

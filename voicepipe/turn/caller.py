@@ -5,7 +5,7 @@ from __future__ import annotations
 from voicepipe.turn import announcements as a
 from voicepipe.turn import budget, endpoint
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import BeginUtterance, DropAudio, FlushTranscript
+from voicepipe.turn.commands import BeginUtterance, DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import CALLER_LAW, Caller
@@ -243,6 +243,7 @@ class CallerSide:
         if not utterance.known:
             self._floor.due["transcript"] = now_ms + self._floor.core.deadlines.transcript_ms
         utterance.committed = True
+        self._floor.order(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))
         previous = self._floor.conversation.add(item)
         self._floor.say(a.AudioCommitted(utterance.item_id, previous))

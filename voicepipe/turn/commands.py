@@ -21,6 +21,13 @@ class BeginUtterance:
 
 
 @dataclass(frozen=True, slots=True)
+class EndUtterance:
+    """This utterance is committed: what the caller says from here on is not part of it."""
+
+    utterance: int
+
+
+@dataclass(frozen=True, slots=True)
 class FlushTranscript:
     """Ask the transcriber for the utterance's text so far."""
 
@@ -97,6 +104,7 @@ class NoteOverrun:
 
 Order = (
     BeginUtterance
+    | EndUtterance
     | FlushTranscript
     | DropAudio
     | StartReply

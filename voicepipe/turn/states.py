@@ -99,14 +99,12 @@ def diagram() -> str:
     return "\n".join(["stateDiagram-v2", *caller, *agent]) + "\n"
 
 
-def _machine(title: str, first: _State, law: _Rows[_State]) -> list[str]:
-    arrows = (f"        {arrow}" for arrow in _arrows(title, law))
-    return [f"    state {title} {{", f"        [*] --> {title}_{first.value}", *arrows, "    }"]
-
-
-def _arrows(title: str, law: _Rows[_State]) -> list[str]:
+def _machine(title: str, first: Caller | Agent, law: _Rows[_State]) -> list[str]:
     causes: dict[tuple[str, str], list[str]] = {}
     for (source, fact), targets in law.items():
         for target in targets:
             causes.setdefault((source.value, target.value), []).append(fact.__name__)
-    return [f"{title}_{a} --> {title}_{b}: {', '.join(sorted(names))}" for (a, b), names in causes.items()]
+    lines: list[str] = [f"    state {title} {{", f"        [*] --> {title}_{first.value}"]
+    for (source_name, target_name), facts in causes.items():
+        lines.append(f"        {title}_{source_name} --> {title}_{target_name}: {', '.join(sorted(facts))}")
+    return [*lines, "    }"]
