@@ -1,0 +1,295 @@
+"""Reading what a client sends: any bytes become a typed value, or `Unreadable`. Nothing raises.
+
+Most events are facts of the turn core as they stand; the few that the session deals with have a small type here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+import pybase64
+
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.fields import JsonObject, refuse_depth, shown
+from voicepipe.protocol.items import Find, found_nothing, read_item
+from voicepipe.protocol.reply_request import read_reply
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.turn.events import (
+    CancelRequested,
+    ItemDeleted,
+    ItemOffered,
+    ItemTruncated,
+    ItemWanted,
+    ReplyRequested,
+)
+
+MAX_EVENT_ID_CHARS: Final = 512
+"""The published bound. An error echoes the id, so it must not be as long as the client likes."""
+
+_MAX_SALVAGED_BYTES: Final = 65_536
+"""A broken message beyond this is not read a second time for its `event_id`: that would hold up the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioAppended:
+    """More of the caller's audio, in the session's input format. May end in the middle of a sample."""
+
+    audio: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAsked:
+    """The client says that the caller's turn is over; the session knows how much audio there is."""
+
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearAsked:
+    """The client wants the audio that is not committed forgotten."""
+
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUpdateAsked:
+    """The client wants other settings: lay `update` over the session with `SessionConfig.merged`."""
+
+    event_id: str | None
+    update: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """An event that asks for nothing over a WebSocket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What the client sent makes no sense; the session lives on and says so."""
+
+    event_id: str | None
+    code: str
+    message: str
+    field: str | None = None
+    """The dotted path of what was wrong, or None when the message as a whole was."""
+
+    @classmethod
+    def because(cls, error: ProtocolError, event_id: str | None) -> Unreadable:
+        """The same refusal as a value, with the event that caused it."""
+        return cls(event_id, error.code, error.why, error.field)
+
+
+Asked = (
+    AudioAppended
+    | CommitAsked
+    | ClearAsked
+    | SessionUpdateAsked
+    | ReplyRequested
+    | CancelRequested
+    | ItemOffered
+    | ItemTruncated
+    | ItemDeleted
+    | ItemWanted
+    | Nothing
+    | Unreadable
+)
+
+_EventId = Annotated[str, msgspec.Meta(max_length=MAX_EVENT_ID_CHARS)] | None
+_Id = Annotated[str, msgspec.Meta(max_length=MAX_EVENT_ID_CHARS)]
+_Index = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+_Bound = msgspec.Meta(ge=-(2**53), le=2**53)
+_Ms = Annotated[int, _Bound] | Annotated[float, _Bound]
+
+
+class _Event(msgspec.Struct, tag_field="type", kw_only=True):
+    event_id: _EventId = None
+
+
+class _SessionUpdate(_Event, tag="session.update"):
+    session: JsonObject
+
+
+class _TranscriptionSessionUpdate(_Event, tag="transcription_session.update"):
+    session: JsonObject
+
+
+class _Append(_Event, tag="input_audio_buffer.append"):
+    audio: str
+
+
+class _Commit(_Event, tag="input_audio_buffer.commit"):
+    pass
+
+
+class _Clear(_Event, tag="input_audio_buffer.clear"):
+    pass
+
+
+class _ItemCreate(_Event, tag="conversation.item.create"):
+    item: JsonObject
+    previous_item_id: _Id | None = None
+
+
+class _ItemTruncate(_Event, tag="conversation.item.truncate"):
+    item_id: _Id
+    content_index: _Index
+    audio_end_ms: _Ms
+
+
+class _ItemRetrieve(_Event, tag="conversation.item.retrieve"):
+    item_id: _Id
+
+
+class _ItemDelete(_Event, tag="conversation.item.delete"):
+    item_id: _Id
+
+
+class _ResponseCreate(_Event, tag="response.create"):
+    response: JsonObject | None = None
+
+
+class _ResponseCancel(_Event, tag="response.cancel"):
+    response_id: _Id | None = None
+
+
+class _OutputClear(_Event, tag="output_audio_buffer.clear"):
+    pass
+
+
+_AnyEvent = (
+    _Append
+    | _SessionUpdate
+    | _TranscriptionSessionUpdate
+    | _Commit
+    | _Clear
+    | _ItemCreate
+    | _ItemTruncate
+    | _ItemRetrieve
+    | _ItemDelete
+    | _ResponseCreate
+    | _ResponseCancel
+    | _OutputClear
+)
+_DECODER: Final = msgspec.json.Decoder(_AnyEvent)
+
+
+def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) -> Asked:
+    """What a client's message asks for.
+
+    Args:
+        raw: one message, UTF-8 JSON.
+        config: the session as it is now; a reply takes from it what its request leaves open.
+        find: looks up items that a `response.create` refers to in its `input`.
+
+    Returns:
+        A fact for the turn core, one of this module's types, or `Unreadable`. Never raises.
+    """
+    try:
+        event = _DECODER.decode(raw)
+    except (ValueError, RecursionError) as why:
+        return _unreadable(raw, why)
+    if type(event) is _Append:
+        return _append(event)
+    try:
+        return _asked(event, config, find)
+    except ProtocolError as why:
+        return Unreadable.because(why, event.event_id)
+
+
+def _append(event: _Append) -> AudioAppended | Unreadable:
+    try:
+        return AudioAppended(pybase64.b64decode(event.audio, validate=True))
+    except ValueError:  # characters that are not of the alphabet, or padding that does not fit
+        why = f"audio: expected base64 with padding, got {shown(event.audio)}"
+        return Unreadable(event.event_id, "invalid_value", why, "audio")
+
+
+def _asked(event: _AnyEvent, config: SessionConfig, find: Find) -> Asked:
+    match event:
+        case _SessionUpdate() | _TranscriptionSessionUpdate():
+            return SessionUpdateAsked(event.event_id, event.session)
+        case _Commit():
+            return CommitAsked(event.event_id)
+        case _Clear():
+            return ClearAsked(event.event_id)
+        case _ItemCreate():
+            refuse_depth(event.item, "item")
+            return ItemOffered(event.event_id, read_item(event.item, "item"), event.previous_item_id or None)
+        case _ItemTruncate():
+            return ItemTruncated(event.event_id, event.item_id, event.content_index, round(event.audio_end_ms))
+        case _ItemRetrieve():
+            return ItemWanted(event.event_id, event.item_id)
+        case _ItemDelete():
+            return ItemDeleted(event.event_id, event.item_id)
+        case _ResponseCreate():
+            reply = read_reply(event.response, config.reply_settings(), find)
+            return ReplyRequested(event.event_id, reply)
+        case _ResponseCancel():
+            return CancelRequested(event.event_id, event.response_id)
+        case _:
+            return Nothing()
+
+
+# --- what can't be read -----------------------------------------------------------------------
+
+_WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+_MISSING: Final = re.compile(r"missing required field `(?P<name>\w+)`")
+
+
+def _unreadable(raw: str | bytes, why: Exception) -> Unreadable:
+    salvaged = _salvage(raw)
+    event_id = _echoable(salvaged.get("event_id"))
+    if not isinstance(why, msgspec.ValidationError):
+        return Unreadable(event_id, "invalid_event", f"expected a JSON object in UTF-8, got {_reason(why)}")
+    return _invalid(event_id, str(why), salvaged.get("type"))
+
+
+def _invalid(event_id: str | None, why: str, kind: object) -> Unreadable:
+    """The decoder's words ("Expected `str`, got `int` - at `$.item_id`") as code, field and message."""
+    found = _WHERE.match(why)
+    what, path = (found["what"], (found["path"] or "").lstrip(".")) if found else (why, "")
+    if path == "type":
+        return Unreadable(event_id, "invalid_value", f"type: expected a client event's, got {shown(kind)}", "type")
+    if lacking := _MISSING.search(what):
+        name = lacking["name"]
+        code = "invalid_event" if name == "type" else "missing_required_parameter"
+        return Unreadable(event_id, code, f"{name}: expected a value, got nothing", name)
+    said = what.replace("`", "").replace("Expected", "expected", 1)
+    if not path:
+        return Unreadable(event_id, "invalid_event", f"{said}: an event is a JSON object")
+    code = "invalid_type" if ", got " in said else "invalid_value"
+    return Unreadable(event_id, code, f"{path}: {said}", path)
+
+
+def _echoable(event_id: object) -> str | None:
+    """An id that can go back on the wire: a short string without the lone surrogates that JSON can smuggle in."""
+    if not isinstance(event_id, str) or len(event_id) > MAX_EVENT_ID_CHARS:
+        return None
+    return None if any("\ud800" <= char <= "\udfff" for char in event_id) else event_id
+
+
+def _reason(why: Exception) -> str:
+    match why:
+        case RecursionError():
+            return "one that nests too deeply"
+        case UnicodeError():
+            return "text that is not"
+        case _:
+            return str(why)
+
+
+def _salvage(raw: str | bytes) -> JsonObject:
+    """What a more forgiving reader makes of a message that was refused, for the sake of its `event_id`."""
+    if len(raw) > _MAX_SALVAGED_BYTES:
+        return {}
+    try:
+        whole = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+        found = json.loads(whole)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,145 @@
+"""Items of the conversation as clients write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from voicepipe.protocol.fields import (
+    MAX_ID_CHARS,
+    JsonObject,
+    listing,
+    missing,
+    one_of,
+    record,
+    required,
+    text,
+    wrong_value,
+)
+from voicepipe.turn.conversation import (
+    ROOT,
+    FunctionCall,
+    FunctionOutput,
+    InputAudio,
+    InputImage,
+    InputText,
+    Item,
+    ItemStatus,
+    Message,
+    OutputAudio,
+    OutputText,
+    Part,
+    Role,
+)
+
+Find = Callable[[str], Item | None]
+"""The conversation's item of that id, or None."""
+
+_ROLES: Final[tuple[Role, ...]] = ("system", "user", "assistant")
+_KINDS: Final = ("message", "function_call", "function_call_output")
+_TEXTS: Final = ("input_text", "output_text", "text")
+_SOUNDS: Final = ("input_audio", "output_audio", "audio")
+_STATUSES: Final[tuple[ItemStatus, ...]] = ("completed", "incomplete", "in_progress")
+
+
+def read_item(value: object, path: str) -> Item:
+    """An item that a client offers. Its `id` is "" when the client made none; audio bytes in it are not kept.
+
+    Raises:
+        ProtocolError: a field is missing, has the wrong type or a value that we don't know.
+    """
+    given = record(value, path)
+    kind = one_of(required(given, "type", path, "a string"), f"{path}.type", _KINDS)
+    item_id, status = _read_id(given, path), _read_status(given, path)
+    if kind == "message":
+        role = one_of(required(given, "role", path, "a string"), f"{path}.role", _ROLES)
+        return Message(item_id, role, _read_content(given, role, path), status)
+    if kind == "function_call":
+        call_id = _text_at(given, "call_id", path) if given.get("call_id") is not None else item_id
+        if not call_id:
+            raise missing(f"{path}.call_id", "a string")
+        return FunctionCall(item_id, call_id, _text_at(given, "name", path), _text_at(given, "arguments", path), status)
+    return FunctionOutput(item_id, _text_at(given, "call_id", path), _text_at(given, "output", path), status)
+
+
+def read_context(value: object, path: str, find: Find) -> tuple[Item, ...]:
+    """The `input` of a `response.create`: items, and references to items of the conversation.
+
+    Raises:
+        ProtocolError: an item can't be read, or `find` knows none of the id referred to.
+    """
+    return tuple(_read_or_find(item, f"{path}[{i}]", find) for i, item in enumerate(listing(value, path)))
+
+
+def _read_or_find(value: object, path: str, find: Find) -> Item:
+    given = record(value, path)
+    if given.get("type") != "item_reference":
+        return read_item(given, path)
+    item_id = _text_at(given, "id", path)
+    found = find(item_id)
+    if found is None:
+        raise wrong_value(f"{path}.id", "the id of an item of the conversation", item_id)
+    return found
+
+
+def _text_at(given: JsonObject, key: str, path: str) -> str:
+    return text(required(given, key, path, "a string"), f"{path}.{key}")
+
+
+def _read_id(given: JsonObject, path: str) -> str:
+    value = given.get("id")
+    if value is None:
+        return ""
+    item_id = text(value, f"{path}.id", max_chars=MAX_ID_CHARS)
+    if item_id == ROOT:
+        raise wrong_value(f"{path}.id", "an id, which this word for the front can't be", item_id)
+    return item_id
+
+
+def _read_status(given: JsonObject, path: str) -> ItemStatus:
+    value = given.get("status")
+    status = "completed" if value is None else one_of(value, f"{path}.status", _STATUSES)
+    # Nothing will finish an item that its client calls unfinished, so it is whole as it stands.
+    return "incomplete" if status == "incomplete" else "completed"
+
+
+def _read_content(given: JsonObject, role: Role, path: str) -> tuple[Part, ...]:
+    value = required(given, "content", path, "an array")
+    parts = listing(value, f"{path}.content")
+    return tuple(_read_part(part, role, f"{path}.content[{i}]") for i, part in enumerate(parts))
+
+
+def _read_part(value: object, role: Role, path: str) -> Part:
+    """One part. Its kind follows from the role: clients write `input_text` for the agent, and `text` for anyone."""
+    given = record(value, path)
+    allowed = _TEXTS if role == "system" else (*_TEXTS, *_SOUNDS, *(("input_image",) if role == "user" else ()))
+    kind = one_of(required(given, "type", path, "a string"), f"{path}.type", allowed)
+    if kind in _TEXTS:
+        words = _text_at(given, "text", path)
+        return OutputText(words) if role == "assistant" else InputText(words)
+    if kind in _SOUNDS:
+        return _read_sound(given, role, path)
+    return _read_image(given, path)
+
+
+def _read_sound(given: JsonObject, role: Role, path: str) -> Part:
+    for key in ("audio", "transcript"):
+        if given.get(key) is not None:
+            text(given[key], f"{path}.{key}")
+    transcript = given.get("transcript")
+    return OutputAudio(transcript or "") if role == "assistant" else InputAudio(transcript)
+
+
+def _read_image(given: JsonObject, path: str) -> InputImage:
+    url = _text_at(given, "image_url", path)
+    if not url.startswith(("data:", "https:", "http:")):
+        raise wrong_value(f"{path}.image_url", "a data: or https: URL", url)
+    detail = given.get("detail")
+    if detail is None:
+        return InputImage(url)
+    return InputImage(url, one_of(detail, f"{path}.detail", ("auto", "low", "high")))
+
+
+def found_nothing(item_id: str) -> Item | None:
+    """A `Find` that knows no item."""
+    return None

@@ -1,0 +1,83 @@
+"""What `response.create` overrides: the session's way to reply, with the client's wishes for this one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from voicepipe.protocol.fields import Reader, changes, number, record, refuse_depth, text, wrong_value
+from voicepipe.protocol.items import Find, read_context
+from voicepipe.protocol.session_parts import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
+from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
+from voicepipe.turn.settings import ReplySettings
+
+MAX_METADATA_PAIRS: Final = 16
+MAX_METADATA_KEY_CHARS: Final = 64
+MAX_METADATA_VALUE_CHARS: Final = 512
+"""The published bounds of `response.metadata`."""
+
+
+def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettings:
+    """The `response` object of a `response.create` laid over the session's own settings. Nulls change nothing.
+
+    Raises:
+        ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
+    """
+    if value is None:
+        return session
+    asked = record(value, "response")
+    refuse_depth(asked, "response")
+    found = changes(asked, _OVERRIDES, "response")
+    if asked.get("input") is not None:
+        found["context"] = read_context(asked["input"], "response.input", find)
+    given: dict[str, Any] = {name: wish for name, wish in found.items() if wish is not None}
+    if asked.get("max_output_tokens", asked.get("max_response_output_tokens")) == "inf":
+        given["max_output_tokens"] = None
+    return replace(session, **given)
+
+
+def _or_null(reader: Reader) -> Reader:
+    return lambda value, path: None if value is None else reader(value, path)
+
+
+def _read_temperature(value: object, path: str) -> float:
+    return number(value, path, low=0.0, high=2.0)
+
+
+def _read_speed(value: object, path: str) -> float:
+    return number(value, path, low=MIN_SPEED, high=MAX_SPEED)
+
+
+def _read_joined(value: object, path: str) -> bool:
+    """Any string but `none` means the session's conversation."""
+    return text(value, path) != "none"
+
+
+def _read_metadata(value: object, path: str) -> tuple[tuple[str, str], ...]:
+    given = record(value, path)
+    if len(given) > MAX_METADATA_PAIRS:
+        why = f"at most {MAX_METADATA_PAIRS} pairs"
+        raise wrong_value(path, why, given)
+    for key in given:
+        text(key, f"{path}.{key[:MAX_METADATA_KEY_CHARS]}", max_chars=MAX_METADATA_KEY_CHARS)
+    return tuple(
+        (key, text(words, f"{path}.{key}", max_chars=MAX_METADATA_VALUE_CHARS)) for key, words in given.items()
+    )
+
+
+_OVERRIDES: Final[dict[str, tuple[str, Reader]]] = {
+    "modalities": ("audible", _or_null(read_audible)),
+    "output_modalities": ("audible", _or_null(read_audible)),
+    "instructions": ("instructions", _or_null(text)),
+    "voice": ("voice", _or_null(read_voice)),
+    "audio.output.voice": ("voice", _or_null(read_voice)),
+    "audio.output.speed": ("speed", _or_null(_read_speed)),
+    "tools": ("tools", _or_null(read_tools)),
+    "tool_choice": ("tool_choice", _or_null(read_tool_choice)),
+    "max_response_output_tokens": ("max_output_tokens", read_max_tokens),
+    "max_output_tokens": ("max_output_tokens", read_max_tokens),
+    "temperature": ("temperature", _or_null(_read_temperature)),
+    "metadata": ("metadata", _or_null(_read_metadata)),
+    "conversation": ("in_conversation", _or_null(_read_joined)),
+}
+"""The published keys stand after the older ones, so that they win."""

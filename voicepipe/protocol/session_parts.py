@@ -1,0 +1,250 @@
+"""The parts of a session that a client replaces as a whole: formats, detection, transcription, tools.
+
+Each `read_*` takes a value of a `session.update` and its path; a null or (where clients send it) `false` turns off.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.fields import (
+    flag,
+    listing,
+    missing,
+    number,
+    one_of,
+    record,
+    required,
+    text,
+    whole,
+    wrong_value,
+)
+from voicepipe.turn.settings import Tool
+
+FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+Eagerness = Literal["low", "medium", "high", "auto"]
+NoiseReduction = Literal["near_field", "far_field"]
+SessionKind = Literal["realtime", "transcription"]
+
+PCM_HZ: Final = 24_000
+G711_HZ: Final = 8_000
+
+DEFAULT_PADDING_MS: Final = 300
+DEFAULT_SILENCE_MS: Final = 500
+DEFAULT_THRESHOLD: Final = 0.5
+"""What the hosted service takes when a client leaves these out."""
+
+MAX_SILENCE_MS: Final = 30_000
+MAX_PADDING_MS: Final = 5_000
+MAX_IDLE_MS: Final = 600_000
+"""Beyond these a setting is a slip of the unit (microseconds, samples), not a wish."""
+
+EAGERNESS_SILENCE_MS: Final[dict[Eagerness, int]] = {"low": 800, "medium": 500, "auto": 500, "high": 300}
+"""How long a silence ends the turn under `semantic_vad`. Medium is `server_vad`'s default; low leaves room for a pause
+in mid-thought, high is just above the pauses that speakers make between phrases (200 to 250 ms)."""
+
+KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")
+_FORMATS: Final[tuple[FormatName, ...]] = ("audio/pcm", "audio/pcmu", "audio/pcma")
+_NOISES: Final[tuple[NoiseReduction, ...]] = ("near_field", "far_field")
+_ANY_ARGUMENTS: Final = '{"type":"object","properties":{}}'
+_MODES: Final = ("auto", "none", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """How audio is coded in one direction: little-endian int16 at 24 kHz, or G.711 at 8 kHz, one channel."""
+
+    name: FormatName = "audio/pcm"
+
+    @property
+    def rate_hz(self) -> int:
+        return PCM_HZ if self.name == "audio/pcm" else G711_HZ
+
+    @property
+    def bytes_per_sample(self) -> int:
+        return 2 if self.name == "audio/pcm" else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerVad:
+    """The turn ends after a fixed silence."""
+
+    threshold: float = DEFAULT_THRESHOLD
+    """How sure the voice detector must be, 0 to 1."""
+
+    prefix_padding_ms: int = DEFAULT_PADDING_MS
+    """Audio kept from before the speech was noticed."""
+
+    silence_duration_ms: int = DEFAULT_SILENCE_MS
+    idle_timeout_ms: int | None = None
+    """How long the caller may say nothing before the agent speaks up; None: for ever."""
+
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemanticVad:
+    """The turn ends when the caller seems to have finished; `eagerness` says how soon that is believed."""
+
+    eagerness: Eagerness = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+TurnDetection = ServerVad | SemanticVad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcription:
+    """The client wants to see the caller's words. None leaves the choice to the agent's settings."""
+
+    model: str | None = None
+    language: str | None = None
+    """BCP-47, `de` or `de-CH`."""
+
+    prompt: str | None = None
+
+
+def read_format(value: object, path: str) -> AudioFormat:
+    """A `format` object; a null means pcm at 24 kHz."""
+    if value is None:
+        return AudioFormat()
+    given = record(value, path)
+    kind = given.get("type")
+    form = AudioFormat() if kind is None else AudioFormat(one_of(kind, f"{path}.type", _FORMATS))
+    _see_rate(given.get("rate"), form.rate_hz, f"{path}.rate")
+    return form
+
+
+def _see_rate(value: object, rate_hz: int, path: str) -> None:
+    """Clients compute playback from the rate that we echo, and 24000 is the only one that is published."""
+    if value is not None and whole(value, path, low=1, high=1_000_000) != rate_hz:
+        raise wrong_value(path, str(rate_hz), value)
+
+
+def read_flat_format(value: object, path: str) -> AudioFormat:
+    """A format's name as old clients write it; a null means pcm at 24 kHz."""
+    names: dict[str, FormatName] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+    return AudioFormat() if value is None else AudioFormat(names[one_of(value, path, tuple(names))])
+
+
+def read_turn_detection(value: object, path: str) -> TurnDetection | None:
+    """A `turn_detection` object; a null, or the `false` that some clients send, turns it off."""
+    if value is None or value is False:
+        return None
+    given = record(value, path)
+    kind = one_of(
+        required(given, "type", path, '"server_vad" or "semantic_vad"'), f"{path}.type", ("server_vad", "semantic_vad")
+    )
+    flags = {
+        name: flag(given[name], f"{path}.{name}")
+        for name in ("create_response", "interrupt_response")
+        if given.get(name) is not None
+    }
+    if kind == "semantic_vad":
+        eagerness = given.get("eagerness")
+        return SemanticVad(
+            eagerness=one_of(
+                "auto" if eagerness is None else eagerness, f"{path}.eagerness", tuple(EAGERNESS_SILENCE_MS)
+            ),
+            **flags,
+        )
+    threshold = given.get("threshold")
+    return ServerVad(
+        threshold=DEFAULT_THRESHOLD if threshold is None else number(threshold, f"{path}.threshold", low=0.0, high=1.0),
+        prefix_padding_ms=_ms(given, "prefix_padding_ms", path, MAX_PADDING_MS, DEFAULT_PADDING_MS),
+        silence_duration_ms=_ms(given, "silence_duration_ms", path, MAX_SILENCE_MS, DEFAULT_SILENCE_MS),
+        idle_timeout_ms=_ms(given, "idle_timeout_ms", path, MAX_IDLE_MS, 0) or None,
+        **flags,
+    )
+
+
+def _ms(given: dict[str, object], key: str, path: str, high: int, default: int) -> int:
+    value = given.get(key)
+    return default if value is None else whole(value, f"{path}.{key}", low=0, high=high)
+
+
+def read_transcription(value: object, path: str) -> Transcription | None:
+    """A `transcription` object; a null turns it off."""
+    if value is None or value is False:
+        return None
+    given = record(value, path)
+    read = {
+        key: text(given[key], f"{path}.{key}") for key in ("model", "language", "prompt") if given.get(key) is not None
+    }
+    return Transcription(**{key: words or None for key, words in read.items()})
+
+
+def read_noise_reduction(value: object, path: str) -> NoiseReduction | None:
+    """A `noise_reduction` object; a null turns it off."""
+    if value is None or value is False:
+        return None
+    expected = '"near_field" or "far_field"'
+    kind = required(record(value, path), "type", path, expected)
+    return one_of(kind, f"{path}.type", _NOISES)
+
+
+def read_audible(value: object, path: str) -> bool:
+    """`output_modalities` or `modalities`: whether the answer is spoken. `["audio","text"]` is."""
+    if value is None:
+        return True
+    wanted = [one_of(item, f"{path}[{i}]", ("text", "audio")) for i, item in enumerate(listing(value, path))]
+    if not wanted:
+        raise wrong_value(path, '["audio"] or ["text"]', value)
+    return "audio" in wanted
+
+
+def read_voice(value: object, path: str) -> str:
+    """A voice's name, or an object with its `id`."""
+    if isinstance(value, dict):
+        return text(required(value, "id", path, "a string"), f"{path}.id")
+    return text(value, path)
+
+
+def read_max_tokens(value: object, path: str) -> int | None:
+    """A number of tokens, or `"inf"`, which is None as a null is."""
+    if value is None or value == "inf":
+        return None
+    return whole(value, path, low=1, high=1_000_000)
+
+
+def read_tools(value: object, path: str) -> tuple[Tool, ...]:
+    """The functions that the agent may call."""
+    if value is None:
+        return ()
+    return tuple(_read_tool(tool, f"{path}[{i}]") for i, tool in enumerate(listing(value, path)))
+
+
+def _read_tool(value: object, path: str) -> Tool:
+    given = record(value, path)
+    one_of(given.get("type") or "function", f"{path}.type", ("function",))
+    name = text(required(given, "name", path, "a string"), f"{path}.name")
+    if not name:
+        raise missing(f"{path}.name", "a name")
+    description, parameters = given.get("description"), given.get("parameters")
+    return Tool(
+        name=name,
+        description="" if description is None else text(description, f"{path}.description"),
+        parameters_json=_ANY_ARGUMENTS if parameters is None else _schema(parameters, f"{path}.parameters"),
+    )
+
+
+def _schema(value: object, path: str) -> str:
+    try:
+        return json.dumps(record(value, path), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError as why:
+        raise ProtocolError(f"{path}: expected finite numbers", field=path) from why
+
+
+def read_tool_choice(value: object, path: str) -> str:
+    """`auto`, `none`, `required`, or the name of one function."""
+    if value is None:
+        return "auto"
+    if not isinstance(value, dict):
+        return one_of(value, path, _MODES)
+    one_of(required(value, "type", path, '"function"'), f"{path}.type", ("function",))
+    return text(required(value, "name", path, "a function's name"), f"{path}.name")

@@ -1,0 +1,114 @@
+"""What a client's `session.update` asks to change: the tables from its keys to the configuration's fields."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from voicepipe.protocol.fields import JsonObject, Reader, changes, number, one_of, record, refuse_depth, text
+from voicepipe.protocol.session_parts import (
+    KINDS,
+    SessionKind,
+    read_audible,
+    read_flat_format,
+    read_format,
+    read_max_tokens,
+    read_noise_reduction,
+    read_tool_choice,
+    read_tools,
+    read_transcription,
+    read_turn_detection,
+    read_voice,
+)
+
+MIN_SPEED: Final = 0.25
+MAX_SPEED: Final = 1.5
+"""The published bounds of `audio.output.speed`."""
+
+
+def asked_changes(update: object) -> dict[str, Any]:
+    """The fields of the configuration that a client's `session` object sets, by name, with their new values.
+
+    Raises:
+        ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
+    """
+    asked = record(update, "session")
+    refuse_depth(asked, "session")
+    found = changes(asked, _FLAT if is_flat(asked) else _NESTED, "session")
+    return {name: value for name, value in found.items() if value is not None or name not in _NEVER_NULL}
+
+
+def is_flat(update: JsonObject) -> bool:
+    """Whether an update has the older shape: a key that only that one has, and none that only the published one has."""
+    return not _ONLY_NESTED & update.keys() and bool(_ONLY_FLAT & update.keys())
+
+
+def _read_instructions(value: object, path: str) -> str:
+    return "" if value is None else text(value, path)
+
+
+def _read_kind(value: object, path: str) -> SessionKind | None:
+    return None if value is None else one_of(value, path, KINDS)
+
+
+def _read_speed(value: object, path: str) -> float | None:
+    return None if value is None else number(value, path, low=MIN_SPEED, high=MAX_SPEED)
+
+
+def _read_voice(value: object, path: str) -> str | None:
+    return None if value is None else read_voice(value, path)
+
+
+def _read_temperature(value: object, path: str) -> float | None:
+    return None if value is None else number(value, path, low=0.0, high=2.0)
+
+
+def _read_tracing(value: object, path: str) -> str | tuple[tuple[str, str], ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        return one_of(value, path, ("auto",))
+    named = {key: value[key] for key in ("workflow_name", "group_id") if value.get(key) is not None}
+    return tuple((key, text(words, f"{path}.{key}")) for key, words in named.items())
+
+
+def _read_extensions(value: object, path: str) -> JsonObject | None:
+    return None if value is None or value is False else record(value, path)
+
+
+_SHARED: Final[dict[str, tuple[str, Reader]]] = {
+    "instructions": ("instructions", _read_instructions),
+    "tools": ("tools", read_tools),
+    "tool_choice": ("tool_choice", read_tool_choice),
+    "temperature": ("temperature", _read_temperature),
+    "tracing": ("tracing", _read_tracing),
+    "providerData.voicepipe": ("extensions", _read_extensions),
+}
+_NESTED: Final[dict[str, tuple[str, Reader]]] = {
+    **_SHARED,
+    "type": ("kind", _read_kind),
+    "output_modalities": ("audible", read_audible),
+    "max_output_tokens": ("max_output_tokens", read_max_tokens),
+    "audio.input.format": ("input_format", read_format),
+    "audio.input.turn_detection": ("turn_detection", read_turn_detection),
+    "audio.input.transcription": ("transcription", read_transcription),
+    "audio.input.noise_reduction": ("noise_reduction", read_noise_reduction),
+    "audio.output.format": ("output_format", read_format),
+    "audio.output.voice": ("voice", _read_voice),
+    "audio.output.speed": ("speed", _read_speed),
+}
+_FLAT: Final[dict[str, tuple[str, Reader]]] = {
+    **_SHARED,
+    "modalities": ("audible", read_audible),
+    "max_response_output_tokens": ("max_output_tokens", read_max_tokens),
+    "input_audio_format": ("input_format", read_flat_format),
+    "turn_detection": ("turn_detection", read_turn_detection),
+    "input_audio_transcription": ("transcription", read_transcription),
+    "input_audio_noise_reduction": ("noise_reduction", read_noise_reduction),
+    "output_audio_format": ("output_format", read_flat_format),
+    "voice": ("voice", _read_voice),
+    "speed": ("speed", _read_speed),
+}
+_ONLY_NESTED: Final = frozenset({"type", "audio", "output_modalities", "max_output_tokens"})
+_ONLY_FLAT: Final = frozenset(_FLAT) - frozenset(_SHARED)
+_NEVER_NULL: Final = frozenset({"kind", "voice", "speed"})
+"""Fields whose null means nothing to turn off: SDKs write null for what the application left out."""
