@@ -1,0 +1,65 @@
+"""What differs between the published events (GA) and the older ones (beta): names and shapes, not the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_parts import AudioFormat
+from voicepipe.turn.conversation import Item
+from voicepipe.turn.settings import ReplySettings
+
+ResponseState = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens that a response cost. We count text: the model of a chain neither hears nor speaks."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseView:
+    """A response at an instant, before any dialect."""
+
+    id: str
+    status: ResponseState
+    details: JsonObject | None
+    """`status_details`: None unless it ended otherwise than completed."""
+
+    output: tuple[Item, ...]
+    conversation_id: str | None
+    """None: out of band."""
+
+    reply: ReplySettings
+    output_format: AudioFormat
+    usage: Usage | None
+    metadata: dict[str, str]
+
+
+class Dialect(Protocol):
+    """One set of names and shapes. Stateless."""
+
+    announces_conversation: bool
+    """Whether `conversation.created` follows `session.created`."""
+
+    def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
+        """The event of the published name `kind` without its `event_id`; None when this dialect has none such."""
+        ...
+
+    def session(self, config: SessionConfig) -> JsonObject:
+        """The complete `session` object."""
+        ...
+
+    def item(self, item: Item) -> JsonObject:
+        """An item of the conversation, without the bytes of its audio."""
+        ...
+
+    def response(self, view: ResponseView) -> JsonObject:
+        """The `response` object of `response.created` and `response.done`."""
+        ...

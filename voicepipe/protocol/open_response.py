@@ -1,0 +1,160 @@
+"""A response that is being told to the client: what was begun, and what has been said so far."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from voicepipe.protocol.dialect import ResponseState, ResponseView, Usage
+from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.output_codec import OutputCodec
+from voicepipe.protocol.session_parts import AudioFormat
+from voicepipe.turn.announcements import ResponseEnded, ResponseStarted
+from voicepipe.turn.commands import call_item_id
+from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message, OutputAudio, OutputText
+
+TURN_KEY = "voicepipe_turn"
+"""Where `response.metadata` names the turn, for whoever wants to look it up."""
+
+
+@dataclass(slots=True)
+class OpenMessage:
+    """The agent's message while its words and its sound are coming."""
+
+    item_id: str
+    response_id: str
+    output_index: int
+    previous_item_id: str | None
+    audible: bool
+    codec: OutputCodec
+    audio_head: bytes = b""
+    """The first part of an audio delta's frame, up to its event id."""
+
+    said: list[str] = field(default_factory=list)
+
+    def ids(self) -> JsonObject:
+        """What every event of this message's one part bears."""
+        return {
+            "response_id": self.response_id,
+            "item_id": self.item_id,
+            "output_index": self.output_index,
+            "content_index": 0,
+        }
+
+    def words(self) -> str:
+        """All that has been said."""
+        return "".join(self.said)
+
+    def part(self) -> JsonObject:
+        """The part as `response.content_part.*` shows it: `audio` or `text` in every dialect."""
+        return {"type": "audio", "transcript": self.words()} if self.audible else {"type": "text", "text": self.words()}
+
+    def item(self, status: ItemStatus) -> Message:
+        """The message with what has been said."""
+        part = OutputAudio(self.words()) if self.audible else OutputText(self.words())
+        return Message(self.item_id, "assistant", (part,), status)
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A function call while its arguments are coming."""
+
+    item_id: str
+    response_id: str
+    output_index: int
+    previous_item_id: str | None
+    call_id: str
+    name: str
+    pieces: list[str] = field(default_factory=list)
+
+    def ids(self) -> JsonObject:
+        """What every event of this call's arguments bears."""
+        return {
+            "response_id": self.response_id,
+            "item_id": self.item_id,
+            "output_index": self.output_index,
+            "call_id": self.call_id,
+        }
+
+    def arguments(self) -> str:
+        """All that has come."""
+        return "".join(self.pieces)
+
+    def is_whole(self) -> bool:
+        """Whether the arguments are a JSON object, as clients take for granted when they run a call."""
+        try:
+            return isinstance(json.loads(self.arguments()), dict)
+        except (ValueError, RecursionError):
+            return False
+
+    def item(self, status: ItemStatus) -> FunctionCall:
+        """The call with the arguments so far."""
+        return FunctionCall(self.item_id, self.call_id, self.name, self.arguments(), status)
+
+
+@dataclass(slots=True)
+class OpenResponse:
+    """One response between `response.created` and `response.done`."""
+
+    started: ResponseStarted
+    conversation_id: str | None
+    output_format: AudioFormat
+    """The session's when the response began: an update in its midst must not change its bytes."""
+
+    outputs: list[OpenMessage | OpenCall] = field(default_factory=list)
+
+    def message(self) -> OpenMessage | None:
+        """The message that words and sound belong to: the last that was begun."""
+        return next((output for output in reversed(self.outputs) if isinstance(output, OpenMessage)), None)
+
+    def call(self, index: int) -> OpenCall | None:
+        """The call of that index, by the id that the core gave it."""
+        ending = call_item_id("", index)
+        calls = (output for output in self.outputs if isinstance(output, OpenCall))
+        return next((call for call in calls if call.item_id.endswith(ending)), None)
+
+    def begin(self, item: Message | FunctionCall, previous_item_id: str | None) -> OpenMessage | OpenCall:
+        """Add an output item, empty as yet."""
+        place = (item.id, self.started.response_id, len(self.outputs), previous_item_id)
+        opened: OpenMessage | OpenCall
+        if isinstance(item, Message):
+            opened = OpenMessage(*place, audible=self.started.reply.audible, codec=OutputCodec(self.output_format))
+        else:
+            opened = OpenCall(*place, call_id=item.call_id, name=item.name)
+        self.outputs.append(opened)
+        return opened
+
+    def view(
+        self,
+        status: ResponseState = "in_progress",
+        *,
+        details: JsonObject | None = None,
+        output: tuple[Item, ...] = (),
+        usage: Usage | None = None,
+    ) -> ResponseView:
+        """This response for a dialect to render."""
+        started = self.started
+        turn = {TURN_KEY: started.turn_id} if started.turn_id else {}
+        return ResponseView(
+            id=started.response_id,
+            status=status,
+            details=details,
+            output=output,
+            conversation_id=self.conversation_id,
+            reply=started.reply,
+            output_format=self.output_format,
+            usage=usage,
+            metadata={**dict(started.reply.metadata), **turn},
+        )
+
+
+def ended_details(ended: ResponseEnded) -> JsonObject | None:
+    """`status_details`: why a response ended otherwise than completed."""
+    match ended.status:
+        case "completed":
+            return None
+        case "failed":
+            error = {"type": "server_error", "code": ended.reason or "server_error", "message": ended.message}
+            return {"type": "failed", "error": error}
+        case "cancelled" | "incomplete":
+            return {"type": ended.status, **({"reason": ended.reason} if ended.reason else {})}

@@ -1,0 +1,40 @@
+"""The agent's sound on its way to the wire: 24 kHz samples to the bytes that the session's format asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from voicepipe.audio.g711 import encode_alaw, encode_mulaw
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import Samples, to_pcm
+from voicepipe.protocol.session_parts import G711_HZ, PCM_HZ, AudioFormat
+
+MAX_DELTA_SAMPLES: Final = PCM_HZ // 5
+"""200 ms, the most that one delta carries: 12.8 kB of base64 as pcm. Clients' frame limits begin at 1 MiB."""
+
+
+class OutputCodec:
+    """Codes one reply's sound. G.711 is resampled as a stream, so one codec serves one reply, in order."""
+
+    def __init__(self, form: AudioFormat) -> None:
+        self._form = form
+        self._resampler = None if form.name == "audio/pcm" else Resampler(PCM_HZ, G711_HZ)
+
+    def push(self, samples: Samples) -> Iterator[bytes]:
+        """The coded bytes of `samples`, int16, (n_samples,), 24 kHz, in pieces of at most MAX_DELTA_SAMPLES.
+
+        G.711 keeps back a few milliseconds until `flush`.
+        """
+        for start in range(0, len(samples), MAX_DELTA_SAMPLES):
+            piece = samples[start : start + MAX_DELTA_SAMPLES]
+            coded = to_pcm(piece) if self._resampler is None else self._compress(self._resampler.push(piece))
+            if coded:
+                yield coded
+
+    def flush(self) -> bytes:
+        """What was kept back; perhaps nothing."""
+        return b"" if self._resampler is None else self._compress(self._resampler.flush())
+
+    def _compress(self, samples: Samples) -> bytes:
+        return encode_mulaw(samples) if self._form.name == "audio/pcmu" else encode_alaw(samples)

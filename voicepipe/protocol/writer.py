@@ -1,0 +1,280 @@
+"""The outbound half of a session's wire: announcements and output in, encoded events out, in the order clients need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pybase64
+
+from voicepipe.audio.samples import Samples
+from voicepipe.protocol.client_events import Unreadable
+from voicepipe.protocol.dialect import Dialect, Usage
+from voicepipe.protocol.encoding import encode, id_text, well_formed
+from voicepipe.protocol.ga import GA
+from voicepipe.protocol.open_response import OpenCall, OpenMessage, OpenResponse, ended_details
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.turn import announcements as said
+from voicepipe.turn.conversation import Item, ItemStatus, Message
+
+Frames = list[bytes]
+"""Encoded events, UTF-8 JSON, one a frame, in order."""
+
+
+class Wire:
+    """One session's events. Keeps what is open, so that whatever ends a response closes all that it began.
+
+    Pure: gives frames and sends none. A response that has ended gets no further event; output that comes for it
+    late, or before its item was begun, is dropped and counted.
+    """
+
+    def __init__(self, config: SessionConfig, *, dialect: Dialect = GA) -> None:
+        self.config = config
+        self.dropped = 0
+        """Pieces of output that had no open response or item."""
+
+        self._dialect = dialect
+        self._open: dict[str, OpenResponse] = {}
+        self._event_count = 0
+        tail = id_text(config.session_id.removeprefix("sess_"))
+        self._event_prefix = f"event_{tail}_"
+        self._conversation_id = f"conv_{tail}"
+        self._renderers: dict[type, Callable[[Any], Frames]] = {
+            said.CallerSpoke: self._caller_spoke,
+            said.CallerStopped: self._caller_stopped,
+            said.AudioCommitted: self._committed,
+            said.AudioCleared: self._cleared,
+            said.ItemAdded: self._item_added,
+            said.ItemShown: self._item_shown,
+            said.ItemCut: self._item_cut,
+            said.ItemForgotten: self._item_forgotten,
+            said.TranscriptDelta: self._transcript_delta,
+            said.TranscriptDone: self._transcript_done,
+            said.TranscriptFailed: self._transcript_failed,
+            said.ResponseStarted: self._response_started,
+            said.OutputStarted: self._output_started,
+            said.ResponseEnded: self._response_ended,
+            said.Refused: self.error,
+        }
+
+    # --- the session ---------------------------------------------------------------------
+
+    def hello(self) -> Frames:
+        """What a client hears first, without having asked."""
+        greeting = self._event("session.created", session=self._dialect.session(self.config))
+        if self._dialect.announces_conversation:
+            conversation = {"id": self._conversation_id, "object": "realtime.conversation"}
+            greeting += self._event("conversation.created", conversation=conversation)
+        return greeting
+
+    def updated(self, config: SessionConfig) -> Frames:
+        """The answer to a `session.update` that was taken: the whole session as it is now."""
+        self.config = config
+        return self._event("session.updated", session=self._dialect.session(config))
+
+    def error(self, why: said.Refused | Unreadable, *, kind: str = "invalid_request_error") -> Frames:
+        """An `error` event. `kind` is `invalid_request_error`, or `server_error` when it is not the client's fault."""
+        error = {
+            "type": kind,
+            "code": why.code,
+            "message": why.message,
+            "param": why.field,
+            "event_id": why.event_id,
+        }
+        return self._event("error", error=error)
+
+    def announce(self, what: said.Announcement) -> Frames:
+        """The events that tell the client of `what`."""
+        return self._renderers[type(what)](what)
+
+    # --- the reply's output --------------------------------------------------------------
+
+    def text_delta(self, response_id: str, text: str) -> Frames:
+        """More of the agent's words: the transcript of a spoken reply, or the text of a silent one."""
+        message = self._message(response_id)
+        if message is None:
+            return []
+        text = well_formed(text)
+        message.said.append(text)
+        kind = "response.output_audio_transcript.delta" if message.audible else "response.output_text.delta"
+        return self._event(kind, **message.ids(), delta=text)
+
+    def audio(self, response_id: str, samples: Samples) -> Frames:
+        """More of the agent's sound, int16, (n_samples,), 24 kHz mono; at most 200 ms go into one event."""
+        message = self._message(response_id)
+        if message is None or not message.audible:
+            return []
+        return [self._audio_delta(message, coded) for coded in message.codec.push(samples)]
+
+    def call_delta(self, response_id: str, index: int, arguments: str) -> Frames:
+        """More of the arguments of the response's call `index`, as `call_item_id` counts."""
+        response = self._open.get(response_id)
+        call = response and response.call(index)
+        if not call:
+            self.dropped += 1
+            return []
+        return self._arguments_delta(call, arguments) if arguments else []
+
+    def _message(self, response_id: str) -> OpenMessage | None:
+        response = self._open.get(response_id)
+        message = response and response.message()
+        if not message:
+            self.dropped += 1
+            return None
+        return message
+
+    def _arguments_delta(self, call: OpenCall, arguments: str) -> Frames:
+        arguments = well_formed(arguments)
+        call.pieces.append(arguments)
+        return self._event("response.function_call_arguments.delta", **call.ids(), delta=arguments)
+
+    def _audio_delta(self, message: OpenMessage, coded: bytes) -> bytes:
+        # By hand: a JSON encoder takes several times as long, and this is half of all that we send.
+        event_id = self._next_event_id().encode()
+        return b"".join((message.audio_head, event_id, b'","delta":"', pybase64.b64encode(coded), b'"}'))
+
+    def _audio_head(self, message: OpenMessage) -> bytes:
+        event = self._dialect.event("response.output_audio.delta", message.ids())
+        return encode(event)[:-1] + b',"event_id":"'
+
+    # --- the caller ----------------------------------------------------------------------
+
+    def _caller_spoke(self, what: said.CallerSpoke) -> Frames:
+        return self._event(
+            "input_audio_buffer.speech_started", audio_start_ms=what.audio_start_ms, item_id=what.item_id
+        )
+
+    def _caller_stopped(self, what: said.CallerStopped) -> Frames:
+        return self._event("input_audio_buffer.speech_stopped", audio_end_ms=what.audio_end_ms, item_id=what.item_id)
+
+    def _committed(self, what: said.AudioCommitted) -> Frames:
+        place = {"item_id": what.item_id, "previous_item_id": what.previous_item_id}
+        return self._event("input_audio_buffer.committed", **place)
+
+    def _cleared(self, _: said.AudioCleared) -> Frames:
+        return self._event("input_audio_buffer.cleared")
+
+    def _transcript_delta(self, what: said.TranscriptDelta) -> Frames:
+        kind = "conversation.item.input_audio_transcription.delta"
+        return self._event(kind, item_id=what.item_id, content_index=0, delta=what.delta)
+
+    def _transcript_done(self, what: said.TranscriptDone) -> Frames:
+        usage = {"type": "duration", "seconds": what.speech_ms / 1_000}
+        kind = "conversation.item.input_audio_transcription.completed"
+        return self._event(kind, item_id=what.item_id, content_index=0, transcript=what.transcript, usage=usage)
+
+    def _transcript_failed(self, what: said.TranscriptFailed) -> Frames:
+        error = {"type": "server_error", "code": "transcription_failed", "message": what.why}
+        kind = "conversation.item.input_audio_transcription.failed"
+        return self._event(kind, item_id=what.item_id, content_index=0, error=error)
+
+    # --- items ---------------------------------------------------------------------------
+
+    def _item_added(self, what: said.ItemAdded) -> Frames:
+        return self._item_begun(what.item, what.previous_item_id) + self._item_done(what.item, what.previous_item_id)
+
+    def _item_begun(self, item: Item, previous_item_id: str | None) -> Frames:
+        shown = self._dialect.item(item)
+        return self._event("conversation.item.added", previous_item_id=previous_item_id, item=shown)
+
+    def _item_done(self, item: Item, previous_item_id: str | None) -> Frames:
+        shown = self._dialect.item(item)
+        return self._event("conversation.item.done", previous_item_id=previous_item_id, item=shown)
+
+    def _item_shown(self, what: said.ItemShown) -> Frames:
+        return self._event("conversation.item.retrieved", item=self._dialect.item(what.item))
+
+    def _item_cut(self, what: said.ItemCut) -> Frames:
+        place = {"item_id": what.item_id, "content_index": what.content_index}
+        return self._event("conversation.item.truncated", **place, audio_end_ms=what.audio_end_ms)
+
+    def _item_forgotten(self, what: said.ItemForgotten) -> Frames:
+        return self._event("conversation.item.deleted", item_id=what.item_id)
+
+    # --- responses -----------------------------------------------------------------------
+
+    def _response_started(self, what: said.ResponseStarted) -> Frames:
+        conversation_id = self._conversation_id if what.reply.in_conversation else None
+        response = OpenResponse(what, conversation_id, self.config.output_format)
+        self._open[what.response_id] = response
+        return self._event("response.created", response=self._dialect.response(response.view()))
+
+    def _output_started(self, what: said.OutputStarted) -> Frames:
+        response = self._open.get(what.response_id)
+        if response is None:
+            self.dropped += 1
+            return []
+        opened = response.begin(what.item, what.previous_item_id)
+        empty = Message(opened.item_id, "assistant", (), "in_progress")
+        item = empty if isinstance(opened, OpenMessage) else opened.item("in_progress")
+        place = {"response_id": what.response_id, "output_index": opened.output_index}
+        frames = self._event("response.output_item.added", **place, item=self._dialect.item(item))
+        if response.conversation_id is not None:
+            frames += self._item_begun(item, what.previous_item_id)
+        if isinstance(opened, OpenMessage):
+            opened.audio_head = self._audio_head(opened)
+            frames += self._event("response.content_part.added", **opened.ids(), part=opened.part())
+        return frames
+
+    def _response_ended(self, what: said.ResponseEnded) -> Frames:
+        response = self._open.pop(what.response_id, None)
+        if response is None:
+            self.dropped += 1
+            return []
+        frames: Frames = []
+        output: list[Item] = []
+        for opened in response.outputs:
+            status: ItemStatus = "completed" if what.status == "completed" else "incomplete"
+            if isinstance(opened, OpenMessage):
+                frames += self._close_message(opened, flush=what.status != "cancelled")
+            else:
+                closing, status = self._close_call(opened, status)
+                frames += closing
+            output.append(opened.item(status))
+            frames += self._close_item(response, opened, output[-1])
+        usage = Usage(
+            input_tokens=what.input_tokens, output_tokens=what.output_tokens, cached_tokens=what.cached_tokens
+        )
+        view = response.view(what.status, details=ended_details(what), output=tuple(output), usage=usage)
+        return frames + self._event("response.done", response=self._dialect.response(view))
+
+    def _close_message(self, message: OpenMessage, *, flush: bool) -> Frames:
+        """End a message's part. What the codec kept back is sent unless the reply was cut."""
+        frames: Frames = []
+        words = message.words()
+        if message.audible:
+            kept_back = message.codec.flush() if flush else b""
+            if kept_back:
+                frames.append(self._audio_delta(message, kept_back))
+            frames += self._event("response.output_audio.done", **message.ids())
+            frames += self._event("response.output_audio_transcript.done", **message.ids(), transcript=words)
+        else:
+            frames += self._event("response.output_text.done", **message.ids(), text=words)
+        return frames + self._event("response.content_part.done", **message.ids(), part=message.part())
+
+    def _close_call(self, call: OpenCall, status: ItemStatus) -> tuple[Frames, ItemStatus]:
+        """End a call's arguments; returns its status too. Clients run a call on `arguments.done`, so only a whole
+        one gets that event."""
+        if status != "completed":
+            return [], status
+        # A model that calls a function without parameters may send nothing at all.
+        frames = [] if call.arguments() else self._arguments_delta(call, "{}")
+        if not call.is_whole():
+            return frames, "incomplete"
+        done = {"name": call.name, "arguments": call.arguments()}
+        return frames + self._event("response.function_call_arguments.done", **call.ids(), **done), "completed"
+
+    def _close_item(self, response: OpenResponse, opened: OpenMessage | OpenCall, item: Item) -> Frames:
+        place = {"response_id": opened.response_id, "output_index": opened.output_index}
+        frames = [] if response.conversation_id is None else self._item_done(item, opened.previous_item_id)
+        return frames + self._event("response.output_item.done", **place, item=self._dialect.item(item))
+
+    # --- one event -----------------------------------------------------------------------
+
+    def _event(self, kind: str, **fields: object) -> Frames:
+        event = self._dialect.event(kind, fields)
+        return [] if event is None else [encode({**event, "event_id": self._next_event_id()})]
+
+    def _next_event_id(self) -> str:
+        self._event_count += 1
+        return f"{self._event_prefix}{self._event_count:x}"
