@@ -1,0 +1,193 @@
+"""The ear of one session: the caller's audio on its way to the turn core and to the transcriber."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from voicepipe.audio import g711
+from voicepipe.audio.ear import Ear, EarOptions, Phase
+from voicepipe.audio.edges import Edge, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import PcmJoiner, Samples
+from voicepipe.clock import SessionClock
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.stages.transcriber import TranscriberCapabilities, TranscriptStream
+from voicepipe.turn import events as e
+
+SLICE_MS = 100
+"""A longer append is worked through in pieces of this, so that one burst doesn't hold the event loop."""
+
+TICK_MS = 20
+"""How often missing frames are looked for while the caller is in an utterance."""
+
+WAITING_CALLS = 1_500
+"""Audio frames and requests kept while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
+
+Post = Callable[[e.Fact], None]
+
+
+class Listener:
+    """Decodes, finds the voice, and feeds the transcriber. Only `hear` may take time; it lets others in between."""
+
+    def __init__(self, config: SessionConfig, capabilities: TranscriberCapabilities, clock: SessionClock, post: Post):
+        self._capabilities = capabilities
+        self._clock = clock
+        self._post = post
+        self._config = config
+        self._joiner = PcmJoiner()
+        self._ear = self._new_ear()
+        self._heard_before_ms = 0
+        """Audio that earlier ears of this session heard: positions go on when the rate changes."""
+
+        self._stream: TranscriptStream | None = None
+        # Calls for a stream that is still opening. Full: the oldest audio goes, as in the stream's own buffer.
+        self._waiting: deque[Callable[[TranscriptStream], None]] = deque(maxlen=WAITING_CALLS)
+        self._utterance: int | None = None
+        self.latest_utterance = 0
+        """The newest utterance, open or not."""
+
+        self._since_ms = 0
+        self._start_ms = 0
+        self._resampler: Resampler | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- the client's audio -------------------------------------------------------------------
+
+    def configure(self, config: SessionConfig) -> None:
+        """Take the session's new settings."""
+        old_hz, self._config = self._ear.rate_hz, config
+        if config.input_format.rate_hz != old_hz:
+            self._heard_before_ms += self._ear.received_ms
+            self._ear = self._new_ear()
+            self._joiner.clear()
+            self._resampler = None
+        else:
+            self._ear.options = self._ear_options()
+
+    async def hear(self, audio: bytes) -> None:
+        """Take more of the caller's audio, in the session's input format, as it came from the client."""
+        samples = self._decode(audio)
+        n_slice = SLICE_MS * self._ear.rate_hz // 1_000
+        now_ms = self._clock.now_ms()
+        for first in range(0, len(samples), n_slice):
+            piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
+            self._hear_slice(piece, now_ms, left * 1_000 // self._ear.rate_hz)
+            if left:
+                await asyncio.sleep(0)
+        self._watch()
+
+    def _hear_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
+        if self._capabilities.streams or self._utterance is not None:
+            self._push(samples)
+        for edge in self._ear.push(samples, now_ms, more_ms=more_ms):
+            self._tell(edge)
+
+    def _decode(self, audio: bytes) -> Samples:
+        match self._config.input_format.name:
+            case "audio/pcmu":
+                return g711.decode_mulaw(audio)
+            case "audio/pcma":
+                return g711.decode_alaw(audio)
+            case _:
+                return self._joiner.push(audio)
+
+    def _tell(self, edge: Edge) -> None:
+        before_ms = self._heard_before_ms
+        match edge:
+            case VoiceStarted(onset) | VoiceResumed(onset):
+                self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
+                self._post(e.SpeechStarted(onset.session_ms, before_ms + self._start_ms))
+            case VoicePaused(last_voiced, silence_ms):
+                self._post(e.SpeechPaused(last_voiced.session_ms, before_ms + last_voiced.stream_ms))
+                self._post(e.SilenceGrew(silence_ms))
+            case QuietGrew(silence_ms):
+                self._post(e.SilenceGrew(silence_ms))
+
+    # --- frames that stop coming --------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Look for missing frames as long as the caller is in an utterance."""
+        if self._timer is None and self._ear.phase is not Phase.QUIET:
+            self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for edge in self._ear.tick(self._clock.now_ms()):
+            self._tell(edge)
+        self._watch()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- the core's orders --------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        """Count the caller's audio as this utterance, with the padding kept before speech."""
+        self._utterance, self._resampler = utterance, None
+        self.latest_utterance = utterance
+        manual = self._config.turn_detection is None
+        self._since_ms = self._ear.received_ms if manual else self._start_ms
+        self._call(lambda stream: stream.begin(utterance))
+        if not self._capabilities.streams and not manual:
+            self._push(self._ear.since(self._start_ms))
+
+    def end(self, utterance: int) -> None:
+        """That utterance is committed; the next voice starts anew."""
+        if self._utterance == utterance:
+            self._utterance = None
+        self._since_ms = self._ear.received_ms
+        self._ear.settle()
+
+    def flush(self, pause: int) -> None:
+        """Ask for the words so far."""
+        self._call(lambda stream: stream.flush(pause))
+
+    def drop(self) -> None:
+        """Forget what is not committed."""
+        self._utterance = None
+        self._joiner.clear()
+        self._since_ms = self._ear.received_ms
+        self._ear.settle()
+
+    def commit_fact(self, event_id: str | None) -> e.CommitRequested:
+        """What a commit at this instant would commit."""
+        last = self._ear.last_voiced()
+        voiced_ms = None if last is None else last.session_ms
+        return e.CommitRequested(event_id, self._ear.received_ms - self._since_ms, voiced_ms)
+
+    # --- the transcriber ----------------------------------------------------------------------
+
+    def attach(self, stream: TranscriptStream) -> None:
+        """The transcriber's stream is open: give it what waited."""
+        self._stream = stream
+        while self._waiting:
+            self._waiting.popleft()(stream)
+
+    def detach(self) -> None:
+        """The transcriber's stream is gone."""
+        self._stream = None
+        self._waiting.clear()
+
+    def _push(self, samples: Samples) -> None:
+        if self._resampler is None:
+            self._resampler = Resampler(self._ear.rate_hz, self._capabilities.rate_hz)
+        heard = self._resampler.push(samples)
+        if len(heard):
+            self._call(lambda stream: stream.push(heard))
+
+    def _call(self, call: Callable[[TranscriptStream], None]) -> None:
+        if self._stream is None:
+            self._waiting.append(call)
+        else:
+            call(self._stream)
+
+    def _new_ear(self) -> Ear:
+        return Ear(self._config.input_format.rate_hz, self._ear_options())
+
+    def _ear_options(self) -> EarOptions:
+        return EarOptions(threshold=self._config.vad_threshold)

@@ -1,0 +1,72 @@
+"""From the conversation's items to the messages that a model reads."""
+
+from __future__ import annotations
+
+from voicepipe.stages.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.turn import conversation as c
+from voicepipe.turn.commands import StartReply
+
+
+def request_of(order: StartReply, *, model: str, session: str) -> ModelRequest:
+    """The question of this reply: its instructions, then the conversation."""
+    reply = order.reply
+    system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
+    return ModelRequest(
+        model=model,
+        messages=(*system, *messages_of(order.items)),
+        functions=tuple(Function(t.name, t.description, t.parameters_json) for t in reply.tools),
+        tool_choice=reply.tool_choice,
+        max_output_tokens=reply.max_output_tokens,
+        temperature=reply.temperature,
+        session=session,
+    )
+
+
+def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
+    """The items as messages. Speech without words is left out; speech in several pieces is one message.
+
+    A caller who went on speaking has several items for one thought; the model reads them as one.
+    """
+    messages: list[Message] = []
+    spoken_before = False
+    for item in items:
+        message, spoken = _message(item), _is_speech(item)
+        if message is None:
+            continue
+        last = messages[-1] if messages else None
+        if spoken and spoken_before and isinstance(message, Said) and isinstance(last, Said):
+            messages[-1] = Said("user", (Text(f"{_text(last)} {_text(message)}"),))
+        else:
+            messages.append(message)
+        spoken_before = spoken
+    return tuple(messages)
+
+
+def _message(item: c.Item) -> Message | None:
+    match item:
+        case c.FunctionCall():
+            return Called(item.call_id, item.name, item.arguments)
+        case c.FunctionOutput():
+            return Returned(item.call_id, item.output)
+        case c.Message():
+            parts = tuple(part for old in item.parts if (part := _part(old)) is not None)
+            return Said(item.role, parts) if parts else None
+
+
+def _part(part: c.Part) -> Text | Image | None:
+    match part:
+        case c.InputImage():
+            return Image(part.url, part.detail)
+        case c.InputText() | c.OutputText():
+            words = part.text
+        case c.InputAudio() | c.OutputAudio():
+            words = part.transcript or ""
+    return Text(words) if words.strip() else None
+
+
+def _is_speech(item: c.Item) -> bool:
+    return isinstance(item, c.Message) and item.role == "user" and all(isinstance(p, c.InputAudio) for p in item.parts)
+
+
+def _text(message: Said) -> str:
+    return " ".join(part.text for part in message.parts if isinstance(part, Text))

@@ -1,0 +1,93 @@
+"""A reply's way out: its output is held until the gate opens, then goes to the client as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from voicepipe.audio.samples import Samples
+from voicepipe.protocol.writer import Wire
+from voicepipe.session.outbox import Outbox, Parcel
+from voicepipe.stages.synthesizer import RATE_HZ
+
+FIRST_PIECE_MS = 40
+"""The first sound goes out in a small frame: the client can play while the next one travels."""
+
+PIECE_MS = 200
+"""Later sound in larger ones: fewer frames to pack and unpack."""
+
+HELD_SOUND_MS = 2_000
+"""A closed gate holds no more sound than this; the synthesizer waits."""
+
+
+class HeldMouth:
+    """One reply's output. Implements `reply.Mouth`."""
+
+    def __init__(self, turn: int, revision: int, wire: Wire, outbox: Outbox) -> None:
+        self.turn, self.revision = turn, revision
+        self._wire, self._outbox = wire, outbox
+        self._response_id = ""
+        self._held: list[Callable[[], None]] = []  # bounded: text by the model's limit, sound through `room`
+        self._held_ms = 0
+        self._opened = asyncio.Event()
+        self._first = True
+        self._owed_ms = 0
+        """Sound that the wire's codec keeps until more comes."""
+
+    def open(self, response_id: str) -> None:
+        """The gate is open: let go what was held, in order."""
+        self._response_id = response_id
+        self._opened.set()
+        held, self._held = self._held, []
+        for send in held:
+            send()
+
+    def text(self, delta: str) -> None:
+        self._send(lambda: self._post(self._wire.text_delta(self._response_id, delta)))
+
+    def call(self, index: int, arguments: str) -> None:
+        self._send(lambda: self._post(self._wire.call_delta(self._response_id, index, arguments)))
+
+    def sound(self, samples: Samples) -> None:
+        self._held_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ
+        self._send(lambda: self._post_sound(samples))
+
+    async def room(self) -> None:
+        if self._held_ms >= HELD_SOUND_MS:
+            await self._opened.wait()
+        await self._outbox.room()
+
+    def last_words(self, frames: list[bytes]) -> None:
+        """The events that end the response; with them leaves the sound that was kept back."""
+        for i, frame in enumerate(frames):
+            owed_ms = self._owed_ms if i == 0 else 0
+            self._outbox.put(Parcel(frame, self.turn, self.revision, 0, owed_ms, owed_ms > 0))
+        self._owed_ms = 0
+
+    def _send(self, send: Callable[[], None]) -> None:
+        if self._opened.is_set():
+            send()
+        else:
+            self._held.append(send)
+
+    def _post(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self._outbox.put(Parcel(frame, self.turn, self.revision, output=True))
+
+    def _post_sound(self, samples: Samples) -> None:
+        # Counted as `Reply` counts it: what arrived and what was sent must come to the same.
+        left_ms = len(samples) * 1_000 // RATE_HZ
+        while len(samples):
+            piece_ms = FIRST_PIECE_MS if self._first else PIECE_MS
+            self._first = False
+            n = piece_ms * RATE_HZ // 1_000
+            piece, samples = samples[:n], samples[n:]
+            piece_ms = left_ms if not len(samples) else piece_ms
+            left_ms -= piece_ms
+            self._post_piece(piece, piece_ms)
+
+    def _post_piece(self, piece: Samples, piece_ms: int) -> None:
+        self._owed_ms += piece_ms
+        for frame in self._wire.audio(self._response_id, piece):
+            self._outbox.put(Parcel(frame, self.turn, self.revision, self._owed_ms, self._owed_ms, True))
+            self._owed_ms = 0

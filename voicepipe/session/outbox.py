@@ -1,0 +1,101 @@
+"""What is on its way to the client: in order, bounded in sound, and droppable by turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voicepipe.session.socket import ClientSocket
+
+UNTAKEN_SOUND_MS = 2_000
+"""More sound than this that the socket has not taken, and the synthesizer waits."""
+
+UNREAD_LIMIT_S = 10.0
+"""A client that takes nothing for so long loses its socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One frame for the socket. Turn 0 belongs to no reply."""
+
+    frame: bytes
+    turn: int = 0
+    revision: int = 0
+    sound_ms: int = 0
+    """Sound in this frame. A frame with sound is dropped when its reply is stopped; others never are."""
+
+    counts_ms: int = 0
+    """Sound that has left with this frame, be it in it or before it."""
+
+    output: bool = False
+    """Whether its leaving is a fact of the turn: it carries the reply's words or sound."""
+
+
+class Outbox:
+    """The queue between a session and its socket.
+
+    Events are never dropped. Sound is bounded by its makers, who wait for `room`; sound of a reply
+    that was stopped is dropped before it reaches the socket.
+    """
+
+    def __init__(self, on_sent: Callable[[Parcel], None]) -> None:
+        self._on_sent = on_sent
+        self._parcels: deque[Parcel] = deque()  # bounded through `room`: makers of sound wait, events are few
+        self._untaken_ms = 0
+        self._filled = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def put(self, parcel: Parcel) -> None:
+        """Queue a frame behind all others; returns at once."""
+        self._parcels.append(parcel)
+        self._empty.clear()
+        self._count(parcel.sound_ms)
+        self._filled.set()
+
+    def drop_sound(self, turn: int) -> None:
+        """Forget the sound of this turn that the socket has not taken. Events stay."""
+        kept = deque(p for p in self._parcels if not (p.turn == turn and p.sound_ms))
+        dropped_ms = sum(p.sound_ms for p in self._parcels) - sum(p.sound_ms for p in kept)
+        self._parcels = kept
+        self._count(-dropped_ms)
+
+    async def room(self) -> None:
+        """Wait until there is little enough sound that the socket has not taken."""
+        await self._room.wait()
+
+    async def run(self, socket: ClientSocket) -> None:
+        """Send what is queued, in order, until cancelled.
+
+        A client that takes nothing for `UNREAD_LIMIT_S` loses its line; `receive` then tells the session.
+        """
+        while True:
+            while self._parcels:
+                parcel = self._parcels.popleft()
+                try:
+                    async with asyncio.timeout(UNREAD_LIMIT_S):
+                        await socket.send(parcel.frame)
+                except TimeoutError:
+                    socket.abort()
+                    return
+                self._count(-parcel.sound_ms)
+                if parcel.output:
+                    self._on_sent(parcel)
+            self._filled.clear()
+            self._empty.set()
+            await self._filled.wait()
+
+    async def drained(self) -> None:
+        """Wait until all that is queued has been sent, for a last word before closing."""
+        await self._empty.wait()
+
+    def _count(self, sound_ms: int) -> None:
+        self._untaken_ms += sound_ms
+        if self._untaken_ms < UNTAKEN_SOUND_MS:
+            self._room.set()
+        else:
+            self._room.clear()

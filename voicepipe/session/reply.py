@@ -1,0 +1,180 @@
+"""The mind and the mouth of one reply: the model's words to the voice, the voice's sound to the client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from voicepipe.audio.samples import Samples, first_audible
+from voicepipe.errors import Overload, StageBroken, StageError
+from voicepipe.stages.model import CallDelta, Finished, Model, ModelRequest, TextDelta, Usage
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.turn import events as e
+from voicepipe.turn.clauses import ClauseSplitter
+from voicepipe.turn.commands import StartReply
+
+_log = logging.getLogger(__name__)
+
+LEAD_MS = 20
+"""Silence kept before the first audible sample: an onset cut to the sample clicks."""
+
+
+class Mouth(Protocol):
+    """Where a reply's output goes: held until the gate opens, then to the client."""
+
+    def text(self, delta: str) -> None: ...
+    def call(self, index: int, arguments: str) -> None: ...
+    def sound(self, samples: Samples) -> None: ...
+    async def room(self) -> None:
+        """Wait until more sound is welcome."""
+        ...
+
+
+class Reply:
+    """One revision of one turn's reply."""
+
+    def __init__(
+        self,
+        order: StartReply,
+        request: ModelRequest,
+        voice: Voice,
+        *,
+        model: Model,
+        synthesizer: Synthesizer,
+        mouth: Mouth,
+        post: Callable[[e.Fact], None],
+    ) -> None:
+        self._turn, self._revision = order.turn, order.revision
+        self._audible = order.reply.audible
+        self._request, self._voice = request, voice
+        self._model, self._synthesizer = model, synthesizer
+        self._mouth, self._post = mouth, post
+        self._clauses = ClauseSplitter()
+        self._n_clauses = 0
+        self._audible_yet = False
+
+    async def run(self) -> None:
+        """Think and speak for one turn; returns when both are done, or one has failed.
+
+        Cancel the task that runs this to silence the turn: both children are
+        cancelled and the providers freed before the cancellation leaves here.
+        """
+        try:
+            if self._audible:
+                await self._think_and_speak()
+            else:
+                await self._think(None)
+                self._post(e.VoiceFinished(self._turn, self._revision))
+        except* StageError as failures:
+            first = _first(failures)
+            self._post(e.StageFailed(self._turn, self._revision, _stage(first), first.provider, first.why))
+
+    async def _think_and_speak(self) -> None:
+        async with (
+            _kept_to("tts", self._synthesizer.name),
+            self._synthesizer.open(self._voice) as speech,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(self._think(speech), name=f"think-{self._turn}")
+            group.create_task(self._speak(speech), name=f"speak-{self._turn}")
+
+    # --- the mind -----------------------------------------------------------------------------
+
+    async def _think(self, speech: Speech | None) -> None:
+        """Ask the model, and hand its words over clause by clause."""
+        self._post(e.ModelAsked(self._turn, self._revision, self._model.name))
+        reason: e.FinishReason | None = None
+        async with _kept_to("llm", self._model.name), self._model.open(self._request) as answer:
+            async for event in answer:
+                match event:
+                    case TextDelta(text):
+                        self._take_text(text, speech)
+                    case CallDelta():
+                        self._take_call(event)
+                    case Usage():
+                        self._count(event)
+                    case Finished():
+                        reason = event.reason
+        self._hand_over(self._clauses.flush(), speech)
+        if speech is not None:
+            speech.finish()
+        if reason is not None:
+            self._post(e.ModelFinished(self._turn, self._revision, reason))
+
+    def _take_text(self, text: str, speech: Speech | None) -> None:
+        self._post(e.ModelSpoke(self._turn, self._revision, text))
+        # The clause goes to the voice before its words go to the wire: sound is what the caller waits for.
+        self._hand_over(self._clauses.push(text), speech)
+        self._mouth.text(text)
+
+    def _take_call(self, delta: CallDelta) -> None:
+        self._post(e.CallGrew(self._turn, self._revision, delta.index, delta.call_id, delta.name, delta.arguments))
+        self._mouth.call(delta.index, delta.arguments)
+
+    def _count(self, usage: Usage) -> None:
+        counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        self._post(e.TokensCounted(self._turn, self._revision, *counts))
+
+    def _hand_over(self, clauses: list[str], speech: Speech | None) -> None:
+        if speech is None:
+            return
+        for clause in clauses:
+            speech.say(clause)
+            name = self._synthesizer.name
+            self._post(e.ClauseHandedOver(self._turn, self._revision, self._n_clauses, clause, name))
+            self._n_clauses += 1
+
+    # --- the mouth ----------------------------------------------------------------------------
+
+    async def _speak(self, speech: Speech) -> None:
+        """Pass the voice's sound on as it comes."""
+        async with _kept_to("tts", self._synthesizer.name):
+            async for spoken in speech:
+                self._take_sound(spoken)
+                await self._mouth.room()
+        self._post(e.VoiceFinished(self._turn, self._revision))
+
+    def _take_sound(self, spoken: Spoken) -> None:
+        samples = spoken.samples
+        audible_after_ms = None
+        if not self._audible_yet and (audible := first_audible(samples)) is not None:
+            self._audible_yet = True
+            samples = samples[max(0, audible - LEAD_MS * RATE_HZ // 1_000) :]
+            audible_after_ms = min(audible * 1_000 // RATE_HZ, LEAD_MS)
+        elif not self._audible_yet:
+            return  # a voice's leading silence would only be waited for
+        duration_ms = len(samples) * 1_000 // RATE_HZ
+        self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms))
+        self._mouth.sound(samples)
+
+
+@asynccontextmanager
+async def _kept_to(stage: e.StageName, provider: str) -> AsyncIterator[None]:
+    """Turn whatever a provider raises beside the tree of errors into one of it: a bug there is not the caller's."""
+    try:
+        yield
+    except (StageError, ExceptionGroup):
+        raise
+    except Overload as full:
+        raise StageBroken(stage, provider=provider, why=full.why, retryable=True) from full
+    except Exception as bug:
+        _log.exception("%s by %s broke in our own code", stage, provider)
+        raise StageBroken(
+            stage, provider=provider, why=f"internal error ({type(bug).__name__})", retryable=False
+        ) from bug
+
+
+def _first(failures: BaseExceptionGroup[StageError]) -> StageError:
+    first = failures.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _stage(failure: StageError) -> e.StageName:
+    match failure.stage:
+        case "stt" | "llm" | "tts" as stage:
+            return stage
+        case _:
+            return "llm"

@@ -1,0 +1,297 @@
+"""One caller: owns the core, the ear, the replies, the outbox, and every task of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voicepipe import clock
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol import client_events as asked
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.writer import Frames, Wire
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.hearing import keep_hearing
+from voicepipe.session.listen import Listener
+from voicepipe.session.messages import request_of
+from voicepipe.session.mouth import HeldMouth
+from voicepipe.session.outbox import Outbox, Parcel
+from voicepipe.session.reply import Reply
+from voicepipe.session.socket import ClientSocket
+from voicepipe.stages.model import Model
+from voicepipe.stages.synthesizer import Synthesizer, Voice
+from voicepipe.stages.transcriber import Hearing, Transcriber
+from voicepipe.turn import announcements as a
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn.machine import Core
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import CoreSettings
+
+_log = logging.getLogger(__name__)
+
+GOING_AWAY, INTERNAL_ERROR = 1001, 1011
+"""Close codes of RFC 6455, section 7.4.1."""
+
+LAST_WORD_S = 2.0
+"""How long a last event may take to leave before the line is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStages:
+    """The providers of one session, and the model's name at each."""
+
+    transcriber: Transcriber
+    model: Model
+    synthesizer: Synthesizer
+    stt_model: str
+    llm_model: str
+    tts_model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHooks:
+    """What a session tells its house. Each returns at once."""
+
+    keep_record: Callable[[TurnRecord], None]
+    note_overrun: Callable[[c.NoteOverrun], None]
+
+
+class _LineClosed(Exception):
+    """The client is gone; ends the session's tasks."""
+
+
+class Session:
+    """One caller's session. `run` it once, with the caller's socket."""
+
+    def __init__(
+        self,
+        *,
+        grant: SessionGrant,
+        config: SessionConfig,
+        stages: SessionStages,
+        settings: CoreSettings,
+        hooks: SessionHooks,
+    ) -> None:
+        self.grant = grant
+        self._stages, self._hooks = stages, hooks
+        self._clock = clock.SessionClock()
+        self._config = config
+        self._wire = Wire(config)
+        self._outbox = Outbox(self._on_sent)
+        self._core = Core(grant.session_id.removeprefix("sess_"), config.turn_settings(), settings)
+        self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
+        self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
+        self._mouths: dict[tuple[int, int], HeldMouth] = {}
+        self._replies: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._responses: dict[str, HeldMouth] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._broken: asyncio.Event = asyncio.Event()
+
+    # --- the whole life -----------------------------------------------------------------------
+
+    async def run(self, socket: ClientSocket) -> None:
+        """Serve the caller until the line closes or the session's time is over.
+
+        Every task of the session is a child of this call and has ended when it returns. Cancel it
+        to end the session: its turns are closed as abandoned first.
+        """
+        self._put(self._wire.hello())
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self.post(e.SettingsChanged(self._config.turn_settings()))
+                group.create_task(self._outbox.run(socket), name="outbox")
+                group.create_task(self._hear(), name="ear")
+                group.create_task(self._warm(), name="warm")
+                group.create_task(self._guard(socket), name="guard")
+                await self._receive(socket)
+                raise _LineClosed
+        except* _LineClosed:
+            pass
+        finally:
+            self._end()
+
+    async def _receive(self, socket: ClientSocket) -> None:
+        try:
+            async with asyncio.timeout(max(0, self.grant.expires_at - clock.unix_s())):
+                while (raw := await socket.receive()) is not None:
+                    await self._take(raw)
+        except TimeoutError:
+            await self._expire(socket)
+
+    async def _expire(self, socket: ClientSocket) -> None:
+        why = "Your session hit its maximum duration."
+        self._put(self._wire.error(a.Refused(None, "session_expired", why)))
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                await self._outbox.drained()
+        except TimeoutError:
+            pass  # the client does not read; it will see the close
+        await socket.close(GOING_AWAY, why)
+
+    async def _guard(self, socket: ClientSocket) -> None:
+        """Close the line when our own code broke: a session that can't be trusted must not linger."""
+        await self._broken.wait()
+        await socket.close(INTERNAL_ERROR, "internal error")
+
+    def _end(self) -> None:
+        self._listener.close()
+        self.post(e.CallerLeft("the caller left"))
+        if self._wake is not None:
+            self._wake.cancel()
+        self._group = None
+
+    # --- the client's events ------------------------------------------------------------------
+
+    async def _take(self, raw: str | bytes) -> None:
+        match asked.read(raw, self._config, self._core.floor.conversation.find):
+            case asked.AudioAppended(audio):
+                await self._listener.hear(audio)
+            case asked.CommitAsked(event_id):
+                self.post(self._listener.commit_fact(event_id))
+            case asked.ClearAsked(event_id):
+                self.post(e.ClearRequested(event_id))
+            case asked.SessionUpdateAsked(event_id, update):
+                self._update(event_id, update)
+            case asked.Unreadable() as why:
+                self._put(self._wire.error(why))
+            case asked.Nothing():
+                pass
+            case fact:
+                self.post(fact)
+
+    def _update(self, event_id: str | None, update: object) -> None:
+        try:
+            self._config = self._config.merged(update)
+        except ProtocolError as why:
+            self._put(self._wire.error(asked.Unreadable.because(why, event_id)))
+            return
+        self._listener.configure(self._config)
+        self._put(self._wire.updated(self._config))
+        self.post(e.SettingsChanged(self._config.turn_settings()))
+
+    # --- the core -----------------------------------------------------------------------------
+
+    def post(self, fact: e.Fact) -> None:
+        """Tell the core a fact, and carry out its orders, before this returns.
+
+        A fact that an order causes waits until the orders before it are done. An error in here is our
+        own: it is logged, and ends this session and no other.
+        """
+        self._facts.append(fact)
+        if len(self._facts) > 1:
+            return
+        try:
+            while self._facts:
+                for order in self._core.handle(self._facts[0], self._clock.now_ms()):
+                    self._do(order)
+                self._facts.popleft()
+        except Exception:
+            _log.exception("session %s broke", self.grant.session_id)
+            self._facts.clear()
+            self._broken.set()
+
+    def _do(self, order: c.Order) -> None:
+        match order:
+            case c.Announce(what):
+                self._announce(what)
+            case c.BeginUtterance(utterance):
+                self._listener.begin(utterance)
+            case c.EndUtterance(utterance):
+                self._listener.end(utterance)
+            case c.FlushTranscript(_, pause):
+                self._listener.flush(pause)
+            case c.DropAudio():
+                self._listener.drop()
+            case c.StartReply():
+                self._start(order)
+            case c.OpenGate():
+                self._open(order)
+            case c.StopReply():
+                self._stop(order)
+            case c.WakeAt(at_ms):
+                self._wake_at(at_ms)
+            case c.KeepRecord(record):
+                self._hooks.keep_record(record)
+            case c.NoteOverrun():
+                self._hooks.note_overrun(order)
+
+    def _announce(self, what: a.Announcement) -> None:
+        frames = self._wire.announce(what)
+        mouth = self._responses.pop(what.response_id, None) if isinstance(what, a.ResponseEnded) else None
+        if mouth is None:
+            self._put(frames)
+        else:
+            mouth.last_words(frames)
+
+    def _put(self, frames: Frames) -> None:
+        for frame in frames:
+            self._outbox.put(Parcel(frame))
+
+    def _on_sent(self, parcel: Parcel) -> None:
+        self.post(e.OutputSent(parcel.turn, parcel.revision, parcel.counts_ms))
+
+    def _wake_at(self, at_ms: int) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        delay_s = max(0, at_ms - self._clock.now_ms()) / 1_000
+        self._wake = asyncio.get_running_loop().call_later(delay_s, self.post, e.TimePassed())
+
+    # --- replies ------------------------------------------------------------------------------
+
+    def _start(self, order: c.StartReply) -> None:
+        if self._group is None:
+            return
+        key = (order.turn, order.revision)
+        mouth = HeldMouth(order.turn, order.revision, self._wire, self._outbox)
+        reply = Reply(
+            order,
+            request_of(order, model=self._stages.llm_model, session=self.grant.session_id),
+            self._voice(order),
+            model=self._stages.model,
+            synthesizer=self._stages.synthesizer,
+            mouth=mouth,
+            post=self.post,
+        )
+        task = self._group.create_task(reply.run(), name=f"reply-{order.turn}.{order.revision}")
+        task.add_done_callback(lambda _: self._replies.pop(key, None))
+        self._mouths[key], self._replies[key] = mouth, task
+
+    def _voice(self, order: c.StartReply) -> Voice:
+        language = self._config.turn_settings().language
+        return Voice(model=self._stages.tts_model, voice=order.reply.voice, speed=order.reply.speed, language=language)
+
+    def _open(self, order: c.OpenGate) -> None:
+        mouth = self._mouths.pop((order.turn, order.revision), None)
+        if mouth is not None:
+            self._responses[order.response_id] = mouth
+            mouth.open(order.response_id)
+
+    def _stop(self, order: c.StopReply) -> None:
+        key = (order.turn, order.revision)
+        self._mouths.pop(key, None)
+        if (task := self._replies.pop(key, None)) is not None:
+            task.cancel()
+        self._outbox.drop_sound(order.turn)
+
+    async def _warm(self) -> None:
+        """Let the model open its line and read its instructions before the first turn."""
+        order = c.StartReply(0, 0, "", self._config.reply_settings(), ())
+        await self._stages.model.warm(request_of(order, model=self._stages.llm_model, session=self.grant.session_id))
+
+    # --- the ear ------------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        """Keep the transcriber's stream open, and pass its words on."""
+        asked_for = self._config.transcription
+        hearing = Hearing(
+            model=self._stages.stt_model,
+            language=self._config.turn_settings().language,
+            prompt=asked_for.prompt if asked_for else None,
+        )
+        await keep_hearing(self._stages.transcriber, hearing, self._listener, self.post)
