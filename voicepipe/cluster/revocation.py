@@ -1,0 +1,50 @@
+"""What was revoked: one token, or everything that one subject was given until now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.tokens import LIFE_MAX_S
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedToken:
+    """One token of one project is good no more, and calls that began with it end."""
+
+    project: str
+    token_id: str
+    until_s: int
+    """Unix seconds after which nobody needs to remember: the token has expired by then, whoever minted it."""
+
+    @classmethod
+    def at(cls, now_s: int, project: str, token_id: str) -> Self:
+        return cls(project, token_id, now_s + LIFE_MAX_S)
+
+    def covers(self, claims: Claims) -> bool:
+        """Whether a token, or a call that began with it, is revoked by this."""
+        return claims.project == self.project and claims.token_id == self.token_id
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedSubject:
+    """All tokens of one subject of one project that were issued until some second. Later ones are good again."""
+
+    project: str
+    subject: str
+    issued_until_s: int
+    until_s: int
+    """Unix seconds after which nobody needs to remember."""
+
+    @classmethod
+    def at(cls, now_s: int, project: str, subject: str) -> Self:
+        return cls(project, subject, now_s, now_s + LIFE_MAX_S)
+
+    def covers(self, claims: Claims) -> bool:
+        """Whether a token, or a call that began with it, is revoked by this."""
+        mine = claims.project == self.project and claims.subject == self.subject
+        return mine and claims.issued_at_s <= self.issued_until_s
+
+
+Revocation = RevokedToken | RevokedSubject

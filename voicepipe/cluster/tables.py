@@ -1,0 +1,201 @@
+"""The cluster's tables in SQLite, and every statement on them. Blocking: used from one worker thread."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from voicepipe.auth.claims import Claims
+from voicepipe.cluster.port import Tally
+from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
+from voicepipe.errors import ConfigError, Overload
+
+BUSY_TIMEOUT_MS: Final = 2_000
+"""How long one process waits while another writes. A transaction here takes a few milliseconds."""
+
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE revoked (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind TEXT NOT NULL CHECK (kind IN ('token', 'subject')),
+        project TEXT NOT NULL,
+        name TEXT NOT NULL,
+        issued_until_s INTEGER NOT NULL,
+        until_s INTEGER NOT NULL,
+        UNIQUE (project, kind, name)
+    ) STRICT;
+    CREATE INDEX revoked_until ON revoked (until_s);
+    CREATE TABLE configs (
+        id TEXT PRIMARY KEY, project TEXT NOT NULL, session BLOB NOT NULL, until_s INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX configs_until ON configs (until_s);
+    CREATE TABLE counts (name TEXT PRIMARY KEY, total INTEGER NOT NULL, until_s INTEGER NOT NULL) STRICT;
+    CREATE INDEX counts_until ON counts (until_s);
+    CREATE TABLE slots (
+        pool TEXT NOT NULL, holder TEXT NOT NULL, owner TEXT NOT NULL, until_s INTEGER NOT NULL,
+        PRIMARY KEY (pool, holder)
+    ) STRICT;
+    CREATE INDEX slots_until ON slots (until_s);
+    CREATE INDEX slots_owner ON slots (owner);
+    CREATE INDEX slots_holder ON slots (holder);
+    """,
+)
+"""Entry n brings the file from version n to n + 1. Entries are never edited, only added."""
+
+
+class Tables:
+    """One connection. Each method is one transaction; one that writes first forgets what has expired in its table."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file, mode 0600, in WAL mode, every commit synced: single use survives a power cut.
+
+        Raises:
+            ConfigError: it is no such database, or a newer voicepipe made it.
+        """
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # session configs are nobody else's business
+        self._path = path
+        # The executor runs one call at a time, in one thread, but a pool may replace the thread.
+        self._connection = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_MS / 1_000, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._migrate()
+        except sqlite3.DatabaseError as broken:
+            self._connection.close()
+            raise ConfigError(
+                f"{path}: {broken}. It holds only what running calls share: move it away to go on"
+            ) from None
+        except ConfigError:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def revoke(self, revocation: Revocation, now_s: int) -> None:
+        if isinstance(revocation, RevokedToken):
+            row = ("token", revocation.project, revocation.token_id, 0, revocation.until_s)
+        else:
+            row = ("subject", revocation.project, revocation.subject, revocation.issued_until_s, revocation.until_s)
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM revoked WHERE until_s <= ?", (now_s,))
+            # OR REPLACE gives a known one a new number, so that watchers see it again.
+            connection.execute(
+                "INSERT OR REPLACE INTO revoked (kind, project, name, issued_until_s, until_s) VALUES (?, ?, ?, ?, ?)",
+                row,
+            )
+
+    def is_revoked(self, claims: Claims) -> bool:
+        with self._transaction("BEGIN") as connection:
+            found = connection.execute(
+                "SELECT 1 FROM revoked WHERE project = ? AND"
+                " (kind = 'token' AND name = ? OR kind = 'subject' AND name = ? AND issued_until_s >= ?)",
+                (claims.project, claims.token_id, claims.subject, claims.issued_at_s),
+            ).fetchone()
+        return found is not None
+
+    def revoked_after(self, number: int) -> list[tuple[int, Revocation]]:
+        """What was revoked after the one of that number, oldest first, each with its own number."""
+        with self._transaction("BEGIN") as connection:
+            rows = connection.execute(
+                "SELECT number, kind, project, name, issued_until_s, until_s FROM revoked"
+                " WHERE number > ? ORDER BY number",
+                (number,),
+            ).fetchall()
+        return [(row[0], _revocation(*row[1:])) for row in rows]
+
+    def keep_config(self, config_id: str, session: bytes, project: str, until_s: int, now_s: int) -> None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM configs WHERE until_s <= ?", (now_s,))
+            connection.execute(
+                "INSERT OR REPLACE INTO configs (id, project, session, until_s) VALUES (?, ?, ?, ?)",
+                (config_id, project, session, until_s),
+            )
+
+    def config(self, config_id: str, project: str, now_s: int) -> bytes | None:
+        with self._transaction("BEGIN") as connection:
+            row = connection.execute(
+                "SELECT session FROM configs WHERE id = ? AND project = ? AND until_s > ?", (config_id, project, now_s)
+            ).fetchone()
+        return row[0] if row else None
+
+    def count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM counts WHERE until_s <= ?", (now_s,))
+            row = connection.execute("SELECT total FROM counts WHERE name = ?", (name,)).fetchone()
+            tally = Tally.of(row[0] if row else 0, amount, limit)
+            connection.execute(
+                "INSERT INTO counts (name, total, until_s) VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (name) DO UPDATE SET total = ?2, until_s = max(until_s, ?3)",
+                (name, tally.total, until_s),
+            )
+        return tally
+
+    def take_slots(self, holder: str, pools: Mapping[str, int], owner: str, until_s: int, now_s: int) -> str | None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM slots WHERE until_s <= ?", (now_s,))
+            for pool, limit in pools.items():
+                (taken,) = connection.execute(
+                    "SELECT count(*) FROM slots WHERE pool = ? AND holder <> ?", (pool, holder)
+                ).fetchone()
+                if taken >= limit:
+                    return pool
+            connection.executemany(
+                "INSERT OR REPLACE INTO slots (pool, holder, owner, until_s) VALUES (?, ?, ?, ?)",
+                [(pool, holder, owner, until_s) for pool in pools],
+            )
+        return None
+
+    def renew_slots(self, owner: str, until_s: int, now_s: int) -> None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM slots WHERE until_s <= ?", (now_s,))
+            connection.execute("UPDATE slots SET until_s = ? WHERE owner = ?", (until_s, owner))
+
+    def give_back_slots(self, holder: str) -> None:
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM slots WHERE holder = ?", (holder,))
+
+    def slots_taken(self, pool: str, now_s: int) -> int:
+        with self._transaction("BEGIN") as connection:
+            (taken,) = connection.execute(
+                "SELECT count(*) FROM slots WHERE pool = ? AND until_s > ?", (pool, now_s)
+            ).fetchone()
+        return int(taken)
+
+    @contextmanager
+    def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        try:
+            self._connection.execute(begin)
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except sqlite3.DatabaseError as failed:
+            raise Overload(f"{self._path.name}: {failed}") from None
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _migrate(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")  # of several processes one does it, the others find it done
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise ConfigError(
+                f"{self._path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}"
+            )
+        for script in MIGRATIONS[version:]:
+            for statement in filter(str.strip, script.split(";")):
+                self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        self._connection.execute("COMMIT")
+
+
+def _revocation(kind: str, project: str, name: str, issued_until_s: int, until_s: int) -> Revocation:
+    if kind == "token":
+        return RevokedToken(project, name, until_s)
+    return RevokedSubject(project, name, issued_until_s, until_s)
