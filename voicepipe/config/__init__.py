@@ -6,8 +6,9 @@ below lives in `settings` here.
 """
 
 from voicepipe.config.load import load
-from voicepipe.config.settings import AgentSettings, ProviderEntry, RecordsSettings, ServerSettings, Settings
+from voicepipe.config.settings import AgentSettings, ProviderEntry, RecordsSettings, Settings
 from voicepipe.config.table import Row, effective, markdown
+from voicepipe.server.options import ServerSettings
 
 __all__ = [
     "AgentSettings",

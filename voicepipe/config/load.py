@@ -18,10 +18,10 @@ from voicepipe.config.settings import (
     AgentSettings,
     ProviderEntry,
     RecordsSettings,
-    ServerSettings,
     Settings,
 )
 from voicepipe.errors import ConfigError
+from voicepipe.server.options import ServerSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(

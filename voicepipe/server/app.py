@@ -1,0 +1,42 @@
+"""The routes, put together."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.server.health import healthz, readyz
+from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.realtime import realtime
+from voicepipe.server.refusals import refuse_in_json
+from voicepipe.server.secrets import client_secrets
+from voicepipe.server.turns import list_turns, one_turn
+
+REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
+"""Where clients look for a Realtime endpoint: OpenAI's, Azure's two, and Inworld's."""
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+"""Of a REST request. A session config with long instructions and many tools has some 100 kB."""
+
+
+def build_app(parts: Parts) -> web.Application:
+    """Return the app; each route is there with and without a slash at its end."""
+    # aiohttp warns with all subprotocols that a client offered when it finds none of ours among them, and one holds
+    # the key.
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
+    app = web.Application(middlewares=[refuse_in_json], client_max_size=MAX_BODY_BYTES)
+    app[PARTS] = parts
+    routes = [
+        *(("GET", path, realtime) for path in REALTIME_PATHS),
+        ("POST", "/v1/realtime/client_secrets", client_secrets),
+        ("GET", "/v1/turns", list_turns),
+        ("GET", "/v1/turns/{id}", one_turn),
+        ("GET", "/healthz", healthz),
+        ("GET", "/readyz", readyz),
+    ]
+    for method, path, handler in routes:
+        app.router.add_route(method, path, handler)
+        app.router.add_route(method, f"{path}/", handler)
+    return app

@@ -1,0 +1,113 @@
+"""Who is at the door: the auth room's answer to an aiohttp request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.auth.attempts import FailedAttempts
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.credentials import Presented, find_credential, missing_credential
+from voicepipe.auth.door import Holder, check_scope, identify, is_token
+from voicepipe.auth.handshake import Handshake
+from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.origin import check_open
+from voicepipe.clock import monotonic_ms, unix_s
+from voicepipe.cluster.port import Cluster
+from voicepipe.errors import AuthError
+from voicepipe.server.refusals import TooManyAttempts
+
+OPEN_PROJECT = "default"
+"""Whose everything is while there are no API keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Whoever was let in."""
+
+    project: str
+    holder: Holder | None
+    """What they showed; None in open mode, where nothing was asked for and everything is allowed."""
+
+    @property
+    def claims(self) -> Claims | None:
+        """What their token says; None when they came with an API key or without anything."""
+        return self.holder if isinstance(self.holder, Claims) else None
+
+    def check_scope(self, scope: str) -> None:
+        """Demand that they may do what `scope` names.
+
+        Raises:
+            AuthError: 403.
+        """
+        if self.holder is not None:
+            check_scope(self.holder, scope)
+
+
+class Doorway:
+    """Lets requests in. While there is no API key and only this machine can reach the server, it is open."""
+
+    def __init__(
+        self,
+        *,
+        key_store: KeyStore,
+        api_keys: ApiKeys,
+        cluster: Cluster,
+        attempts: FailedAttempts,
+        on_loopback: bool,
+        allow_query: bool,
+        allowed_origins: Collection[str],
+    ) -> None:
+        self._key_store, self._api_keys, self._cluster, self._attempts = key_store, api_keys, cluster, attempts
+        self._on_loopback, self._allow_query = on_loopback, allow_query
+        self._allowed_origins = frozenset(allowed_origins)
+
+    async def admit(self, request: web.Request) -> Visitor:
+        """Find out who sends this request.
+
+        Raises:
+            AuthError: 401 or 403, with a code and what to do about it.
+            TooManyAttempts: 429, for an address that has shown too many bad credentials.
+        """
+        shown = handshake(request)
+        wait_ms = self._attempts.wait_ms(shown.peer, monotonic_ms())
+        if wait_ms:
+            raise TooManyAttempts(wait_ms)
+        try:
+            visitor = await asyncio.to_thread(self._look, shown)
+        except AuthError as error:
+            if error.status == 401:
+                self._attempts.failed(shown.peer, monotonic_ms())
+            raise
+        if visitor.claims is not None and await self._cluster.is_revoked(visitor.claims):
+            raise AuthError("This client secret was revoked. Let your backend mint another one.", code="token_revoked")
+        return visitor
+
+    def _look(self, shown: Handshake) -> Visitor:
+        """Runs in a worker thread: keys lie in a file."""
+        presented = find_credential(shown, allow_query=self._allow_query)
+        if self._is_open_to(presented):
+            check_open(shown, allowed_origins=self._allowed_origins)
+            return Visitor(OPEN_PROJECT, None)
+        if presented is None:
+            raise missing_credential()
+        now_s = unix_s()
+        holder = identify(presented, keyring=self._key_store.keyring(now_s), api_keys=self._api_keys, now_s=now_s)
+        return Visitor(holder.project, holder)
+
+    def _is_open_to(self, presented: Presented | None) -> bool:
+        """SDKs demand some key, so in open mode any will do; but a token is never taken without a look."""
+        if not self._on_loopback or (presented is not None and is_token(presented.secret)):
+            return False
+        return not self._api_keys.any_works()
+
+
+def handshake(request: web.Request) -> Handshake:
+    """Return what the auth room reads of a request."""
+    return Handshake.of(
+        request.headers.items(), query=request.query.items(), peer=request.remote or "", tls=request.secure
+    )

@@ -1,0 +1,23 @@
+"""`/healthz`: the process answers. `/readyz`: it can take a call, or what is missing for that."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.server.parts import PARTS
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """200 for as long as the event loop turns."""
+    return web.json_response({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """200 when sessions are taken; 503 with what is missing while models load, or while the server stops."""
+    parts = request.app[PARTS]
+    missing = ("the server is stopping",) if parts.lobby.closing else parts.missing()
+    status = {"status": "starting" if not parts.lobby.closing else "stopping", "missing": missing}
+    body = msgspec.json.encode(status if missing else {"status": "ready", "missing": []})
+    headers = {"Retry-After": "2"} if missing else {}
+    return web.Response(status=503 if missing else 200, body=body, content_type="application/json", headers=headers)

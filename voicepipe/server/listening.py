@@ -1,0 +1,58 @@
+"""The port: opened, and closed in good order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from voicepipe.errors import ConfigError
+from voicepipe.server.app import build_app
+from voicepipe.server.parts import Parts
+
+BACKLOG = 1_024
+"""Handshakes that wait in the kernel: a thousand callers may come in one second."""
+
+LAST_ANSWERS_S = 2.0
+"""How long REST requests that are being answered may take once the sessions are over."""
+
+
+@asynccontextmanager
+async def listening(parts: Parts) -> AsyncIterator[str]:
+    """Answer on the port of `parts.options` for as long as the block runs; gives the server's own `http://` address.
+
+    Leaving takes no new connections, gives running sessions `drain_ms`, then says goodbye to those that are left.
+
+    Raises:
+        ConfigError: the address can't be listened on.
+    """
+    runner = web.AppRunner(build_app(parts), access_log=None, handle_signals=False, shutdown_timeout=LAST_ANSWERS_S)
+    await runner.setup()
+    try:
+        site = await _opened(runner, parts)
+        try:
+            yield _address(runner, parts.options.host)
+        finally:
+            await site.stop()
+            await parts.lobby.empty(parts.options.drain_ms)
+    finally:
+        await runner.cleanup()
+
+
+async def _opened(runner: web.AppRunner, parts: Parts) -> web.TCPSite:
+    host, port = parts.options.host, parts.options.port
+    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+    try:
+        await site.start()
+    except OSError as problem:
+        raise ConfigError(
+            f"server.port: expected a port that is free on {host}, got {port}: {problem.strerror or problem}; choose "
+            "another one with --port"
+        ) from problem
+    return site
+
+
+def _address(runner: web.AppRunner, host: str) -> str:
+    port = runner.addresses[0][1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,81 @@
+"""Who is inside: a place for each session, refused when all are taken, and the way out when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from voicepipe.errors import Overload
+from voicepipe.session.socket import ClientSocket
+
+FULL_WAIT_MS = 5_000
+"""When it is worth asking again while we are full: sessions last minutes."""
+
+GOODBYE_MS = 2_000
+"""How long a client has to answer our close before its line is dropped."""
+
+
+class Place:
+    """One session's place; the socket joins it after the handshake."""
+
+    def __init__(self) -> None:
+        self.socket: ClientSocket | None = None
+
+
+class Lobby:
+    """Counts the sessions. Belongs to one event loop."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        # Full: the next session is refused, never queued: a caller who waits in silence has hung up.
+        self._inside: set[Place] = set()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._inside)
+
+    @contextmanager
+    def place(self) -> Iterator[Place]:
+        """Take a place for as long as the block runs.
+
+        Raises:
+            Overload: all are taken, or the server is stopping.
+        """
+        if self.closing:
+            raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
+        if len(self._inside) >= self._max_sessions:
+            raise Overload(f"All {self._max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
+        place = Place()
+        self._inside.add(place)
+        self._nobody.clear()
+        try:
+            yield place
+        finally:
+            self._inside.discard(place)
+            if not self._inside:
+                self._nobody.set()
+
+    async def empty(self, within_ms: int) -> None:
+        """Let nobody in any more; wait `within_ms` for the sessions to end, then say goodbye, then drop the lines."""
+        self.closing = True
+        if await self._left(within_ms):
+            return
+        sockets = [place.socket for place in self._inside if place.socket is not None]
+        async with asyncio.TaskGroup() as group:
+            for socket in sockets:
+                group.create_task(socket.close(1001, "The server is stopping."), name="goodbye")
+        if not await self._left(GOODBYE_MS):
+            for place in self._inside:
+                if place.socket is not None:
+                    place.socket.abort()
+
+    async def _left(self, within_ms: int) -> bool:
+        try:
+            async with asyncio.timeout(within_ms / 1_000):
+                await self._nobody.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,157 @@
+"""`GET /v1/realtime`: from a handshake to a session on a WebSocket."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.credentials import answer_subprotocol
+from voicepipe.auth.entry import check_entry
+from voicepipe.auth.handshake import Handshake
+from voicepipe.auth.scopes import REALTIME
+from voicepipe.clock import unix_s
+from voicepipe.cluster.port import counter
+from voicepipe.errors import AuthError, Overload, StageError
+from voicepipe.server.doorway import Visitor, handshake
+from voicepipe.server.parts import PARTS, Parts, RunsOnSocket
+from voicepipe.server.refusals import Missing, refusal
+from voicepipe.server.socket import AiohttpSocket, upgrade
+from voicepipe.session.grant import Dialect, SessionGrant
+from voicepipe.telemetry.log import log_crash
+
+STARTING_WAIT_MS = 2_000
+"""When it is worth asking again while models load."""
+
+DATED_PREVIEW = re.compile(r"\d{4}-\d{2}-\d{2}(-preview)?")
+"""An `api-version` of this shape comes from clients that speak the older dialect."""
+
+
+async def realtime(request: web.Request) -> web.StreamResponse:
+    """Check everything that can be refused with an HTTP answer, then upgrade and run the session to its end."""
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(REALTIME)
+    shown = handshake(request)
+    line = upgrade(ping_ms=parts.options.ping_ms, subprotocol=answer_subprotocol(shown))
+    if not line.can_prepare(request):
+        answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
+        answer.headers["Upgrade"] = "websocket"
+        return answer
+    _check_ready(parts)
+    grant = await grant_for(visitor, shown, request.query, parts)
+    with parts.lobby.place() as place:
+        session = _opened(parts, grant)
+        if visitor.claims is not None:
+            await _use_up(visitor.claims, parts)
+        await line.prepare(request)
+        socket = place.socket = AiohttpSocket(line, request.transport)
+        try:
+            await session.run(socket)
+        except Exception as error:
+            # Not the caller's fault, and nothing that another route could answer: the line is already a WebSocket.
+            log_crash("session", error, session=grant.session_id)
+            await socket.close(1011, "The session failed.")
+        await socket.close(1000, "")
+    return line
+
+
+async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str], parts: Parts) -> SessionGrant:
+    """Decide what the caller gets.
+
+    Raises:
+        AuthError: 403, when the token does not allow this page, model or agent.
+        Missing: 404, for an agent or (with `strict_models`) a model that is not there.
+    """
+    claims, now_s = visitor.claims, unix_s()
+    config = await _token_config(claims, parts) if claims is not None else None
+    asked = query.get("model") or query.get("deployment") or _model_of(config)
+    agent = _agent(claims, query.get("agent", ""), asked, parts)
+    length_s = parts.options.max_session_s
+    if claims is not None:
+        origins = shown.values("origin")
+        check_entry(claims, origin=origins[0] if origins else None, model=asked, agent=agent)
+        length_s = min(length_s, claims.limits.session_seconds or length_s)
+    return SessionGrant(
+        session_id=f"sess_{secrets.token_urlsafe(18)}",
+        project=visitor.project,
+        agent=agent,
+        model=asked or agent,
+        identity=(claims.identity or claims.subject or None) if claims is not None else None,
+        config=config,
+        expires_at=now_s + length_s,
+        dialect=_dialect(shown, query),
+    )
+
+
+def _agent(claims: Claims | None, wanted: str, model: str, parts: Parts) -> str:
+    """An agent that was asked for by `?agent=` must be there; a model's name may be anything, unless set to strict."""
+    if wanted:
+        found = parts.agent_named(wanted)
+        if found is None:
+            raise Missing(f"There is no agent {wanted[:64]!r} here.", param="agent", code="agent_not_found")
+        return found
+    found = parts.agent_named(model) if model else None
+    if found is not None:
+        return found
+    if model and parts.options.strict_models:
+        raise Missing(f"There is no model {model[:64]!r} here.", param="model", code="model_not_found")
+    allowed = claims.limits.agents if claims is not None else ()
+    return next((agent for agent in allowed if parts.agent_named(agent) == agent), "default")
+
+
+async def _token_config(claims: Claims, parts: Parts) -> Mapping[str, Any] | None:
+    if not claims.config_id:
+        return claims.session or None
+    kept = await parts.cluster.config(claims.config_id, project=claims.project, now_s=unix_s())
+    if kept is None:
+        raise AuthError(
+            "The session settings of this client secret are gone: the server was restarted or they expired. Let your "
+            "backend mint another one.",
+            code="session_config_expired",
+        )
+    config: dict[str, Any] = msgspec.json.decode(kept)
+    return config
+
+
+async def _use_up(claims: Claims, parts: Parts) -> None:
+    """Count this session against those that the token may start."""
+    tally = await parts.cluster.count(
+        counter(claims, "sessions"), 1, limit=claims.limits.max_sessions, until_s=claims.expires_at_s, now_s=unix_s()
+    )
+    if not tally.counted:
+        raise AuthError(
+            f"This client secret has started the {claims.limits.max_sessions} sessions that it is good for. Let your "
+            "backend mint another one.",
+            code="token_used_up",
+        )
+
+
+def _model_of(config: Mapping[str, Any] | None) -> str:
+    model = (config or {}).get("model")
+    return model if isinstance(model, str) else ""
+
+
+def _dialect(shown: Handshake, query: Mapping[str, str]) -> Dialect:
+    by_header = any("realtime=v1" in value for value in shown.values("openai-beta"))
+    by_subprotocol = "openai-beta.realtime-v1" in shown.subprotocols()
+    by_version = DATED_PREVIEW.fullmatch(query.get("api-version", "")) is not None
+    return "beta" if by_header or by_subprotocol or by_version else "ga"
+
+
+def _check_ready(parts: Parts) -> None:
+    missing = parts.missing()
+    if missing:
+        raise Overload(f"The server is starting: {'; '.join(missing)}.", retry_after_ms=STARTING_WAIT_MS)
+
+
+def _opened(parts: Parts, grant: SessionGrant) -> RunsOnSocket:
+    try:
+        return parts.open_session(grant)
+    except StageError as error:
+        raise Overload(f"A provider of agent {grant.agent!r} can't be used now: {error}") from error

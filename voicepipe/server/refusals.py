@@ -1,0 +1,83 @@
+"""Saying no, in the one shape that SDKs read: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.errors import AuthError, Overload, ProtocolError, VoicepipeError
+from voicepipe.telemetry.log import log_crash
+
+CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 426: "upgrade_required"}
+
+
+class Missing(VoicepipeError):
+    """What was asked for by name isn't there, for this caller at least."""
+
+    def __init__(self, why: str, *, param: str | None, code: str) -> None:
+        super().__init__(why)
+        self.why, self.param, self.code = why, param, code
+
+
+class TooManyAttempts(AuthError):
+    """This address has shown too many bad credentials and must wait."""
+
+    def __init__(self, wait_ms: int) -> None:
+        self.wait_s = -(-wait_ms // 1_000)
+        super().__init__(
+            f"Too many refused credentials from this address. Try again in {self.wait_s} s, with a good one.",
+            code="too_many_attempts",
+            status=429,
+        )
+
+
+def refusal(
+    status: int, message: str, *, code: str | None, param: str | None = None, wait_s: int | None = None
+) -> web.Response:
+    """Return the answer that says no. `wait_s` becomes `Retry-After`, which SDKs honour on 429 and 503."""
+    kind = "rate_limit_error" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
+    body = msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def refused(error: Exception) -> web.Response:
+    """Return the answer that an error deserves."""
+    match error:
+        case TooManyAttempts():
+            return refusal(error.status, error.why, code=error.code, wait_s=error.wait_s)
+        case AuthError():
+            return refusal(error.status, error.why, code=error.code)
+        case ProtocolError():
+            return refusal(400, error.why, code=error.code, param=error.field)
+        case Missing():
+            return refusal(404, error.why, code=error.code, param=error.param)
+        case Overload():
+            return refusal(503, error.why, code="server_overloaded", wait_s=-(-error.retry_after_ms // 1_000))
+        case web.HTTPException():
+            return refusal(error.status, error.reason, code=CODES.get(error.status))
+        case _:
+            return refusal(500, "The server failed. Its log says why.", code="internal_error")
+
+
+@web.middleware
+async def refuse_in_json(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Turn whatever a route raises into an answer; only the unexpected is logged."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return refused(error)
+    except Exception as error:
+        answer = refused(error)
+        if answer.status == 500:
+            log_crash(f"{request.method} {request.path}", error)
+        return answer

@@ -1,0 +1,85 @@
+"""A client's WebSocket as aiohttp has it, behind the port that sessions use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""A larger message closes the line with 1009. Clients send up to 15 MiB of audio in one append."""
+
+CLOSE_WAIT_S: Final = 1.0
+"""How long a client has to answer our close frame."""
+
+UNSENT_BYTES: Final = 32 * 1024
+"""What may wait in this process: half a second of speech at 24 kHz in base64."""
+
+KERNEL_BYTES: Final = 64 * 1024
+"""What may wait in the kernel (which takes twice that with its own bookkeeping, socket(7)). Left to itself Linux grows
+this to megabytes, a minute of speech, and a client that has stopped reading would look like one that listens."""
+
+REASON_MAX_BYTES: Final = 123
+"""Of a close frame (RFC 6455, 5.5)."""
+
+
+def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[bool]:
+    """Return an answer that becomes a WebSocket when it is prepared. Text stays bytes: JSON is read from bytes."""
+    return web.WebSocketResponse(
+        protocols=(subprotocol,) if subprotocol else (),
+        heartbeat=ping_ms / 1_000,
+        max_msg_size=MAX_FRAME_BYTES,
+        timeout=CLOSE_WAIT_S,
+        compress=False,  # base64 audio gains little by it, and it costs CPU for every frame
+        writer_limit=0,  # look at the transport after every frame, not after every 64 kB
+        decode_text=False,
+    )
+
+
+class AiohttpSocket:
+    """Fulfils `ClientSocket` over a prepared WebSocket."""
+
+    def __init__(self, line: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
+        self._line, self._transport = line, transport
+        self._over = False
+        if transport is not None:
+            transport.set_write_buffer_limits(high=UNSENT_BYTES)
+            kernel = transport.get_extra_info("socket")
+            if kernel is not None:
+                kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+
+    async def receive(self) -> bytes | None:
+        """Return the next message, text or binary; None when the line is closed, and ever after."""
+        if self._over:
+            return None
+        message = await self._line.receive()
+        if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
+            data: bytes = message.data
+            return data
+        self._over = True
+        return None
+
+    async def send(self, frame: bytes) -> None:
+        """Send one text frame; waits while the client does not read. On a closed line the frame is dropped."""
+        with contextlib.suppress(ConnectionError):  # `receive` tells of the end
+            await self._line.send_frame(frame, WSMsgType.TEXT)
+
+    async def close(self, code: int, reason: str) -> None:
+        """Send a close frame after what was sent before, and wait `CLOSE_WAIT_S` for the client's.
+
+        A client that does not read its line gets no frame at all: the line is dropped after `CLOSE_WAIT_S`.
+        """
+        message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
+        try:
+            async with asyncio.timeout(2 * CLOSE_WAIT_S):
+                await self._line.close(code=code, message=message)
+        except TimeoutError:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop the line now, and with it whatever was not sent."""
+        if self._transport is not None:
+            self._transport.abort()
