@@ -12,6 +12,7 @@ from voicepipe.turn.conversation import Item
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 # --- what the ear noticed ---------------------------------------------------------------------
 
@@ -204,7 +205,7 @@ class ModelFinished:
 
     turn: int
     revision: int
-    reason: Literal["stop", "length", "tool_calls", "content_filter"]
+    reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
