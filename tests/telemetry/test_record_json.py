@@ -1,0 +1,135 @@
+"""Records as JSON: what the API serves, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.telemetry.record_json import record_from_json, record_json, record_plain
+from voicepipe.telemetry.store import KeptTurn, turn_plain
+from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.record import Breach, Contribution, StageSpan, TokenCount, TurnRecord
+
+ms = st.integers(min_value=-(2**53), max_value=2**53)
+text = st.text(max_size=20)
+pairs = st.dictionaries(text, ms, max_size=4).map(lambda found: tuple(found.items()))
+verdicts = st.sampled_from(["within", "over"])
+records = st.builds(
+    TurnRecord,
+    id=text,
+    session=text,
+    turn=ms,
+    revision=ms,
+    cause=st.sampled_from(["vad", "commit", "create", "tool", "idle"]),
+    outcome=st.sampled_from([None, "completed", "interrupted", "failed", "abandoned"]),
+    reason=text,
+    marks=pairs,
+    total_ms=st.none() | ms,
+    total_limit_ms=ms,
+    total_verdict=st.none() | verdicts,
+    heard_by=st.sampled_from(["reported", "estimated", "nobody"]),
+    stages=st.lists(st.builds(StageSpan, text, ms, ms, verdicts, ms, ms, text), max_size=3).map(tuple),
+    parts=pairs,
+    contributions=st.lists(st.builds(Contribution, text, text, text, ms), max_size=3).map(tuple),
+    unattributed_ms=ms,
+    breach=st.none() | st.builds(Breach, text, ms, text, text),
+    providers=st.dictionaries(text, text, max_size=3).map(lambda found: tuple(found.items())),
+    tokens=st.builds(TokenCount, ms, ms, ms),
+    caller_text=text,
+    agent_text=text,
+    heard_text=text,
+    spoken_ms=ms,
+    actions=st.lists(text, max_size=3).map(tuple),
+)
+
+
+@given(record=records)
+def test_every_record_comes_back(record: TurnRecord) -> None:
+    """Nothing is lost on the way to JSON and back."""
+    assert record_from_json(record_json(record)) == record
+
+
+def test_the_documented_fields_are_the_served_ones() -> None:
+    """The table in the docstring names every field, and none that isn't there."""
+    documented = [line.split("`")[1] for line in (record_plain.__doc__ or "").splitlines() if line.startswith("    `")]
+    assert documented == list(record_plain(turn_record()))
+
+
+def test_a_turn_as_the_api_serves_it() -> None:
+    """Marks are an object in time order; stages and contributions are lists; the time is ISO 8601 in UTC."""
+    plain = json.loads(json.dumps(turn_plain(KeptTurn(turn_record(), "p", "sales", 1_795_230_296_007))))
+    assert plain["object"] == "voicepipe.turn"
+    assert plain["started_at"] == "2026-11-21T03:04:56.007Z"
+    assert plain["agent"] == "sales"
+    assert "project" not in plain
+    assert list(plain["marks"].items()) == list(MARKS)
+    assert plain["providers"] == {"stt": "fake-stt", "llm": "fake-llm", "tts": "fake-tts"}
+    assert plain["stages"][0] == {
+        "stage": "endpoint",
+        "duration_ms": 525,
+        "limit_ms": 150,
+        "verdict": "over",
+        "critical_ms": 525,
+        "hidden_ms": 0,
+        "owner": "settings",
+    }
+    assert plain["contributions"][1] == {
+        "stage": "llm_ttft",
+        "from_mark": "asked",
+        "to_mark": "first_delta",
+        "duration_ms": 235,
+    }
+    assert plain["tokens"] == {"input": 120, "output": 24, "cached": 96}
+    assert plain["actions"] == []
+
+
+_VERSION_1 = """{"id":"turn_1","session":"sess_1","turn":1,"revision":0,"cause":"vad","outcome":"interrupted","reason":
+"","marks":{"voiced_last":10,"heard":900},"total_ms":890,"total_limit_ms":1000,"total_verdict":"within",
+"heard_by":"estimated",
+"stages":[{"stage":"llm_ttft","duration_ms":700,"limit_ms":600,"verdict":"over",
+"critical_ms":700,"hidden_ms":0,"owner":"x"}],
+"parts":{"gate_wait":500},"contributions":
+[{"stage":"llm_ttft","from_mark":"voiced_last","to_mark":"heard","duration_ms":890}],
+"unattributed_ms":0,"breach":{"stage":"llm_ttft","over_ms":100,"owner":"x","setting":"y"},"providers":{"llm":"x"},
+"tokens":
+{"input":1,"output":2,"cached":0},"caller_text":"","agent_text":"","heard_text":"","spoken_ms":1200,"actions":["hedged"]}"""
+
+
+def test_records_of_the_first_version_can_be_read() -> None:
+    """What was stored once is readable for good: a field that joins the record needs a default."""
+    record = record_from_json(_VERSION_1)
+    assert (record.marks, record.parts) == ((("voiced_last", 10), ("heard", 900)), (("gate_wait", 500),))
+    assert record.breach == Breach("llm_ttft", 100, "x", "y")
+    assert record.actions == ("hedged",)
+
+
+def test_fields_of_a_newer_version_are_skipped() -> None:
+    """A record written by a newer process of the same machine can be read by an older one."""
+    plain = record_plain(turn_record()) | {"mood": "sunny"}
+    assert record_from_json(json.dumps(plain)) == turn_record()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"marks": [["a", 1]]}, "marks"),
+        ({"outcome": "won"}, "outcome"),
+        ({"turn": "one"}, "turn"),
+        ({"tokens": None}, "tokens"),
+    ],
+)
+def test_what_is_no_record_is_refused(change: dict[str, Any], named: str) -> None:
+    """The error names the field."""
+    with pytest.raises(ValueError, match=named):
+        record_from_json(json.dumps(record_plain(turn_record()) | change))
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"null", b"\xff"])
+def test_what_is_no_object_is_refused(data: bytes) -> None:
+    """Not JSON, or not an object."""
+    with pytest.raises(ValueError, match=r".+"):
+        record_from_json(data)

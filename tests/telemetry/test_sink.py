@@ -1,0 +1,170 @@
+"""The sink: sessions never wait, the store gets batches, and what can't be kept is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.sink import SinkOptions, TurnSink
+from voicepipe.telemetry.store import NEWEST, KeptTurn, StoreError, TurnPage, TurnQuery
+from voicepipe.testing.conformance.turn_store import kept
+from voicepipe.testing.records import turn_record
+
+SOON = SinkOptions(flush_ms=1)
+
+
+class Shelf:
+    """A store that tells of every batch, and fails or stalls on cue."""
+
+    def __init__(self) -> None:
+        self.batches: asyncio.Queue[tuple[KeptTurn, ...]] = asyncio.Queue()
+        self.failure: Exception | None = None
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def keep(self, turns: Sequence[KeptTurn]) -> None:
+        self.batches.put_nowait(tuple(turns))
+        await self.free.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def get(self, id: str, project: str) -> KeptTurn | None:
+        return None
+
+    async def list(self, project: str, query: TurnQuery = NEWEST) -> TurnPage:
+        return TurnPage((), None)
+
+    async def close(self) -> None: ...
+
+    async def batch(self) -> list[str]:
+        async with asyncio.timeout(10):
+            return [turn.record.id for turn in await self.batches.get()]
+
+
+async def test_what_is_offered_together_is_written_together() -> None:
+    """One batch, one transaction, in the order of the offers."""
+    shelf = Shelf()
+    async with TurnSink(shelf, SOON) as sink:
+        for number in range(5):
+            sink.offer(kept(f"t{number}"))
+        assert await shelf.batch() == ["t0", "t1", "t2", "t3", "t4"]
+        sink.offer(kept("later"))
+        assert await shelf.batch() == ["later"]
+
+
+async def test_a_turn_that_still_waits_is_replaced_by_its_newer_record() -> None:
+    """The record of a turn still spoken is not written when the closed one is there already."""
+    shelf = Shelf()
+    async with TurnSink(shelf, SOON) as sink:
+        sink.offer(kept("a", outcome=None))
+        sink.offer(kept("a", outcome="completed"))
+        sink.offer(kept("a", project="other"))
+        async with asyncio.timeout(10):
+            assert await shelf.batches.get() == (kept("a", outcome="completed"), kept("a", project="other"))
+
+
+async def test_leaving_writes_what_waits() -> None:
+    """A shutdown does not wait for the next flush, and loses nothing."""
+    shelf = Shelf()
+    async with TurnSink(shelf, SinkOptions(flush_ms=3_600_000)) as sink:
+        sink.offer(kept("a"))
+    assert await shelf.batch() == ["a"]
+    assert (sink.dropped, sink.lost) == (0, 0)
+
+
+async def test_leaving_with_an_error_writes_too_and_lets_it_through() -> None:
+    """What went wrong around the sink comes out as it was, after the records were written."""
+    shelf = Shelf()
+
+    async def break_in_the_middle() -> None:
+        async with TurnSink(shelf, SinkOptions(flush_ms=3_600_000)) as sink:
+            sink.offer(kept("a"))
+            raise ConfigError("unrelated")
+
+    with pytest.raises(ConfigError, match="unrelated"):
+        await break_in_the_middle()
+    assert await shelf.batch() == ["a"]
+
+
+async def test_a_full_sink_drops_and_counts() -> None:
+    """While the store is stuck, offers return at once; what finds no room is counted, the rest is written."""
+    shelf = Shelf()
+    shelf.free.clear()
+    async with TurnSink(shelf, SinkOptions(capacity=2, flush_ms=1)) as sink:
+        sink.offer(kept("stuck"))
+        assert await shelf.batch() == ["stuck"]
+        for id in ("a", "b", "c", "a"):
+            sink.offer(kept(id))
+        assert sink.dropped == 1
+        shelf.free.set()
+        assert await shelf.batch() == ["a", "b"]
+
+
+async def test_a_store_that_stays_stuck_does_not_hold_up_the_end() -> None:
+    """Leaving is bounded, and says how many turns it cost: those being written and those that waited."""
+    shelf = Shelf()
+    shelf.free.clear()
+    async with TurnSink(shelf, SinkOptions(flush_ms=1, drain_ms=20)) as sink:
+        sink.offer(kept("a"))
+        await shelf.batch()
+        sink.offer(kept("b"))
+    assert sink.lost == 2
+
+
+async def test_offers_after_the_end_are_counted() -> None:
+    """A session that outlives the sink breaks nothing."""
+    async with TurnSink(Shelf(), SOON) as sink:
+        pass
+    sink.offer(kept("late"))
+    assert sink.dropped == 1
+
+
+@pytest.mark.parametrize("failure", [StoreError("disk full"), OSError("gone"), RuntimeError("bug")])
+async def test_a_failing_store_is_counted_and_logged_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the store raises, calls go on; the log says it once until a batch was written again."""
+    shelf = Shelf()
+    with caplog.at_level(logging.ERROR, "voicepipe"):
+        async with TurnSink(shelf, SOON) as sink:
+            for id, broken in (("a", True), ("b", True), ("c", False), ("d", True)):
+                shelf.failure = failure if broken else None
+                sink.offer(kept(id))
+                assert await shelf.batch() == [id]
+    assert sink.lost == 3
+    assert [line.message for line in caplog.records] == ["records_lost", "records_lost"]
+
+
+async def test_a_sessions_records_get_their_project_and_time() -> None:
+    """A turn began when its first mark was stamped, counted from when the session's clock was 0."""
+    shelf = Shelf()
+    async with TurnSink(shelf, SOON) as sink:
+        keep = sink.of_session(project="p", agent="sales", began_unix_ms=1_000_000, keep_texts=True)
+        keep(turn_record(marks=(("voiced_last", 5_000),)))
+        keep(turn_record(id="none", marks=()))
+        async with asyncio.timeout(10):
+            batch = await shelf.batches.get()
+    assert [(turn.project, turn.agent, turn.started_at_ms) for turn in batch] == [
+        ("p", "sales", 1_005_000),
+        ("p", "sales", 1_000_000),
+    ]
+    assert batch[0].record.caller_text
+
+
+async def test_texts_that_are_not_to_be_kept_never_reach_the_store() -> None:
+    """Neither side's words are in what is handed on; all else is."""
+    shelf = Shelf()
+    async with TurnSink(shelf, SOON) as sink:
+        sink.of_session(project="p", agent="a", began_unix_ms=0, keep_texts=False)(turn_record())
+        async with asyncio.timeout(10):
+            (turn,) = await shelf.batches.get()
+    assert turn.record == turn_record(caller_text="", agent_text="", heard_text="")
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"flush_ms": 0}, {"drain_ms": -1}])
+def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
+    """A sink without room, or without time, is a mistake in the settings."""
+    with pytest.raises(ConfigError, match="above 0"):
+        SinkOptions(**wrong)

@@ -1,0 +1,179 @@
+"""The store in a file: the port's promises, and those of a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.sqlite import MIGRATIONS, SqliteTurnStore
+from voicepipe.telemetry.store import StoreError, TurnQuery
+from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_conformance(check: Callable[[OpenStore], Awaitable[None]], tmp_path: Path) -> None:
+    """The port's promises."""
+    await check(lambda: SqliteTurnStore.open(tmp_path / "turns.db"))
+
+
+async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
+    """A restart forgets nothing, and migrates nothing twice."""
+    for number in range(3):
+        store = await SqliteTurnStore.open(tmp_path / "turns.db")
+        await store.keep([kept(f"t{number}", number)])
+        assert len((await store.list("p")).turns) == number + 1
+        await store.close()
+
+
+async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
+    """The database and what SQLite puts beside it have mode 0600."""
+    store = await SqliteTurnStore.open(tmp_path / "turns.db")
+    await store.keep([kept("a")])
+    modes = {stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(tmp_path)}
+    await store.close()
+    assert modes == {0o600}
+
+
+async def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
+    """Many open a file that isn't there yet: one makes the tables, all can write."""
+    stores = await asyncio.gather(*(SqliteTurnStore.open(tmp_path / "turns.db") for _ in range(8)))
+    await asyncio.gather(*(store.keep([kept(f"t{i}", i)]) for i, store in enumerate(stores)))
+    assert len((await stores[0].list("p")).turns) == 8
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """The refusal names both versions."""
+    path = tmp_path / "turns.db"
+    await (await SqliteTurnStore.open(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=rf"turns\.db: .*version 99.*up to {len(MIGRATIONS)}"):
+        await SqliteTurnStore.open(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["not a database at all, but long enough to be taken for one" * 20, "x"])
+async def test_a_damaged_file_is_refused_and_left_alone(damage: str, tmp_path: Path) -> None:
+    """What SQLite can't read is named, and stays for whoever wants to save it."""
+    path = tmp_path / "turns.db"
+    path.write_text(damage)
+    with pytest.raises(ConfigError, match=r"turns\.db: expected a voicepipe database, .*left as it was"):
+        await SqliteTurnStore.open(path)
+    assert path.read_text() == damage
+
+
+async def test_a_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    """The settings are wrong; the refusal names the path."""
+    with pytest.raises(ConfigError, match=r"gone.turns\.db"):
+        await SqliteTurnStore.open(tmp_path / "gone" / "turns.db")
+
+
+async def test_damage_found_later_is_an_error_of_the_call(tmp_path: Path) -> None:
+    """A record that doesn't read fails the call that wanted it, not the store."""
+    path = tmp_path / "turns.db"
+    store = await SqliteTurnStore.open(path)
+    await store.keep([kept("bad"), kept("good")])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE turns SET record = '{}' WHERE id = 'bad'")
+    connection.close()
+    with pytest.raises(StoreError, match="turns: "):
+        await store.get("bad", "p")
+    assert await store.get("good", "p") == kept("good")
+    await store.close()
+
+
+async def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    """All or none: after the failure the store takes the next batch."""
+    path = tmp_path / "turns.db"
+    store = await SqliteTurnStore.open(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "CREATE TRIGGER fail BEFORE INSERT ON turns WHEN NEW.id = 'bad' BEGIN SELECT RAISE(FAIL, 'disk'); END"
+        )
+    connection.close()
+    with pytest.raises(StoreError, match="disk"):
+        await store.keep([kept("a"), kept("bad")])
+    assert await store.get("a", "p") is None
+    await store.keep([kept("b")])
+    assert [turn.record.id for turn in (await store.list("p")).turns] == ["b"]
+    await store.close()
+
+
+@pytest.mark.parametrize("query", [{}, {"session": "s"}, {"agent": "a"}, {"outcome": "failed"}, {"over": True}])
+async def test_every_list_finds_its_turns_by_an_index(query: dict[str, str], tmp_path: Path) -> None:
+    """A page of a large store reads a page, not the store, and sorts nothing."""
+    await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
+    where = " AND ".join(f"{column} = 1" for column in ("project", *query))
+    connection = sqlite3.connect(tmp_path / "turns.db")
+    sql = f"EXPLAIN QUERY PLAN SELECT record FROM turns WHERE {where} ORDER BY started_at_ms DESC, id DESC LIMIT 5"
+    plan = " ".join(row[3] for row in connection.execute(sql))
+    connection.close()
+    assert "USING INDEX turns_by_" in plan
+    assert "B-TREE" not in plan
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from voicepipe.telemetry.sink import SinkOptions, TurnSink
+from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.testing.conformance.turn_store import kept
+
+class Telling:
+    "Says on stdout how far the store has come: what is said was kept."
+    def __init__(self, store): self.store, self.kept = store, asyncio.Event()
+    async def keep(self, turns):
+        await self.store.keep(turns)
+        print(max(turn.started_at_ms for turn in turns), flush=True)
+        self.kept.set()
+
+async def main():
+    telling = Telling(await SqliteTurnStore.open(Path(sys.argv[1])))
+    async with TurnSink(telling, SinkOptions(flush_ms=5)) as sink:
+        number = 0
+        while True:
+            for number in range(number + 1, number + 21):
+                sink.offer(kept(f"t{number}", number))
+            await telling.kept.wait()
+            telling.kept.clear()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -> None:
+    """After kill -9 in mid-work the file opens, and holds everything up to the last batch, whole."""
+    path = tmp_path / "turns.db"
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _WRITER, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    async with asyncio.timeout(60):
+        told = [int(await writer.stdout.readline()) for _ in range(5)]
+        writer.send_signal(signal.SIGKILL)
+        rest = await writer.stdout.read()
+        assert await writer.wait() == -signal.SIGKILL
+    told += [int(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
+    store = await SqliteTurnStore.open(path)
+    (newest,) = (await store.list("p", TurnQuery(limit=1))).turns
+    assert newest.started_at_ms >= max(told)
+    assert await store.get("t1", "p") is not None
+    await store.keep([kept("after")])
+    await store.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    (count,) = connection.execute("SELECT count(*) FROM turns WHERE id != 'after'").fetchone()
+    connection.close()
+    assert count == newest.started_at_ms  # nothing in the middle is missing either

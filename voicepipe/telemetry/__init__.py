@@ -1,0 +1,7 @@
+"""What happened, and how long it took: records kept, figures counted, notable things logged.
+
+`store` is the port where turns' records are kept, `sqlite` keeps them in a file, `sink` stands
+between a session that can't wait and a store that may be slow. `record_json` is a record as the
+API serves it, `live` the quantiles of the last minutes, `waterfall` and `picture` one turn's
+milliseconds as rows and as a drawing, `log` the lines on stderr.
+"""

@@ -1,0 +1,86 @@
+"""A turn's record as JSON: what the store keeps and the API serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from voicepipe.turn.record import TurnRecord
+
+_PAIRS = ("marks", "parts", "providers")  # tuples of pairs in the record, objects in JSON
+_TEXTS = ("caller_text", "agent_text", "heard_text")
+
+
+def record_plain(record: TurnRecord) -> dict[str, Any]:
+    """A record as plain values, ready for any JSON encoder.
+
+    All times are integer ms; those of `marks` count from the beginning of the session.
+
+    ====================  ======================================================================
+    `id`                  the turn's name on the wire (`response.metadata.voicepipe_turn`)
+    `session`             the session's id
+    `turn`                number of the turn in its session, from 1
+    `revision`            how often the caller went on speaking before anything was audible
+    `cause`               `vad`, `commit`, `create`, `tool` or `idle`
+    `outcome`             `completed`, `interrupted`, `failed`, `abandoned`; null: still spoken
+    `reason`              why it ended so; empty when it simply completed
+    `marks`               object, mark -> ms, in time order
+    `total_ms`            heard latency, or null when nothing was heard
+    `total_limit_ms`      its limit
+    `total_verdict`       `within`, `over`, or null when there is no total
+    `heard_by`            who says so: `reported` by the client, `estimated`, or `nobody` heard it
+    `stages`              list of objects: `stage`, `duration_ms`, `limit_ms`, `verdict`,
+                          `critical_ms` (the caller waited for it), `hidden_ms` (ran behind
+                          another stage), `owner` (who could make it shorter)
+    `parts`               object, sub-part of a stage (`stt_final`, `gate_wait`) -> ms
+    `contributions`       list of objects: `stage`, `from_mark`, `to_mark`, `duration_ms`; they
+                          lie end to end and, with `unattributed_ms`, sum to `total_ms`
+    `unattributed_ms`     time without a name
+    `breach`              null, or the first limit broken: `stage`, `over_ms`, `owner`, and the
+                          `setting` that would move it
+    `providers`           object, stage -> provider that served the turn
+    `tokens`              object: `input`, `output`, `cached`, as the provider counts them
+    `caller_text`         what the caller said; empty when texts are not kept
+    `agent_text`          the whole reply; likewise
+    `heard_text`          what the caller heard of it; likewise
+    `spoken_ms`           how much sound of the reply was sent
+    `actions`             list of strings: what was done to save the budget
+    ====================  ======================================================================
+    """
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    for name in _PAIRS:
+        plain[name] = dict(plain[name])
+    for name in _TEXTS:
+        plain[name] = _whole_characters(plain[name])
+    return plain
+
+
+def record_json(record: TurnRecord) -> bytes:
+    """A record as JSON in UTF-8; the fields are those of `record_plain`."""
+    return msgspec.json.encode(record_plain(record))
+
+
+def record_from_json(data: bytes | str) -> TurnRecord:
+    """The record that `record_json` wrote, now or by an older version.
+
+    Fields that this version does not know are skipped, and those that an older version did not
+    write take their defaults: a field that joins `TurnRecord` needs one.
+
+    Raises:
+        ValueError: this is not a turn's record; the text says where it differs.
+    """
+    plain = msgspec.json.decode(data, type=dict[str, Any])
+    for name in _PAIRS:
+        pairs = plain.get(name)
+        if not isinstance(pairs, dict):
+            raise ValueError(f"{name}: expected an object, got {type(pairs).__name__}")
+        plain[name] = tuple(pairs.items())
+    return msgspec.convert(plain, TurnRecord)
+
+
+def _whole_characters(text: str) -> str:
+    """Half a surrogate pair, which a model cut in mid-emoji leaves behind, can't be written as UTF-8."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

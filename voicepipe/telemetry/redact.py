@@ -1,0 +1,43 @@
+"""Secrets out of any text that is about to be logged."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+HIDDEN: Final = "***"
+
+_KEYS: Final = r"(?:ek_|sk-|sk_|vp_|gsk_|xai-|hf_)"
+"""How API keys begin: ours (`ek_`, `vp_`) and those of vendors."""
+
+_SECRET_NAME: Final = r"(?:[\w-]{0,40}(?:api[-_]?key|secret|password|passwd|credential|token)|auth|sig(?:nature)?)"
+"""Names whose values are secret, in headers, queries, JSON and Python. `tokens` and `max_output_tokens` are none."""
+
+_RULES: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        (r"(\bauthorization\b[\\\"']*\s*[:=]\s*[\\\"']*)[^\"'\r\n,;\\]+", rf"\1{HIDDEN}"),
+        (r"\b(bearer|basic)(\s+)[\w+/=.~%-]+", rf"\1\2{HIDDEN}"),
+        (rf"(?<![A-Za-z0-9])({_KEYS})[\w.~+/=-]+", rf"\1{HIDDEN}"),
+        (r"\beyJ[\w-]+(?:\.[\w-]+)+", HIDDEN),  # a JWT: base64url of `{"`
+        (r"(\w://)[^\s/@\"']+@", rf"\1{HIDDEN}@"),  # user:password@ of a URL
+        (rf"(\b{_SECRET_NAME}\b[\\\"']*\s*[:=]\s*[bru]?[\\\"']*)[^\s\"'&,;\\)\]}}]+", rf"\1{HIDDEN}"),
+    )
+)
+_NAME: Final = re.compile(rf"{_SECRET_NAME}|authorization|cookie", re.IGNORECASE)
+
+
+def redact(text: str) -> str:
+    """The text with everything that looks like a secret replaced by `***`.
+
+    Found are: keys by their beginning, Bearer and Basic values, JWTs, passwords in URLs, and
+    whatever follows a name such as `api_key=`. When in doubt something harmless is hidden too.
+    """
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def names_secret(name: str) -> bool:
+    """Whether a field of this name is secret whatever its value looks like."""
+    return _NAME.fullmatch(name) is not None

@@ -1,0 +1,183 @@
+"""What every `TurnStore` promises, as checks that any of them can be put through.
+
+Each check gets a function that opens a new, empty store, and closes what it opened:
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    async def test_my_store(check, ...):
+        await check(open_empty_store)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from voicepipe.errors import ProtocolError
+from voicepipe.telemetry.store import KeptTurn, StoreError, TurnQuery, TurnStore
+from voicepipe.testing.records import turn_record
+
+OpenStore = Callable[[], Awaitable[TurnStore]]
+
+
+def kept(
+    id: str, started_at_ms: int = 1_000, *, project: str = "p", agent: str = "default", **changes: Any
+) -> KeptTurn:
+    """A turn to be kept; `changes` are those of `turn_record`."""
+    return KeptTurn(turn_record(id=id, **changes), project, agent, started_at_ms)
+
+
+@asynccontextmanager
+async def _opened(open_store: OpenStore) -> AsyncIterator[TurnStore]:
+    store = await open_store()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _ids(store: TurnStore, project: str = "p", **query: Any) -> list[str]:
+    return [turn.record.id for turn in (await store.list(project, TurnQuery(**query))).turns]
+
+
+async def gives_back_what_was_kept(open_store: OpenStore) -> None:
+    """The whole record, its agent and its time come back; an unknown id is None."""
+    turn = kept("a", 1_795_000_000_123, agent="sales", outcome="failed", reason="llm_timeout", actions=("hedged",))
+    async with _opened(open_store) as store:
+        await store.keep([turn])
+        assert await store.get("a", "p") == turn
+        assert await store.get("b", "p") is None
+
+
+async def hides_other_projects(open_store: OpenStore) -> None:
+    """Reading across projects finds nothing, even for the same id, and writing replaces nothing."""
+    async with _opened(open_store) as store:
+        mine, theirs = kept("a", project="mine"), kept("a", project="theirs", session="other")
+        await store.keep([mine, theirs])
+        assert await store.get("a", "mine") == mine
+        assert await store.get("a", "theirs") == theirs
+        assert await store.get("a", "") is None
+        assert await _ids(store, "mine", session="other") == []
+
+
+async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
+    """A turn comes twice, still spoken and closed; the later stands, at its first place in time."""
+    async with _opened(open_store) as store:
+        await store.keep([kept("a", 5, outcome=None)])
+        await store.keep([kept("a", 9, outcome="interrupted")])
+        assert await store.get("a", "p") == kept("a", 5, outcome="interrupted")
+        assert await _ids(store, outcome="interrupted") == ["a"]
+
+
+async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
+    """Of two records of one turn in one batch the later stands."""
+    async with _opened(open_store) as store:
+        await store.keep([kept("a", outcome=None), kept("a", outcome="completed")])
+        assert await store.get("a", "p") == kept("a", outcome="completed")
+
+
+async def pages_through_everything_once(open_store: OpenStore) -> None:
+    """Newest first, turns of the same instant too; new turns don't shift the pages of a reader."""
+    turns = [kept(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
+    async with _opened(open_store) as store:
+        await store.keep(turns)
+        seen: list[str] = []
+        before: str | None = None
+        while True:
+            page = await store.list("p", TurnQuery(limit=7, before=before))
+            seen += [turn.record.id for turn in page.turns]
+            await store.keep([kept(f"new{len(seen)}", started_at_ms=100)])
+            if (before := page.next) is None:
+                break
+        assert seen == [turn.record.id for turn in reversed(turns)]
+
+
+async def ends_with_a_full_last_page(open_store: OpenStore) -> None:
+    """When exactly as many turns are left as a page holds, there is no further page."""
+    async with _opened(open_store) as store:
+        await store.keep([kept("a", 1), kept("b", 2)])
+        assert (await store.list("p", TurnQuery(limit=2))).next is None
+        assert (await store.list("nobody")).turns == ()
+
+
+async def filters_by_each_field(open_store: OpenStore) -> None:
+    """Session, agent, outcome and verdict, alone and together."""
+    async with _opened(open_store) as store:
+        await store.keep(
+            [
+                kept("a", 1, session="s1", agent="sales", total_verdict="over"),
+                kept("b", 2, session="s1", outcome="failed", total_verdict=None),
+                kept("c", 3, session="s2", agent="sales"),
+            ]
+        )
+        assert await _ids(store, session="s1") == ["b", "a"]
+        assert await _ids(store, agent="sales") == ["c", "a"]
+        assert await _ids(store, outcome="failed") == ["b"]
+        assert await _ids(store, over=True) == ["a"]
+        assert await _ids(store, over=False) == ["c", "b"]
+        assert await _ids(store, session="s1", agent="sales", over=True, outcome="completed") == ["a"]
+        assert await _ids(store, session="s2", over=True) == []
+
+
+async def takes_any_text(open_store: OpenStore) -> None:
+    """Quotes, newlines, NUL, emoji and half of one: what can't be written is replaced, the rest comes back."""
+    text = 'Bob\'s "x"; DROP TABLE turns\n\x00 \U0001f3b5 é'
+    async with _opened(open_store) as store:
+        await store.keep([kept("a'b", caller_text=text), kept("c", agent_text="half \ud83c of it", heard_text="")])
+        assert await store.get("a'b", "p") == kept("a'b", caller_text=text)
+        assert await store.get("c", "p") == kept("c", agent_text="half \ufffd of it", heard_text="")
+
+
+async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
+    """Many callers at the same time get whole answers."""
+    async with _opened(open_store) as store:
+        await asyncio.gather(
+            *(store.keep([kept(f"t{i}", i), kept(f"u{i}", i)]) for i in range(20)),
+            *(store.list("p") for _ in range(20)),
+        )
+        assert len(await _ids(store)) == 40
+
+
+async def refuses_a_foreign_cursor(open_store: OpenStore) -> None:
+    """A `before` that no page gave names its field; it is not an empty page."""
+    async with _opened(open_store) as store:
+        for before in ("", "x", "12", "12.", ".a", "-1.a", "1e3.a", "9" * 30 + ".a", "\u0663.a"):
+            assert await _refused_field(store, before) == "before", before
+
+
+async def _refused_field(store: TurnStore, before: str) -> str | None:
+    try:
+        await store.list("p", TurnQuery(before=before))
+    except ProtocolError as refusal:
+        return refusal.field
+    return None
+
+
+async def answers_no_more_once_closed(open_store: OpenStore) -> None:
+    """After `close` every call raises `StoreError`; closing again does nothing."""
+    store = await open_store()
+    await store.close()
+    await store.close()
+    for call in (store.keep([kept("a")]), store.get("a", "p"), store.list("p")):
+        try:
+            await call
+        except StoreError:
+            continue
+        raise AssertionError("a closed store answered")
+
+
+CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
+    gives_back_what_was_kept,
+    hides_other_projects,
+    replaces_a_turn_by_its_later_record,
+    keeps_the_order_within_a_batch,
+    pages_through_everything_once,
+    ends_with_a_full_last_page,
+    filters_by_each_field,
+    takes_any_text,
+    serves_readers_and_writers_at_once,
+    refuses_a_foreign_cursor,
+    answers_no_more_once_closed,
+)
+"""All of them."""

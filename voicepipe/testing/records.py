@@ -1,0 +1,66 @@
+"""Turn records for tests: one that looks real, to be changed where a test cares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from voicepipe.turn.budget import judge
+from voicepipe.turn.record import TokenCount, TurnRecord
+from voicepipe.turn.settings import BudgetLimits
+
+MARKS: Final = (
+    ("voiced_last", 5_000),
+    ("flushed", 5_090),
+    ("ended", 5_500),
+    ("transcribed", 5_520),
+    ("asked", 5_525),
+    ("first_delta", 5_760),
+    ("first_clause", 5_820),
+    ("first_sound", 5_930),
+    ("gate_opened", 5_930),
+    ("first_sent", 5_933),
+    ("heard", 5_983),
+)
+"""Of a spoken turn without speculation that waited half a second of silence; heard after 983 ms."""
+
+OWNERS: Final = {"endpoint": "settings", "llm_ttft": "fake-llm", "tts_ttfb": "fake-tts", "playback": "client"}
+
+
+def turn_record(
+    marks: tuple[tuple[str, int], ...] = MARKS,
+    *,
+    limits: BudgetLimits | None = None,
+    audible: bool = True,
+    **changes: Any,
+) -> TurnRecord:
+    """A completed turn with these marks, judged as the core does it, and with `changes` to its fields."""
+    limits = limits or BudgetLimits()
+    judged = judge(dict(marks), limits, OWNERS, audible=audible)
+    late = judged.total_ms is not None and judged.total_ms > limits.total_ms
+    record = TurnRecord(
+        id="turn_1",
+        session="sess_1",
+        turn=1,
+        revision=0,
+        cause="vad",
+        outcome="completed",
+        reason="",
+        marks=marks,
+        total_ms=judged.total_ms,
+        total_limit_ms=limits.total_ms,
+        total_verdict=None if judged.total_ms is None else "over" if late else "within",
+        heard_by="nobody" if judged.total_ms is None else "reported",
+        stages=judged.stages,
+        parts=judged.parts,
+        contributions=judged.contributions,
+        unattributed_ms=judged.unattributed_ms,
+        breach=judged.breach,
+        providers=(("stt", "fake-stt"), ("llm", "fake-llm"), ("tts", "fake-tts")),
+        tokens=TokenCount(input=120, output=24, cached=96),
+        caller_text="What time is it?",
+        agent_text="It is noon. Time for lunch.",
+        heard_text="It is noon. Time for lunch.",
+        spoken_ms=2_400,
+    )
+    return replace(record, **changes)
