@@ -1,0 +1,246 @@
+"""An answer of OpenAI's chat completions, read chunk by chunk into the port's events. No I/O."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from voicepipe.providers.llm.thinking import ThinkingFilter
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta, Usage
+
+Reason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+_REASONS: dict[str, Reason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+}
+"""Vendors' finish reasons; all others mean `stop`."""
+
+_FAILED_REASONS = frozenset({"error", "abort", "network_error"})
+"""Reasons with which OpenRouter and vLLM end an answer that failed."""
+
+_MOST_CALLS = 64
+"""The calls of one answer that are taken; more is a model that has lost its way."""
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Part(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek
+    cached_tokens: int | None = None  # Moonshot
+
+
+class _Chunk(msgspec.Struct):
+    object: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw = msgspec.Raw()
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    index: int
+    call_id: str
+    vendor_id: str
+    name: str = ""
+    early_arguments: str = ""
+
+
+class AnswerReader:
+    """Takes the data of each server-sent event; `take` gives the port's events that it made."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._made: list[ModelEvent] = []
+        self._thinking = ThinkingFilter()
+        self._calls: list[_OpenCall] = []
+        self._at: dict[int, _OpenCall] = {}
+        self._usage: _Usage | None = None
+        self.finished = False
+        """The vendor said why the answer ends."""
+
+        self.done = False
+        """The vendor said that nothing follows."""
+
+    def take(self) -> Sequence[ModelEvent]:
+        """The events made since the last time."""
+        made, self._made = self._made, []
+        return made
+
+    def data(self, data: bytes) -> None:
+        """Read one event's data.
+
+        Raises:
+            StageError: the vendor sent an error, or something that is not a chunk of an answer.
+        """
+        if data.strip() == b"[DONE]":
+            self.done = True
+            return
+        chunk = self._chunk(data)
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices or ():
+            if not choice.index:  # one answer was asked for
+                self._choice(choice)
+
+    def whole(self, body: bytes) -> None:
+        """Read an answer that came in one piece of JSON.
+
+        Raises:
+            StageError: as `data`.
+        """
+        self.data(body)
+        if not self.finished:
+            raise failures.in_band(self._peer, body)
+        self.end()
+
+    def end(self) -> None:
+        """The stream is over.
+
+        Raises:
+            StageBroken: the vendor never said that the answer is complete.
+        """
+        if not (self.finished or self.done):
+            raise failures.broken(self._peer, "the answer ended without a finish_reason and without [DONE]")
+        if not self.finished:
+            self._finish("stop")
+        if self._usage is not None:
+            self._made.append(_usage(self._usage))
+
+    def _chunk(self, data: bytes) -> _Chunk:
+        try:
+            chunk = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            said = failures.quote(self._peer, data[:80].decode(errors="replace"))
+            raise failures.broken(self._peer, f"expected a chunk of an answer, got {said!r}") from None
+        if (len(chunk.error) and bytes(chunk.error) != b"null") or chunk.object == "error":
+            raise failures.in_band(self._peer, data)
+        return chunk
+
+    def _choice(self, choice: _Choice) -> None:
+        delta = choice.delta or choice.message
+        if delta is not None:
+            self._say(_text(delta.content))
+            for position, call in enumerate(delta.tool_calls or ()):
+                self._call(call, position)
+        if choice.finish_reason and not self.finished:
+            self._finish(choice.finish_reason)
+
+    def _say(self, content: str) -> None:
+        if content and (text := self._thinking.push(content)):
+            self._made.append(TextDelta(text))
+
+    def _finish(self, reason: str) -> None:
+        if reason in _FAILED_REASONS:
+            raise failures.broken(self._peer, f"the vendor ended its answer with finish_reason {reason!r}")
+        if any(not call.name for call in self._calls):
+            raise failures.broken(self._peer, "expected a function call with a name, got one without")
+        if rest := self._thinking.finish():
+            self._made.append(TextDelta(rest))
+        meant = _REASONS.get(reason, "stop")
+        if meant == "stop" and self._calls:  # Ollama and others say "stop" after a call too
+            meant = "tool_calls"
+        self.finished = True
+        self._made.append(Finished(meant))
+
+    def _call(self, call: _Call, position: int) -> None:
+        function = call.function or _Function()
+        now = self._which(call, function.name or "", position)
+        arguments = function.arguments or ""
+        if not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments).decode()
+        if now.name:
+            if arguments:
+                self._made.append(CallDelta(now.index, "", "", arguments))
+            return
+        now.early_arguments += arguments
+        if function.name:
+            now.name = function.name
+            self._made.append(CallDelta(now.index, now.call_id, now.name, now.early_arguments))
+
+    def _which(self, call: _Call, name: str, position: int) -> _OpenCall:
+        """The call that this delta goes on with, or a new one.
+
+        By `index` where there is one; but some servers send whole calls, all with index 0 and each with its own
+        id, and some send neither: there a name begins a call, and what has none goes on with the last.
+        """
+        if call.index is not None:
+            known = self._at.get(call.index)
+            other_id = known is not None and bool(call.id) and bool(known.vendor_id) and call.id != known.vendor_id
+            if known is None or other_id:
+                known = self._at[call.index] = self._new(call)
+            return known
+        last = self._calls[-1] if self._calls else None
+        same_id = last is not None and bool(call.id) and call.id == last.vendor_id
+        if last is None or (not same_id and (call.id or position or (name and last.name))):
+            return self._new(call)
+        return last
+
+    def _new(self, call: _Call) -> _OpenCall:
+        if len(self._calls) >= _MOST_CALLS:
+            raise failures.broken(self._peer, f"expected at most {_MOST_CALLS} function calls, got more")
+        # Without an id the call could not be paired with its result.
+        opened = _OpenCall(len(self._calls), call.id or f"call_{secrets.token_hex(12)}", call.id or "")
+        self._calls.append(opened)
+        return opened
+
+
+def _text(content: str | list[_Part] | None) -> str:
+    if isinstance(content, list):  # Mistral's reasoning models send parts; those that think are not text
+        return "".join(part.text or "" for part in content if part.type == "text")
+    return content or ""
+
+
+def _usage(usage: _Usage) -> Usage:
+    details = usage.prompt_tokens_details
+    cached = (details.cached_tokens if details else None) or usage.prompt_cache_hit_tokens or usage.cached_tokens
+    return Usage(
+        input_tokens=usage.prompt_tokens or 0, output_tokens=usage.completion_tokens or 0, cached_tokens=cached or 0
+    )

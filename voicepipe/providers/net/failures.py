@@ -1,0 +1,180 @@
+"""What goes wrong at a vendor, as the one tree of errors. Mapped here and nowhere else.
+
+`retryable` follows the vendor's own words: true for rate limits, overload, server faults and every transport
+fault, since another try may succeed; false where the same request with the same settings can only fail again
+(a wrong key, an unknown model, a request that makes no sense). `StageRefused.status` tells those apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from voicepipe import clock
+from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.providers.net.peer import Peer
+
+QUOTE_CHARS = 200
+"""The most of a vendor's own words that an error repeats."""
+
+RETRYABLE_STATUS = frozenset({408, 409, 421, 425, 429})
+"""Refusals below 500 that pass by themselves: RFC 9110, RFC 8470, and RFC 6585 for 429."""
+
+_MEANINGS = {
+    401: "the key was refused",
+    403: "the key may not do this",
+    404: "not found: a wrong base_url or an unknown model",
+    429: "rate limit or quota",
+    503: "overloaded",
+    529: "overloaded",
+}
+_KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{6,}", re.IGNORECASE)
+
+
+def quote(peer: Peer, words: str) -> str:
+    """At most `QUOTE_CHARS` of a vendor's words, in one printable line, without anything that looks like a key."""
+    if peer.secret:
+        words = words.replace(peer.secret, "[key]")
+    words = _KEY_LIKE.sub("[key]", words[: 8 * QUOTE_CHARS])
+    words = " ".join("".join(c if c.isprintable() else " " for c in words).split())
+    return words if len(words) <= QUOTE_CHARS else words[: QUOTE_CHARS - 1] + "…"
+
+
+def retry_after_ms(value: str | None) -> int | None:
+    """A `Retry-After` header, seconds or an HTTP date (RFC 9110, 10.2.3), as ms from now; None if there is none."""
+    if value is None:
+        return None
+    try:
+        return max(0, round(float(value) * 1_000))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return max(0, round(parsedate_to_datetime(value).timestamp() - clock.unix_s()) * 1_000)
+    except (ValueError, OverflowError, TypeError):
+        return None
+
+
+def refused(peer: Peer, status: int, body: bytes, *, retry_after: str | None = None) -> StageRefused:
+    """The error for an answer with this status; `body` may be JSON in any of the vendors' shapes, or not."""
+    why = f"HTTP {status}: {_MEANINGS.get(status, 'refused')}"
+    # Vendors repeat parts of the key in the text of a 401.
+    words = "" if status == 401 else quote(peer, vendor_words(body))
+    return StageRefused(
+        peer.stage,
+        provider=peer.name,
+        why=f"{why} ({words})" if words else why,
+        retryable=status in RETRYABLE_STATUS or status >= 500,
+        status=status,
+        retry_after_ms=retry_after_ms(retry_after),
+    )
+
+
+def in_band(peer: Peer, error: bytes) -> StageError:
+    """The error for one that a vendor sends inside an answer that it began with 200.
+
+    `error` is the JSON of the event or body. An integer `code` or `status` from 400 to 599 counts as the HTTP
+    status that can't be sent any more; without one the answer counts as broken.
+    """
+    inner = _error_object(error)
+    for key in ("code", "status", "status_code"):
+        code = inner.get(key)
+        if isinstance(code, str) and code.isdecimal():
+            code = int(code)
+        if isinstance(code, int) and 400 <= code <= 599:
+            return refused(peer, code, error)
+    return broken(
+        peer, f"the vendor ended its answer with an error ({quote(peer, vendor_words(error)) or 'no reason'})"
+    )
+
+
+def broken(peer: Peer, why: str, *, retryable: bool = True) -> StageBroken:
+    """The error for an answer that ended early or made no sense."""
+    return StageBroken(peer.stage, provider=peer.name, why=why, retryable=retryable)
+
+
+def vendor_words(body: bytes) -> str:
+    """The message in an error body: `{"error": {"message"}}`, `{"error": "..."}`, `{"message"}`, `{"detail"}`, text."""
+    inner = _error_object(body)
+    for key in ("message", "detail", "error", "msg", "code", "type"):
+        if isinstance(inner.get(key), str) and inner[key]:
+            return str(inner[key])
+    if inner:
+        return str(inner.get("detail", ""))
+    text = body.decode("utf-8", "replace")
+    return "" if text.lstrip()[:1] in ("<", "{") else text  # pages of proxies say nothing that fits in a line
+
+
+def _error_object(body: bytes) -> dict[str, Any]:
+    try:
+        outer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    if isinstance(outer, list) and outer:  # Gemini's compatible endpoint wraps it in a list
+        outer = outer[0]
+    if not isinstance(outer, dict):
+        return {}
+    inner = outer.get("error")
+    return inner if isinstance(inner, dict) else outer
+
+
+def explain(peer: Peer, error: BaseException) -> StageError | None:
+    """The stage error for a transport failure, or None if `error` is not one."""
+    idle, connect = peer.idle_timeout_ms, peer.connect_timeout_ms
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return _timeout(peer, f"no connection within {connect} ms")
+        case aiohttp.ServerTimeoutError():
+            return _timeout(peer, f"nothing came for {idle} ms")
+        case aiohttp.ClientConnectorDNSError():
+            return broken(peer, "its name was not found (DNS)")
+        case aiohttp.ClientConnectorCertificateError() | ssl.CertificateError():
+            return broken(peer, "its TLS certificate was not accepted", retryable=False)
+        case aiohttp.ClientSSLError() | ssl.SSLError():
+            return broken(peer, "no TLS connection could be made")
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return broken(peer, "the connection was refused: is it running?")
+        case aiohttp.ClientConnectorError():
+            return broken(peer, f"no connection could be made ({error.os_error.strerror or 'no reason'})")
+        case aiohttp.ServerDisconnectedError():
+            return broken(peer, "the vendor hung up without an answer")
+        case aiohttp.InvalidURL():
+            return broken(peer, "its URL is not one", retryable=False)
+        case aiohttp.ClientPayloadError() | aiohttp.ClientOSError() | ConnectionError():
+            return broken(peer, "the connection was cut in the answer")
+        case aiohttp.ClientError():
+            return broken(peer, f"its answer is not HTTP that can be read ({type(error).__name__})")
+        case asyncio.TimeoutError():
+            return _timeout(peer, f"nothing came for {idle} ms")
+    return None
+
+
+def _timeout(peer: Peer, why: str) -> StageTimeout:
+    return StageTimeout(peer.stage, provider=peer.name, why=why, retryable=True)
+
+
+class Translated:
+    """`with Translated(peer):` around vendor I/O turns its transport failures into stage errors.
+
+    Put only I/O inside, never a `yield`: what a consumer raises is none of the vendor's doing.
+    """
+
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and (failure := explain(self._peer, error)) is not None:
+            raise failure from None

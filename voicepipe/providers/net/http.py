@@ -1,0 +1,164 @@
+"""Keep-alive HTTP to vendors: one connection pool for each event loop, shared by every adapter in it.
+
+An adapter is made once, outside of any loop, and asks for the pool when it has a request to send. The
+composition root owns the pool's end: `async with http.lifetime(): ...` around everything that uses providers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+
+KEEP_ALIVE_S = 120
+"""How long an unused connection is kept. Callers think for seconds; a new TLS connection costs two round trips."""
+
+READ_BYTES = 9_600
+"""The most that one read returns: 200 ms of 24 kHz speech."""
+
+ERROR_BODY_BYTES = 16_384
+"""The most of an error's body that is read."""
+
+_POOLS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
+
+
+def _pool() -> aiohttp.ClientSession:
+    loop = asyncio.get_running_loop()
+    pool = _POOLS.get(loop)
+    if pool is None or pool.closed:
+        # No limit on connections: sessions are admitted above, and a wait here would look like a slow vendor.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300)
+        # identity: a compressing proxy holds an event stream back until its buffer is full.
+        pool = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept-Encoding": "identity", "User-Agent": "voicepipe"},
+        )
+        _POOLS[loop] = pool
+    return pool
+
+
+async def close() -> None:
+    """Close the running loop's connections, idle or not. A later request opens new ones."""
+    pool = _POOLS.pop(asyncio.get_running_loop(), None)
+    if pool is not None:
+        await pool.close()
+
+
+@asynccontextmanager
+async def lifetime() -> AsyncIterator[None]:
+    """Everything that uses providers runs inside; leaving closes the running loop's connections."""
+    try:
+        yield
+    finally:
+        await close()
+
+
+class Answer:
+    """A vendor's answer with status 200, its body still coming."""
+
+    def __init__(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
+        self._content = response.content
+        self._translated = failures.Translated(peer)
+        self.content_type = response.content_type.lower()
+        """Without parameters, `text/event-stream`."""
+
+        self.header: Mapping[str, str] = response.headers
+
+    async def read(self, most_bytes: int = READ_BYTES) -> bytes:
+        """The next 1 to `most_bytes` bytes of the body, as soon as there are some; empty at its end.
+
+        Raises:
+            StageTimeout: nothing came for the peer's idle time.
+            StageBroken: the connection was cut before the body's end.
+        """
+        with self._translated:
+            return await self._content.read(most_bytes)
+
+    async def body(self, *, limit_bytes: int) -> bytes:
+        """The rest of the body, or its first `limit_bytes`.
+
+        Raises:
+            StageError: as `read`.
+        """
+        parts, n_bytes = list[bytes](), 0
+        while n_bytes < limit_bytes and (chunk := await self.read()):
+            parts.append(chunk)
+            n_bytes += len(chunk)
+        return b"".join(parts)[:limit_bytes]
+
+
+@asynccontextmanager
+async def post(
+    peer: Peer,
+    path: str,
+    *,
+    json: bytes | None = None,
+    form: aiohttp.FormData | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> AsyncIterator[Answer]:
+    """Ask `peer`, and yield its answer when its headers are there.
+
+    Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next
+    request. Redirects are not followed: they would carry the caller's words to somewhere that nobody named.
+
+    Raises:
+        StageRefused: the status was not 200.
+        StageTimeout: no connection, or no headers, in the peer's time.
+        StageBroken: no connection, or it was cut.
+    """
+    sent = dict(peer.headers) | dict(headers or {})
+    if json is not None:
+        sent["Content-Type"] = "application/json"
+    with failures.Translated(peer):
+        response = await _pool().post(
+            peer.base_url + path,
+            data=form if json is None else io.BytesIO(json),  # aiohttp writes it in pieces, a turn of the loop for each
+            headers=sent,
+            timeout=_timeout(peer),
+            allow_redirects=False,
+        )
+    try:
+        if response.status != 200:
+            raise await _refusal(peer, response)
+        yield Answer(peer, response)
+    finally:
+        response.close()
+
+
+async def touch(peer: Peer, path: str) -> None:
+    """Open a connection to `peer` that the next request finds ready. Fails in silence."""
+    try:
+        with failures.Translated(peer):
+            async with _pool().head(
+                peer.base_url + path, headers=dict(peer.headers), timeout=_timeout(peer), allow_redirects=False
+            ) as response:
+                await response.read()
+    except StageError:
+        return
+
+
+async def _refusal(peer: Peer, response: aiohttp.ClientResponse) -> StageError:
+    try:
+        body = await Answer(peer, response).body(limit_bytes=ERROR_BODY_BYTES)
+    except StageError:
+        body = b""  # the status says enough
+    return failures.refused(peer, response.status, body, retry_after=response.headers.get("Retry-After"))
+
+
+def _timeout(peer: Peer) -> aiohttp.ClientTimeout:
+    # No total: an answer may be long. ceil_threshold keeps aiohttp from rounding bounds up to whole seconds.
+    return aiohttp.ClientTimeout(
+        total=None,
+        connect=peer.connect_timeout_ms / 1_000,
+        sock_read=peer.idle_timeout_ms / 1_000,
+        ceil_threshold=3_600,
+    )

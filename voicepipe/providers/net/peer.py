@@ -1,0 +1,49 @@
+"""Whom an adapter speaks to, as a plain value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from voicepipe.errors import ConfigError
+from voicepipe.registry import ProviderSettings, Spec, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One vendor's server as one stage sees it; `name` is the spec that errors bear."""
+
+    stage: Stage
+    name: str
+    base_url: str
+    """Without a slash at its end."""
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Sent with every request; holds the key."""
+
+    secret: str = field(default="", repr=False)
+    """The key itself, so that it can be blanked from what the vendor says."""
+
+    connect_timeout_ms: int
+    idle_timeout_ms: int
+
+    @classmethod
+    def of(cls, stage: Stage, spec: Spec, settings: ProviderSettings, *, auth_scheme: str = "Bearer") -> Peer:
+        """The peer that `settings` describe.
+
+        Raises:
+            ConfigError: there is no `base_url`, or it is not one of HTTP.
+        """
+        if not settings.base_url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f'providers.{spec.provider}.base_url: expected "http://..." or "https://...", got {settings.base_url!r}'
+            )
+        headers = (("Authorization", f"{auth_scheme} {settings.api_key}"),) if settings.api_key else ()
+        return cls(
+            stage=stage,
+            name=str(spec),
+            base_url=settings.base_url.rstrip("/"),
+            headers=headers,
+            secret=settings.api_key,
+            connect_timeout_ms=settings.connect_timeout_ms,
+            idle_timeout_ms=settings.idle_timeout_ms,
+        )

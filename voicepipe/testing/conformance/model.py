@@ -1,0 +1,247 @@
+"""The promises of the port `Model`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.testing.conformance.promptness import REFUSALS, LeavesNothing, names_its_provider, promptly
+from voicepipe.testing.fakes.cues import (
+    CallCue,
+    Cut,
+    Fault,
+    Garbage,
+    Hang,
+    HangUp,
+    Hold,
+    InBandError,
+    LlmCue,
+    Malformed,
+    NoEnd,
+    Stall,
+    Status,
+)
+from voicepipe.testing.fakes.desk import Asked, soon
+
+
+class LlmDesk(Protocol):
+    """What a scripted suite needs of a fake's desk."""
+
+    def cue(self, *cues: LlmCue) -> None: ...
+    async def nth(self, n: int) -> Asked: ...
+
+
+async def answer(model: Model, request: ModelRequest) -> list[ModelEvent]:
+    """All events of one answer."""
+    async with model.open(request) as events:
+        return [event async for event in events]
+
+
+def text_of(events: list[ModelEvent]) -> str:
+    """What the events say."""
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+class ModelConformance(LeavesNothing):
+    """For any model, real ones too. Fixture: `model`; perhaps `question`, which should get a few words at least."""
+
+    @pytest.fixture
+    def question(self) -> ModelRequest:
+        """What is asked."""
+        return ModelRequest(model="any", messages=(Said("user", (Text("Say hello."),)),), max_output_tokens=24)
+
+    async def test_answer_is_complete(self, model: Model, question: ModelRequest) -> None:
+        """Text comes in pieces that are not empty, and the answer ends after one `Finished`."""
+        events = await answer(model, question)
+        assert text_of(events)
+        assert all(event.text for event in events if isinstance(event, TextDelta))
+        assert sum(isinstance(event, Finished) for event in events) == 1
+        after = events[[isinstance(event, Finished) for event in events].index(True) + 1 :]
+        assert all(isinstance(event, Usage) for event in after)
+
+    async def test_iterator_stays_over(self, model: Model, question: ModelRequest) -> None:
+        """Asking on after the end gives nothing, and does not wait."""
+        async with model.open(question) as events, promptly():
+            async for _ in events:
+                pass
+            assert [event async for event in events] == []
+
+    async def test_leaving_early_is_prompt(self, model: Model, question: ModelRequest) -> None:
+        """The context is left in the middle of an answer, and the model answers the next question."""
+        context = model.open(question)
+        await anext(aiter(await context.__aenter__()))
+        async with promptly():
+            await context.__aexit__(None, None, None)
+        assert text_of(await answer(model, question))
+
+    async def test_cancelled_asker_is_free_at_once(self, model: Model, question: ModelRequest) -> None:
+        """A task that is cancelled inside an answer ends as cancelled, promptly."""
+        begun = asyncio.Event()
+
+        async def ask() -> None:
+            async with model.open(question) as events:
+                async for _ in events:
+                    begun.set()
+                    await asyncio.Event().wait()
+
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(ask())
+            await soon(begun)
+            asking.cancel()
+            async with promptly():
+                await asyncio.wait([asking])
+        assert asking.cancelled()
+
+    async def test_body_failure_leaves_as_it_is(self, model: Model, question: ModelRequest) -> None:
+        """What the caller raises inside comes out unchanged, and is not taken for the provider's."""
+        with pytest.raises(TimeoutError, match="the caller's own"):
+            async with model.open(question):
+                raise TimeoutError("the caller's own")
+
+    async def test_questions_side_by_side(self, model: Model, question: ModelRequest) -> None:
+        """One instance answers several at once, each completely."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(answer(model, question)) for _ in range(3)]
+        assert all(text_of(task.result()) for task in tasks)
+        assert all(any(isinstance(event, Finished) for event in task.result()) for task in tasks)
+
+    async def test_leaving_twice_is_harmless(self, model: Model, question: ModelRequest) -> None:
+        """A second exit of the same context does nothing."""
+        context = model.open(question)
+        await context.__aenter__()
+        async with promptly():
+            await context.__aexit__(None, None, None)
+            await context.__aexit__(None, None, None)
+
+    async def test_left_context_gives_no_more(self, model: Model, question: ModelRequest) -> None:
+        """Reading on after leaving ends or raises a stage error; it does not wait."""
+        async with model.open(question) as events:
+            pass
+        async with promptly():
+            try:
+                left = [event async for event in events]
+            except StageError:
+                left = []
+        assert not any(isinstance(event, Finished) for event in left)
+
+    async def test_warm_says_nothing(self, model: Model, question: ModelRequest) -> None:
+        """Warming returns None, and a question after it is answered as ever."""
+        await model.warm(question)
+        assert text_of(await answer(model, question))
+
+
+class ScriptedModelConformance(ModelConformance):
+    """For models whose far side takes cues. Fixtures: `model`, with `IDLE_MS` of patience, and `desk`."""
+
+    async def test_text_keeps_its_order(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+        """The answer's text is the vendor's, whole and in order, beyond ASCII too."""
+        desk.cue(LlmCue(tokens=("Ünter", " den", " 林", "檎", " 🌳"), input_tokens=7, cached_tokens=3))
+        events = await answer(model, question)
+        assert text_of(events) == "Ünter den 林檎 🌳"
+        assert Finished("stop") in events
+        assert Usage(input_tokens=7, output_tokens=5, cached_tokens=3) in events
+
+    async def test_calls(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+        """Function calls begin with their id and name, and their arguments add up."""
+        first = CallCue("look_up", ('{"city"', ':"Oslo"}'), "call_1")
+        desk.cue(LlmCue(calls=(first, CallCue("hang_up", ("{}",), "call_2"))))
+        events = await answer(model, question)
+        deltas = [event for event in events if isinstance(event, CallDelta)]
+        begun = {delta.index: (delta.call_id, delta.name) for delta in deltas if delta.name}
+        assert begun == {0: ("call_1", "look_up"), 1: ("call_2", "hang_up")}
+        assert "".join(delta.arguments for delta in deltas if delta.index == 0) == '{"city":"Oslo"}'
+        assert Finished("tool_calls") in events
+
+    @pytest.mark.parametrize(("status", "retry_after", "retryable"), REFUSALS)
+    async def test_refusal(
+        self, model: Model, desk: LlmDesk, question: ModelRequest, status: int, retry_after: str | None, retryable: bool
+    ) -> None:
+        """A refusal says its status, whether another try may help, and when."""
+        desk.cue(LlmCue(fault=Status(status, retry_after=retry_after)))
+        with pytest.raises(StageRefused) as raised:
+            await answer(model, question)
+        names_its_provider(raised.value, stage="llm", provider=model.name)
+        assert (raised.value.status, raised.value.retryable) == (status, retryable)
+        assert raised.value.retry_after_ms == (2_000 if retry_after else None)
+
+    @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=2)], ids=["headers", "first", "middle"])
+    async def test_stall(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
+        """A vendor that sends nothing more is a timeout; what it sent before is not lost, and it sees us leave."""
+        desk.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
+        events: list[ModelEvent] = []
+        with pytest.raises(StageTimeout) as raised:
+            async with model.open(question) as stream:
+                async for event in stream:
+                    events.append(event)
+        names_its_provider(raised.value, stage="llm", provider=model.name)
+        assert raised.value.retryable
+        assert text_of(events) == ("One two" if fault == Stall(after=2) else "")
+        await soon((await desk.nth(0)).ended)
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            HangUp(),
+            Cut(after=0),
+            Cut(after=2),
+            Malformed(after=2),
+            Garbage(after=2),
+            InBandError(after=2),
+            NoEnd(),
+        ],
+        ids=lambda fault: f"{type(fault).__name__}-{getattr(fault, 'after', 0)}",
+    )
+    async def test_break(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
+        """A cut, nonsense or an early end is never taken for an answer; what came before it is not lost."""
+        desk.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
+        events: list[ModelEvent] = []
+        with pytest.raises(StageBroken) as raised:
+            async with model.open(question) as stream:
+                async for event in stream:
+                    events.append(event)
+        names_its_provider(raised.value, stage="llm", provider=model.name)
+        assert raised.value.retryable
+        assert not any(isinstance(event, Finished) for event in events)
+        if getattr(fault, "after", 0) == 2:
+            assert text_of(events) == "One two"
+        assert text_of(await answer(model, question))  # and the next question is answered
+
+    async def test_leaving_is_seen(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+        """The vendor sees the connection close while it still has something to say."""
+        hold = Hold(after=1)
+        desk.cue(LlmCue(hold=hold))
+        async with model.open(question) as events:
+            assert await anext(aiter(events)) == TextDelta("Hello")
+        async with promptly():
+            await (await desk.nth(0)).gone.wait()
+        assert not hold.release.is_set()
+
+    async def test_cancel_before_the_first_token_is_seen(
+        self, model: Model, desk: LlmDesk, question: ModelRequest
+    ) -> None:
+        """A turn that is cancelled while it waits for headers closes the connection too."""
+        desk.cue(LlmCue(fault=Hang()))
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(answer(model, question))
+            asked = await desk.nth(0)
+            asking.cancel()
+            async with promptly():
+                await asked.ended.wait()
+        assert asking.cancelled()
+
+    async def test_held_answer_does_not_hold_others(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+        """A slow answer makes no other wait, and comes whole when it comes."""
+        hold = Hold(after=1)
+        desk.cue(LlmCue(hold=hold), LlmCue(tokens=("Quick",)))
+        async with asyncio.TaskGroup() as group:
+            slow = group.create_task(answer(model, question))
+            await desk.nth(0)
+            other = replace(question, session="other")
+            assert text_of(await answer(model, other)) == "Quick"
+            hold.release.set()
+        assert text_of(slow.result()) == "Hello there, caller."

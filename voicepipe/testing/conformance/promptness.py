@@ -1,0 +1,62 @@
+"""What all suites share: bounded waits, and a look at what was left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from voicepipe.errors import StageError
+
+PROMPT_S = 2.0
+"""How long leaving may take in a suite. The promise is 100 ms; the rest is for a machine that is busy with other
+tests, since a figure belongs to a bench. What waits for a vendor's timeout does not pass either bound."""
+
+IDLE_MS = 250
+"""The idle timeout that scripted suites want of a provider, so that a stall ends soon."""
+
+
+@asynccontextmanager
+async def promptly() -> AsyncIterator[None]:
+    """What is inside must be over within `PROMPT_S`."""
+    async with asyncio.timeout(PROMPT_S):
+        yield
+
+
+class LeavesNothing:
+    """Every test of a suite ends with the tasks that it began with, and without unclosed resources."""
+
+    @pytest.fixture(autouse=True)
+    async def _leaves_nothing(self) -> AsyncIterator[None]:
+        before = asyncio.all_tasks()
+        yield
+        for _ in range(100):  # turns of the loop, for what was cancelled to end
+            left = asyncio.all_tasks() - before - {asyncio.current_task()}
+            if not left:
+                break
+            await asyncio.sleep(0)
+        assert not left
+        gc.collect()  # what was not closed warns now, and warnings are errors
+
+
+def names_its_provider(error: StageError, *, stage: str, provider: str) -> None:
+    """The error says whose it is, and holds nothing that is alive."""
+    assert error.stage == stage
+    assert error.provider == provider
+    assert error.why
+    assert all(isinstance(value, str | int | bool | None) for value in vars(error).values())
+
+
+REFUSALS = [
+    pytest.param(400, None, False, id="400"),
+    pytest.param(401, None, False, id="401-wrong-key"),
+    pytest.param(403, None, False, id="403"),
+    pytest.param(404, None, False, id="404-unknown-model"),
+    pytest.param(429, "2", True, id="429-retry-after"),
+    pytest.param(500, None, True, id="500"),
+    pytest.param(503, None, True, id="503-overloaded"),
+]
+"""(status, Retry-After in seconds, whether another try may succeed)"""

@@ -1,0 +1,191 @@
+"""What a fake is told to do with one question: what to answer, how fast, and where to fail.
+
+Positions count what the fake sends: tokens of a model, bytes of speech, bytes of a transcription's JSON (on the
+socket) or whole texts (in the process).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Refuse with this HTTP status instead of answering."""
+
+    status: int
+    message: str = "the fake was told to refuse"
+    retry_after: str | None = None
+    """The `Retry-After` header, seconds or a date."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """Close the connection before a single byte of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Take the question and send nothing, not even headers, until the asker leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Close the connection in the middle."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Send nothing more, with the connection open, until the asker leaves."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Send something that has the outer shape of an answer and is not one, then go on as if nothing were wrong."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Send bytes that mean nothing, and end."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InBandError:
+    """Send an error inside an answer that began with status 200, and end."""
+
+    after: int = 0
+    message: str = "the fake was told to fail"
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoEnd:
+    """End in good order on the transport, without saying that the answer is complete."""
+
+    after: int = 1_000_000
+
+
+Fault = Status | HangUp | Hang | Cut | Stall | Malformed | Garbage | InBandError | NoEnd
+
+
+class Hold:
+    """A place where an answer waits until the test lets it go on."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.after = after
+        self.reached = asyncio.Event()
+        """The answer stands here."""
+        self.release = asyncio.Event()
+        """Set it to let the answer go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallCue:
+    """A function call; its arguments are sent in the given pieces."""
+
+    name: str
+    arguments: tuple[str, ...] = ("{}",)
+    call_id: str = "call_fake"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmCue:
+    """What a model does with one question."""
+
+    tokens: tuple[str, ...] = ("Hello", " there", ",", " caller", ".")
+    calls: tuple[CallCue, ...] = ()
+    finish: str = "stop"
+    input_tokens: int = 10
+    cached_tokens: int = 0
+    ttft_ms: int = 0
+    gap_ms: int = 0
+    """Between two tokens."""
+
+    role_only: int = 1
+    """Chunks before the first token that bear a role and no text."""
+
+    keep_alives: int = 0
+    """Comment lines before each token."""
+
+    chunk_bytes: int | None = None
+    """Cut the bytes into pieces of this size, whatever they are; None sends each event whole."""
+
+    raw: tuple[bytes, ...] | None = None
+    """On the socket: send these bytes instead of all of the above."""
+
+    content_type: str = "text/event-stream"
+    hold: Hold | None = None
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SttCue:
+    """What an ear answers to one flush. A lie is a second cue with another text."""
+
+    text: str = "what time is it"
+    language: str | None = None
+    delay_ms: int = 0
+    raw: bytes | None = None
+    hold: Hold | None = None
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtsCue:
+    """What a voice does with one clause: a tone, longer for a longer text."""
+
+    ms_per_char: int = 40
+    rate_hz: int = 24_000
+    wav: bool = False
+    """Put a WAV header before it, as a server does that streams: with unknown sizes."""
+
+    content_type: str | None = None
+    """None says what is true."""
+
+    chunk_bytes: int = 4_800
+    """100 ms at 24 kHz; an odd number cuts samples."""
+
+    ttfb_ms: int = 0
+    gap_ms: int = 0
+    raw: bytes | None = None
+    hold: Hold | None = None
+    fault: Fault | None = None
+
+
+Cue = LlmCue | SttCue | TtsCue
+
+
+def tokens(text: str) -> tuple[str, ...]:
+    """Cut a text the way that models do, roughly: before each space."""
+    words = text.split(" ")
+    return tuple(word if i == 0 else " " + word for i, word in enumerate(words))
+
+
+@dataclass(slots=True)
+class Course:
+    """One answer on its way through its cue: where it waits, and where it fails."""
+
+    fault: Fault | None
+    hold: Hold | None
+
+    async def reach(self, position: int) -> Fault | None:
+        """Wait where the cue says so, and return the fault that is due at `position`, once. A stall never returns."""
+        if self.hold is not None and position >= self.hold.after and not self.hold.reached.is_set():
+            self.hold.reached.set()
+            await self.hold.release.wait()
+        fault = self.fault
+        if fault is None or isinstance(fault, Status | HangUp | Hang) or position < fault.after:
+            return None
+        if isinstance(fault, Stall):
+            await asyncio.Event().wait()
+        self.fault = None
+        return fault

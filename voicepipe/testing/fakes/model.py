@@ -1,0 +1,157 @@
+"""A model without a socket, driven by cues or by the test's own hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Literal, cast
+
+from voicepipe.errors import StageError
+from voicepipe.stages.model import CallDelta, Finished, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.testing.fakes.cues import Course, LlmCue
+from voicepipe.testing.fakes.desk import Asked, Desk
+from voicepipe.testing.fakes.failing import Failing
+
+Reason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class AskedModel(Asked):
+    """A question to a `FakeModel`; where no cue answers it, the test does, with these verbs."""
+
+    question: ModelRequest
+
+    def __init__(self, question: ModelRequest) -> None:
+        super().__init__(question)
+        # Never full: a test sends what it likes, and ends.
+        self._sent: asyncio.Queue[ModelEvent | StageError | None] = asyncio.Queue()
+
+    def send(self, *events: ModelEvent | str) -> None:
+        """Answer more; a string is a `TextDelta`."""
+        for event in events:
+            self._sent.put_nowait(TextDelta(event) if isinstance(event, str) else event)
+
+    def finish(self, reason: Reason = "stop", usage: Usage | None = None) -> None:
+        """Say that the answer is complete, and end it."""
+        self.send(Finished(reason))
+        if usage is not None:
+            self.send(usage)
+        self._sent.put_nowait(None)
+
+    def fail(self, error: StageError) -> None:
+        """Raise `error` after what was sent."""
+        self._sent.put_nowait(error)
+
+    async def next(self) -> ModelEvent | StageError | None:
+        """What the test sent next."""
+        return await self._sent.get()
+
+
+class FakeModel:
+    """Meets the port `Model`. `desk` takes the cues; a usual cue of None leaves the answering to the test."""
+
+    def __init__(
+        self,
+        usual: LlmCue | Callable[[ModelRequest], LlmCue | None] | None = None,
+        *,
+        name: str = "fake/model",
+        idle_timeout_ms: int = 15_000,
+    ) -> None:
+        self.name = name
+        self.desk: Desk[LlmCue | None, AskedModel] = Desk(cast("Callable[[Any], LlmCue | None]", usual))
+        self.warmed: list[ModelRequest] = []
+        self._failing = Failing("llm", name, idle_timeout_ms)
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Note that it was asked for."""
+        self.warmed.append(request)
+
+    def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Answer as the next cue says."""
+        return self._open(request)
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        asked = self.desk.arrive(AskedModel(request))
+        cue = self.desk.take(request)
+        events: _ByHand | _ByCue | None = None
+        try:
+            if cue is not None:
+                await self._failing.before(cue.fault)
+            events = _ByHand(asked) if cue is None else _ByCue(asked, cue, self._failing)
+            yield events
+        finally:
+            if events is not None:
+                events.close()
+            if not asked.ended.is_set():
+                asked.gone.set()
+                asked.ended.set()
+
+
+class _ByHand:
+    def __init__(self, asked: AskedModel) -> None:
+        self._asked = asked
+        self._over = False
+
+    def __aiter__(self) -> _ByHand:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        event = None if self._over else await self._asked.next()
+        if event is None or isinstance(event, StageError):
+            self.close()
+            self._asked.ended.set()
+            raise event or StopAsyncIteration
+        return event
+
+    def close(self) -> None:
+        self._over = True
+
+
+class _ByCue:
+    def __init__(self, asked: AskedModel, cue: LlmCue, failing: Failing) -> None:
+        self._asked, self._failing = asked, failing
+        self._course = Course(cue.fault, cue.hold)
+        self._cue = cue
+        self._events = _events(cue)
+        self._position = 0
+        self._over = False
+
+    def __aiter__(self) -> _ByCue:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        if self._over:
+            raise StopAsyncIteration
+        try:
+            await asyncio.sleep((self._cue.gap_ms if self._position else self._cue.ttft_ms) / 1_000)
+            await self._failing.reach(self._course, self._position)
+            event = next(self._events, None)
+            if isinstance(event, Finished) and self._course.fault is not None:  # one that was due past the end
+                raise self._failing.error(self._course.fault)
+        except StageError:
+            self._end()
+            raise
+        if event is None:
+            self._end()
+            raise StopAsyncIteration
+        self._position += 1
+        return event
+
+    def close(self) -> None:
+        self._over = True
+
+    def _end(self) -> None:
+        self._over = True
+        self._asked.ended.set()
+
+
+def _events(cue: LlmCue) -> Iterator[ModelEvent]:
+    for token in cue.tokens if not cue.calls else ():
+        yield TextDelta(token)
+    for index, call in enumerate(cue.calls):
+        yield CallDelta(index, call.call_id, call.name, "")
+        for piece in call.arguments:
+            yield CallDelta(index, "", "", piece)
+    yield Finished(cast("Reason", "tool_calls" if cue.calls else cue.finish))
+    yield Usage(input_tokens=cue.input_tokens, output_tokens=len(cue.tokens), cached_tokens=cue.cached_tokens)

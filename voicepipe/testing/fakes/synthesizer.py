@@ -1,0 +1,201 @@
+"""A voice without a socket, driven by cues or by the test's own hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, cast
+
+from voicepipe.errors import StageError
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.fakes.cues import Course, TtsCue
+from voicepipe.testing.fakes.desk import Asked, Desk
+from voicepipe.testing.fakes.failing import Failing
+from voicepipe.testing.fakes.tone import tone
+
+
+class AskedVoice(Asked):
+    """One clause for a `FakeSynthesizer`; `question` is its text. Where no cue speaks it, the test does."""
+
+    question: str
+
+    def __init__(self, question: str, voice: Voice, clause: int) -> None:
+        super().__init__(question)
+        self.voice, self.clause = voice, clause
+        # Never full: a test sends what it likes, and ends.
+        self._sent: asyncio.Queue[Samples | StageError | None] = asyncio.Queue()
+
+    def send(self, samples: Samples) -> None:
+        """Give more of the clause's sound: int16, (n_samples,), at 24 kHz."""
+        self._sent.put_nowait(samples)
+
+    def finish(self) -> None:
+        """The clause's sound is complete."""
+        self._sent.put_nowait(None)
+
+    def fail(self, error: StageError) -> None:
+        """Raise `error` after what was sent."""
+        self._sent.put_nowait(error)
+
+    async def next(self) -> Samples | None:
+        """What the test sent next.
+
+        Raises:
+            StageError: the test said `fail`.
+        """
+        sent = await self._sent.get()
+        if isinstance(sent, StageError):
+            raise sent
+        return sent
+
+
+class FakeSpeech:
+    """One turn's voice; `said` is what it was told to speak."""
+
+    def __init__(self, synthesizer: FakeSynthesizer, voice: Voice) -> None:
+        self.said: list[str] = []
+        self.finished = False
+        self.left = asyncio.Event()
+        """The turn closed it."""
+        self._synthesizer, self._voice = synthesizer, voice
+        self._clauses: deque[tuple[AskedVoice, TtsCue | None]] = deque()  # a test's clauses: as many as it says
+        self._sound: AsyncIterator[Samples] | None = None
+        self._changed = asyncio.Event()
+        self._failure: StageError | None = None
+
+    def say(self, clause: str) -> None:
+        """Speak it as the next cue says."""
+        desk = self._synthesizer.desk
+        asked = desk.arrive(AskedVoice(clause, self._voice, len(self.said)))
+        self.said.append(clause)
+        self._clauses.append((asked, desk.take(clause)))
+        self._changed.set()
+
+    def finish(self) -> None:
+        """No clause follows."""
+        self.finished = True
+        self._changed.set()
+
+    def close(self) -> None:
+        """The turn has left."""
+        for asked, _ in self._clauses:
+            asked.gone.set()
+            asked.ended.set()
+            asked.finish()
+        self._clauses.clear()
+        self.left.set()
+        self.finish()
+
+    def __aiter__(self) -> FakeSpeech:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        while self._failure is None:
+            while not self._clauses:
+                if self.finished:
+                    raise StopAsyncIteration
+                self._changed.clear()
+                await self._changed.wait()
+            asked, cue = self._clauses[0]
+            if self._sound is None:
+                self._sound = _ByHand(asked) if cue is None else _ByCue(asked.question, cue, self._synthesizer.failing)
+            try:
+                samples = await anext(self._sound, None)
+            except StageError as error:
+                asked.ended.set()
+                self._clauses.popleft()
+                self._failure = error
+                continue
+            if samples is not None:
+                return Spoken(asked.clause, samples)
+            self._sound = None
+            asked.ended.set()
+            if self._clauses:  # empty once the context is left
+                self._clauses.popleft()
+        raise self._failure
+
+
+class _ByHand:
+    def __init__(self, asked: AskedVoice) -> None:
+        self._asked = asked
+
+    def __aiter__(self) -> _ByHand:
+        return self
+
+    async def __anext__(self) -> Samples:
+        samples = await self._asked.next()
+        if samples is None:
+            raise StopAsyncIteration
+        return samples
+
+
+class _ByCue:
+    def __init__(self, clause: str, cue: TtsCue, failing: Failing) -> None:
+        self._cue, self._failing = cue, failing
+        self._course = Course(cue.fault, cue.hold)
+        self._pieces = _pieces(clause, cue)
+        self._position = 0
+
+    def __aiter__(self) -> _ByCue:
+        return self
+
+    async def __anext__(self) -> Samples:
+        cue = self._cue
+        if self._position == 0:
+            await self._failing.before(cue.fault)
+        await asyncio.sleep((cue.gap_ms if self._position else cue.ttfb_ms) / 1_000)
+        await self._failing.reach(self._course, self._position)
+        piece = next(self._pieces, None)
+        if piece is None:
+            if self._course.fault is not None:  # one that was due past the end
+                raise self._failing.error(self._course.fault)
+            raise StopAsyncIteration
+        self._position += 2 * len(piece)
+        return piece
+
+
+class FakeSynthesizer:
+    """Meets the port `Synthesizer`. A usual cue of None leaves the sound of clauses to the test."""
+
+    def __init__(
+        self,
+        usual: TtsCue | Callable[[str], TtsCue | None] | None = None,
+        *,
+        name: str = "fake/voice",
+        idle_timeout_ms: int = 15_000,
+    ) -> None:
+        self.name = name
+        self.desk: Desk[TtsCue | None, AskedVoice] = Desk(cast("Callable[[Any], TtsCue | None]", usual))
+        self.failing = Failing("tts", name, idle_timeout_ms)
+        self.speeches: list[FakeSpeech] = []
+        """The turns' voices, in the order in which they were opened."""
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[FakeSpeech]:
+        """Begin one turn's speech."""
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[FakeSpeech]:
+        speech = FakeSpeech(self, voice)
+        self.speeches.append(speech)
+        try:
+            yield speech
+        finally:
+            speech.close()
+
+
+def _pieces(clause: str, cue: TtsCue) -> Iterator[Samples]:
+    """The tone in pieces of the cue's size, one ending where the fault is due."""
+    sound = tone(clause, ms_per_char=cue.ms_per_char, rate_hz=RATE_HZ)
+    step = max(1, cue.chunk_bytes // 2)
+    places = {0, *range(0, len(sound), step)}
+    for due in (cue.fault, cue.hold):
+        if due is not None and hasattr(due, "after"):
+            places.add(min(due.after // 2, len(sound)))
+    ordered = sorted(places)
+    for begin, end in zip(ordered, [*ordered[1:], len(sound)], strict=True):
+        if end > begin:
+            yield sound[begin:end]

@@ -1,0 +1,68 @@
+"""A fake's speech: a tone that can be heard, measured and told from silence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import wave
+from functools import lru_cache
+
+import numpy as np
+
+from voicepipe.stages.transcriber import Samples
+
+AMPLITUDE = 8_000
+"""About -15 dBFS as a sine: as loud as speech that fills the scale well."""
+
+PITCH_HZ = 220
+FADE_MS = 5
+"""At both ends, so that neither clicks."""
+
+
+def tone_samples(text: str, *, ms_per_char: int, rate_hz: int) -> int:
+    """How many samples `tone` gives."""
+    return max(1, len(text.strip())) * ms_per_char * rate_hz // 1_000
+
+
+def tone(text: str, *, ms_per_char: int = 40, rate_hz: int = 24_000) -> Samples:
+    """A tone as long as `text` would take to say: int16, (n_samples,), at `rate_hz`. Read-only."""
+    return _tone(tone_samples(text, ms_per_char=ms_per_char, rate_hz=rate_hz), rate_hz)
+
+
+@lru_cache(maxsize=64)
+def _tone(n_samples: int, rate_hz: int) -> Samples:
+    at = np.arange(n_samples)
+    fade = np.clip(np.minimum(at + 1, n_samples - at) / (FADE_MS * rate_hz / 1_000), 0, 1)
+    samples = np.rint(AMPLITUDE * fade * np.sin(2 * np.pi * PITCH_HZ * at / rate_hz)).astype(np.int16)
+    samples.setflags(write=False)
+    return samples
+
+
+def wav_header(rate_hz: int) -> bytes:
+    """The header of a mono 16-bit WAV stream whose length nobody knows yet: both sizes are the largest number."""
+    unknown = 0xFFFF_FFFF
+    form = struct.pack("<HHIIHH", 1, 1, rate_hz, 2 * rate_hz, 2, 16)
+    return (
+        b"RIFF"
+        + struct.pack("<I", unknown)
+        + b"WAVEfmt "
+        + struct.pack("<I", 16)
+        + form
+        + b"data"
+        + struct.pack("<I", unknown)
+    )
+
+
+def read_wav(file: bytes) -> Samples:
+    """The sound of a mono 16-bit WAV file: int16, (n_samples,).
+
+    Raises:
+        ValueError: it is another kind of file.
+    """
+    try:
+        with wave.open(io.BytesIO(file)) as reader:
+            if (reader.getnchannels(), reader.getsampwidth()) != (1, 2):
+                raise ValueError(f"expected mono 16-bit, got {reader.getparams()}")
+            return np.frombuffer(reader.readframes(reader.getnframes()), dtype="<i2").astype(np.int16)
+    except (wave.Error, EOFError) as error:
+        raise ValueError(f"expected a wav file: {error}") from None

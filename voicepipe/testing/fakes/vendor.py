@@ -1,0 +1,134 @@
+"""A vendor on a real socket of this machine: OpenAI's transcriptions, chat completions and speech, as told by cues.
+
+async with FakeVendor() as vendor:
+    vendor.llm.cue(LlmCue(tokens=("Hi",), fault=Stall(after=1)))
+    ...  # ask at vendor.base_url
+    await soon((await vendor.llm.nth(0)).gone)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from voicepipe.testing.fakes import vendor_llm, vendor_stt, vendor_tts
+from voicepipe.testing.fakes.cues import Cue, Hang, HangUp, LlmCue, Status, SttCue, TtsCue
+from voicepipe.testing.fakes.desk import Asked, Desk
+
+C = TypeVar("C", LlmCue, SttCue, TtsCue)
+Read = Callable[[web.Request], Awaitable[Asked]]
+Answer = Callable[[web.Request, Asked, C], Awaitable[web.StreamResponse]]
+
+LONGEST_UPLOAD_BYTES = 64 << 20
+
+
+class FakeVendor:
+    """A server that answers on cue. Its port is picked by the kernel and kept while it is unplugged."""
+
+    def __init__(self) -> None:
+        self.stt: Desk[SttCue, Asked] = Desk(SttCue())
+        self.llm: Desk[LlmCue, Asked] = Desk(LlmCue())
+        self.tts: Desk[TtsCue, Asked] = Desk(TtsCue())
+        self.port = 0
+        self.connections_made = 0
+        """TCP connections accepted so far; keep-alive keeps it low."""
+        app = web.Application(client_max_size=LONGEST_UPLOAD_BYTES)
+        app.router.add_post("/v1/audio/transcriptions", self._route(self.stt, vendor_stt.read, vendor_stt.answer))
+        app.router.add_post("/v1/chat/completions", self._route(self.llm, _read_json, vendor_llm.answer))
+        app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
+        app.router.add_get("/v1/models", _models)
+        # handler_cancellation: an answer's task learns at once that its asker has gone.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def base_url(self) -> str:
+        """What a provider's `base_url` must be to get here."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def __aenter__(self) -> FakeVendor:
+        await self._runner.setup()
+        await self.plug_in()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unplug()
+        await self._runner.cleanup()
+
+    async def plug_in(self) -> None:
+        """Listen, on the port of the last time if there was one."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    def unplug(self) -> None:
+        """Die: cut every connection, and refuse new ones."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        server = self._runner.server
+        for connection in list(server.connections) if server is not None else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    def _accept(self) -> asyncio.Protocol:
+        self.connections_made += 1
+        server = self._runner.server
+        assert server is not None
+        return server()
+
+    def _route(
+        self, desk: Desk[C, Asked], read: Read, answer: Answer[C]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            asked = await read(request)
+            full = desk.most_at_once is not None and desk.busy() >= desk.most_at_once
+            desk.arrive(asked)
+            try:
+                if full:
+                    return _refusal(Status(503, "too many questions at once"))
+                cue = desk.take(asked.question)
+                return await _before(request, cue) or await answer(request, asked, cue)
+            except (asyncio.CancelledError, ConnectionError):
+                asked.gone.set()
+                raise
+            finally:
+                asked.ended.set()
+
+        return handle
+
+
+async def _before(request: web.Request, cue: Cue) -> web.Response | None:
+    """Act out the faults that come before an answer."""
+    match cue.fault:
+        case Status():
+            return _refusal(cue.fault)
+        case HangUp():
+            assert request.transport is not None
+            request.transport.abort()
+            await asyncio.Event().wait()
+        case Hang():
+            await asyncio.Event().wait()
+    return None
+
+
+def _refusal(refusal: Status) -> web.Response:
+    headers: Mapping[str, str] = {"Retry-After": refusal.retry_after} if refusal.retry_after is not None else {}
+    error = {"message": refusal.message, "type": "fake_error", "param": None, "code": None}
+    return web.json_response({"error": error}, status=refusal.status, headers=headers)
+
+
+async def _read_json(request: web.Request) -> Asked:
+    body: dict[str, Any] = json.loads(await request.read())
+    return Asked(body, headers=request.headers)
+
+
+async def _models(request: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": []})

@@ -1,0 +1,109 @@
+"""The fake vendor's chat completions: server-sent events, or one piece of JSON for who does not stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
+from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.wire import Wire
+
+DONE = b"data: [DONE]\n\n"
+NOT_JSON = b'data: {"choices":[{"delta":{"content":\n\n'
+NOISE = b"\x00\xff\xfe\x80noise\n\r\n\x9d"
+
+
+async def answer(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+    """Answer one question as `cue` says."""
+    if not asked.question.get("stream"):
+        return web.json_response(_whole(cue))
+    wire = await Wire.begin(request, asked, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
+    await asyncio.sleep(cue.ttft_ms / 1_000)
+    if cue.raw is not None:
+        for piece in cue.raw:
+            await wire.send(piece)
+        return await wire.end()
+    return await _stream(wire, asked, cue)
+
+
+async def _stream(wire: Wire, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+    course = Course(cue.fault, cue.hold)
+    for _ in range(cue.role_only):
+        await wire.send(_chunk({"role": "assistant", "content": ""}))
+    position = 0
+    for delta in _deltas(cue):
+        if await _fails(wire, await course.reach(position)):
+            return await wire.end()
+        await wire.send(b": keep-alive\n\n" * cue.keep_alives + _chunk(delta))
+        await asyncio.sleep(cue.gap_ms / 1_000)
+        position += 1
+    if await _fails(wire, await course.reach(position)) or course.fault is not None:
+        return await wire.end()
+    await wire.send(_chunk({}, finish="tool_calls" if cue.calls else cue.finish))
+    if (asked.question.get("stream_options") or {}).get("include_usage"):
+        await wire.send(_event({"choices": [], "usage": _usage(cue)}))
+    await wire.send(DONE)
+    return await wire.end()
+
+
+async def _fails(wire: Wire, fault: Fault | None) -> bool:
+    """Act out a fault; True when the answer ends with it."""
+    match fault:
+        case None:
+            return False
+        case Cut():
+            await wire.cut()
+        case Malformed():
+            await wire.send(NOT_JSON)
+            return False
+        case Garbage():
+            await wire.send(NOISE)
+        case InBandError(message=message, code=code):
+            await wire.send(_event({"error": {"message": message, "type": "fake_error", "code": code}}))
+    return True
+
+
+def _deltas(cue: LlmCue) -> Iterator[dict[str, Any]]:
+    for token in cue.tokens if not cue.calls else ():
+        yield {"content": token}
+    for index, call in enumerate(cue.calls):
+        function = {"name": call.name, "arguments": ""}
+        yield {"tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]}
+        for piece in call.arguments:
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _chunk(delta: dict[str, Any], *, finish: str | None = None) -> bytes:
+    return _event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def _event(fields: dict[str, Any]) -> bytes:
+    known = {"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 0, "model": "fake"}
+    # A little of the text beyond ASCII stays as it is, as vendors send it.
+    return b"data: " + json.dumps(known | fields, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _usage(cue: LlmCue) -> dict[str, Any]:
+    return {
+        "prompt_tokens": cue.input_tokens,
+        "completion_tokens": len(cue.tokens),
+        "total_tokens": cue.input_tokens + len(cue.tokens),
+        "prompt_tokens_details": {"cached_tokens": cue.cached_tokens},
+    }
+
+
+def _whole(cue: LlmCue) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": None if cue.calls else "".join(cue.tokens)}
+    if cue.calls:
+        message["tool_calls"] = [
+            {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": "".join(c.arguments)}}
+            for c in cue.calls
+        ]
+    finish = "tool_calls" if cue.calls else cue.finish
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return {"id": "chatcmpl-fake", "object": "chat.completion", "choices": [choice], "usage": _usage(cue)}

@@ -1,0 +1,69 @@
+"""The fake vendor's transcriptions: what was said is whatever the cue says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from aiohttp import web
+from aiohttp.multipart import BodyPartReader
+
+from voicepipe.testing.fakes.cues import Course, Cut, Garbage, InBandError, Malformed, NoEnd, SttCue
+from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.tone import read_wav
+from voicepipe.testing.fakes.wire import Wire
+
+
+async def read(request: web.Request) -> Asked:
+    """Read the form; its file must be a WAV file that can be decoded."""
+    fields: dict[str, str] = {}
+    sound = b""
+    async for part in await request.multipart():
+        assert isinstance(part, BodyPartReader)
+        assert part.name is not None
+        if part.name == "file":
+            sound = bytes(await part.read())
+        else:
+            fields[part.name] = await part.text()
+    asked = Asked(fields, headers=request.headers)
+    asked.samples = read_wav(sound)
+    return asked
+
+
+async def answer(request: web.Request, asked: Asked, cue: SttCue) -> web.StreamResponse:
+    """Answer one file as `cue` says."""
+    await asyncio.sleep(cue.delay_ms / 1_000)
+    wire = await Wire.begin(request, asked, content_type="application/json")
+    body = _body(cue)
+    course = Course(cue.fault, cue.hold)
+    for position in sorted({0, *_marks(cue, len(body))}):
+        match await course.reach(position):
+            case Cut():
+                await wire.cut()
+            case NoEnd():
+                return await wire.end()
+        end = min((m for m in _marks(cue, len(body)) if m > position), default=len(body))
+        await wire.send(body[position:end])
+    return await wire.end()
+
+
+def _marks(cue: SttCue, n_bytes: int) -> set[int]:
+    """Where the body is cut so that each position of the cue falls between two pieces."""
+    places = {cue.hold.after} if cue.hold is not None else set()
+    if cue.fault is not None and hasattr(cue.fault, "after"):
+        places.add(cue.fault.after)
+    return {min(place, n_bytes) for place in places}
+
+
+def _body(cue: SttCue) -> bytes:
+    if cue.raw is not None:
+        return cue.raw
+    match cue.fault:
+        case Malformed():
+            return b'{"text": '
+        case Garbage():
+            return b"\x00\xff\xfe\x80"
+        case InBandError(message=message, code=code):
+            return json.dumps({"error": {"message": message, "type": "fake_error", "code": code}}).encode()
+    language = {"language": cue.language} if cue.language else {}
+    return json.dumps({"text": cue.text} | language).encode()

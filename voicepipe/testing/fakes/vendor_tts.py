@@ -1,0 +1,60 @@
+"""The fake vendor's speech: a tone as headerless PCM, as WAV, or as the cue says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from aiohttp import web
+
+from voicepipe.testing.fakes.cues import Course, Cut, Garbage, InBandError, Malformed, NoEnd, TtsCue
+from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.tone import tone, wav_header
+from voicepipe.testing.fakes.wire import Wire
+
+MP3 = b"ID3\x04\x00\x00\x00\x00\x00\x00\xff\xfb\x90\x64"
+"""The beginning of a file that nobody asked for."""
+
+
+async def answer(request: web.Request, asked: Asked, cue: TtsCue) -> web.StreamResponse:
+    """Speak one clause as `cue` says."""
+    if isinstance(cue.fault, InBandError):
+        error = {"message": cue.fault.message, "type": "fake_error", "code": cue.fault.code}
+        return web.Response(body=json.dumps({"error": error}), content_type="application/json")
+    wire = await Wire.begin(request, asked, content_type=cue.content_type or _content_type(cue))
+    await asyncio.sleep(cue.ttfb_ms / 1_000)
+    body = _body(str(asked.question["input"]), cue)
+    course = Course(cue.fault, cue.hold)
+    places = _places(cue, len(body))
+    for begin, end in zip(places, [*places[1:], len(body)], strict=True):
+        match await course.reach(begin):
+            case Cut():
+                await wire.cut()
+            case NoEnd():
+                return await wire.end()
+        await wire.send(body[begin:end])
+        await asyncio.sleep(cue.gap_ms / 1_000)
+    return await wire.end()
+
+
+def _places(cue: TtsCue, n_bytes: int) -> list[int]:
+    """Where pieces begin, the cue's own positions among them; the last may be the body's end."""
+    places = {0, *range(0, n_bytes, cue.chunk_bytes)}
+    if cue.hold is not None:
+        places.add(cue.hold.after)
+    if cue.fault is not None and hasattr(cue.fault, "after"):
+        places.add(cue.fault.after)
+    return sorted({min(place, n_bytes) for place in places})
+
+
+def _content_type(cue: TtsCue) -> str:
+    return "audio/wav" if cue.wav else "audio/pcm"
+
+
+def _body(text: str, cue: TtsCue) -> bytes:
+    if cue.raw is not None:
+        return cue.raw
+    if isinstance(cue.fault, Malformed | Garbage):
+        return MP3
+    sound = tone(text, ms_per_char=cue.ms_per_char, rate_hz=cue.rate_hz).astype("<i2").tobytes()
+    return wav_header(cue.rate_hz) + sound if cue.wav else sound
