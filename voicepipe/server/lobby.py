@@ -61,18 +61,19 @@ class Lobby:
     async def empty(self, within_ms: int) -> None:
         """Let nobody in any more; wait `within_ms` for the sessions to end, then say goodbye, then drop the lines."""
         self.closing = True
-        if await self._left(within_ms):
+        if await self.left(within_ms):
             return
         sockets = [place.socket for place in self._inside if place.socket is not None]
         async with asyncio.TaskGroup() as group:
             for socket in sockets:
                 group.create_task(socket.close(1001, "The server is stopping."), name="goodbye")
-        if not await self._left(GOODBYE_MS):
+        if not await self.left(GOODBYE_MS):
             for place in self._inside:
                 if place.socket is not None:
                     place.socket.abort()
 
-    async def _left(self, within_ms: int) -> bool:
+    async def left(self, within_ms: int) -> bool:
+        """Wait at most `within_ms` until nobody is inside; tell whether that is so."""
         try:
             async with asyncio.timeout(within_ms / 1_000):
                 await self._nobody.wait()

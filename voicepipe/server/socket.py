@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from typing import Final
 
@@ -31,7 +30,7 @@ def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[b
     return web.WebSocketResponse(
         protocols=(subprotocol,) if subprotocol else (),
         heartbeat=ping_ms / 1_000,
-        max_msg_size=MAX_FRAME_BYTES,
+        max_msg_size=MAX_FRAME_BYTES + 1,  # aiohttp refuses from this length on
         timeout=CLOSE_WAIT_S,
         compress=False,  # base64 audio gains little by it, and it costs CPU for every frame
         writer_limit=0,  # look at the transport after every frame, not after every 64 kB
@@ -64,8 +63,10 @@ class AiohttpSocket:
 
     async def send(self, frame: bytes) -> None:
         """Send one text frame; waits while the client does not read. On a closed line the frame is dropped."""
-        with contextlib.suppress(ConnectionError):  # `receive` tells of the end
+        try:
             await self._line.send_frame(frame, WSMsgType.TEXT)
+        except ConnectionError:
+            await asyncio.sleep(0)  # `receive` tells of the end: let whoever waits there have a turn
 
     async def close(self, code: int, reason: str) -> None:
         """Send a close frame after what was sent before, and wait `CLOSE_WAIT_S` for the client's.

@@ -1,0 +1,261 @@
+"""The WebSocket endpoint: routes, agents, limits, the line itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import aiohttp
+import pytest
+import websockets
+from websockets.exceptions import ConnectionClosed
+
+from voicepipe.errors import StageRefused
+from voicepipe.server.socket import MAX_FRAME_BYTES
+from voicepipe.session.socket import ClientSocket
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/realtime",
+        "/v1/realtime/",
+        "/v1/realtime?model=gpt-realtime&temperature=0.8",
+        "/openai/v1/realtime?model=x",
+        "/openai/realtime?api-version=2025-04-01-preview&deployment=x",
+        "/api/v1/realtime/session?key=made-by-the-client&protocol=realtime",
+    ],
+)
+async def test_every_route_that_clients_know_opens_a_session(serve: Any, path: str) -> None:
+    async with serve() as house, house.connect(path) as line:
+        await line.send_str("hello")
+        assert await line.receive_str(timeout=5) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("query", "agent", "model"),
+    [
+        ("", "default", "default"),
+        ("?model=gpt-realtime", "default", "gpt-realtime"),
+        ("?model=support", "support", "support"),
+        ("?model=helper", "support", "helper"),
+        ("?deployment=helper", "support", "helper"),
+        ("?agent=support&model=gpt-realtime", "support", "gpt-realtime"),
+        ("?agent=support", "support", "support"),
+    ],
+)
+async def test_the_agent_is_named_by_agent_or_by_model(serve: Any, query: str, agent: str, model: str) -> None:
+    async with serve() as house:
+        async with house.connect(f"/v1/realtime{query}"):
+            pass
+        assert (house.grants[0].agent, house.grants[0].model) == (agent, model)
+
+
+async def test_an_agent_that_is_not_there_is_refused(serve: Any) -> None:
+    async with serve() as house:
+        status, error = await house.refused("/v1/realtime?agent=nobody")
+        assert (status, error["code"], error["param"]) == (404, "agent_not_found", "agent")
+
+
+async def test_an_unknown_model_is_refused_when_set_to_strict(serve: Any) -> None:
+    async with serve(strict_models=True) as house:
+        status, error = await house.refused("/v1/realtime?model=gpt-realtime")
+        assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
+        async with house.connect("/v1/realtime?model=helper"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "protocols", "dialect"),
+    [
+        ({}, "", (), "ga"),
+        ({"OpenAI-Beta": "realtime=v1"}, "", (), "beta"),
+        ({}, "", ("realtime", "openai-beta.realtime-v1"), "beta"),
+        ({}, "?api-version=2024-10-01-preview", (), "beta"),
+        ({}, "?api-version=preview", (), "ga"),
+    ],
+)
+async def test_older_clients_are_known_by_their_handshake(
+    serve: Any, headers: dict[str, str], query: str, protocols: tuple[str, ...], dialect: str
+) -> None:
+    async with serve() as house:
+        async with house.connect(f"/v1/realtime{query}", headers=headers, protocols=protocols):
+            pass
+        assert house.grants[0].dialect == dialect
+
+
+async def test_without_an_upgrade_the_endpoint_says_what_it_is(serve: Any) -> None:
+    async with serve() as house, house.http.get(f"{house.base}/v1/realtime") as answer:
+        assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
+        assert (await answer.json())["error"]["code"] == "upgrade_required"
+
+
+async def test_a_full_server_says_so_before_the_upgrade_and_has_room_again(serve: Any, gate: Any) -> None:
+    async with serve(max_sessions=1) as house:
+        house.talks.append(gate)
+        async with house.connect():
+            status, error = await house.refused()
+            assert (status, error["type"], error["code"]) == (503, "server_error", "server_overloaded")
+            assert error["message"] == "All 1 sessions of this server are taken."
+            gate.go.set()
+        assert await house.parts.lobby.left(5_000)
+        async with house.connect():
+            pass
+
+
+async def test_a_provider_that_refuses_at_the_start_is_answered_before_the_upgrade(serve: Any) -> None:
+    async with serve() as house:
+        house.broken.append(StageRefused("llm", provider="groq/x", why="unknown model", retryable=False))
+        status, error = await house.refused()
+        assert (status, error["code"]) == (503, "server_overloaded")
+        assert "llm by groq/x: unknown model" in error["message"]
+        assert len(house.parts.lobby) == 0
+
+
+async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
+    async with serve() as house:
+        url = f"{house.base.replace('http', 'ws')}/v1/realtime"
+        async with websockets.connect(url, compression=None) as line:
+            with pytest.raises(ConnectionClosed) as closed:
+                await line.send("x" * (MAX_FRAME_BYTES + 1))
+                await asyncio.wait_for(line.recv(), 10)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1009
+
+
+async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: Any) -> None:
+    lengths: asyncio.Queue[int] = asyncio.Queue()
+
+    async def measure(line: ClientSocket) -> None:
+        while (message := await line.receive()) is not None:
+            await lengths.put(len(message))
+
+    async with serve() as house:
+        house.talks.append(measure)
+        async with websockets.connect(f"{house.base.replace('http', 'ws')}/v1/realtime", compression=None) as line:
+            await line.send("x" * MAX_FRAME_BYTES)
+            await line.send(["ab", "cd", "e"])
+            await line.send(b"\x00\xff")
+            assert [await asyncio.wait_for(lengths.get(), 10) for _ in range(3)] == [MAX_FRAME_BYTES, 5, 2]
+
+
+async def test_text_that_is_no_utf8_reaches_the_session_and_the_line_lives(serve: Any) -> None:
+    """The session answers it like any other message that can't be read."""
+    async with serve() as house:
+        async with house.connect() as line:
+            await line.send_frame(b"\xff\xfe{", aiohttp.WSMsgType.TEXT)
+            with pytest.raises(Exception, match=r"."):
+                await line.receive_str(timeout=5)  # our echo is no UTF-8 either
+        assert len(house.grants) == 1
+
+
+async def test_compression_is_declined(serve: Any) -> None:
+    async with serve() as house, house.connect(compress=15) as line:
+        assert not line.compress
+
+
+async def test_a_client_that_stops_reading_makes_the_session_wait(serve: Any) -> None:
+    """Little is kept for it on our side: a second or two of speech, not minutes."""
+    sent_bytes: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def flood(line: ClientSocket) -> None:
+        count, frame = 0, b"x" * 8_192
+        while True:
+            sending = asyncio.ensure_future(line.send(frame))
+            await asyncio.sleep(0)  # a send that need not wait is done after one step
+            if not sending.done():
+                break
+            count += len(frame)
+        sent_bytes.set_result(count)
+        assert await line.receive() is None
+        with suppress(asyncio.CancelledError):
+            sending.cancel()
+            await sending
+
+    async with serve() as house:
+        house.talks.append(flood)
+        with deaf_client(house.base) as client:
+            await asyncio.get_running_loop().sock_sendall(client, HANDSHAKE)
+            assert await asyncio.wait_for(sent_bytes, 20) < 512 * 1024
+        assert await house.parts.lobby.left(5_000)
+
+
+HANDSHAKE = (
+    b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+@contextmanager
+def deaf_client(base: str) -> Iterator[socket.socket]:
+    """A socket that never reads, with little room in its kernel; closed with a reset, as a dying phone does."""
+    host, port = base.removeprefix("http://").split(":")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.connect((host, int(port)))
+        client.setblocking(False)
+        yield client
+
+
+async def test_a_session_that_crashes_closes_with_1011(serve: Any) -> None:
+    async def crash(line: ClientSocket) -> None:
+        raise ZeroDivisionError
+
+    async with serve() as house:
+        house.talks.append(crash)
+        async with house.connect() as line:
+            message = await line.receive(timeout=5)
+            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1011)
+        assert await house.parts.lobby.left(5_000)
+
+
+async def test_a_session_may_close_with_its_own_words(serve: Any) -> None:
+    async def expire(line: ClientSocket) -> None:
+        await line.close(1001, "é" * 200)
+        assert await line.receive() is None
+        await line.send(b"too late")
+
+    async with serve() as house:
+        house.talks.append(expire)
+        async with house.connect() as line:
+            message = await line.receive(timeout=5)
+            assert (message.data, message.extra) == (1001, "é" * 61)
+
+
+async def test_stopping_gives_sessions_time_then_says_goodbye(serve: Any) -> None:
+    async with serve(drain_ms=0) as house:
+        line = await house.connect()
+        await house.parts.lobby.empty(0)
+        message = await line.receive(timeout=5)
+        assert (message.data, message.extra) == (1001, "The server is stopping.")
+        status, error = await house.refused()
+        assert (status, error["message"]) == (503, "The server is stopping.")
+        assert (await house.get("/readyz"))[1] == {"status": "stopping", "missing": ["the server is stopping"]}
+
+
+async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate: Any) -> None:
+    async with serve() as house:
+        house.talks.append(gate)
+        line = await house.connect()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(house.parts.lobby.empty(10_000))
+            gate.go.set()
+            message = await line.receive(timeout=5)
+        assert message.data == 1000
+
+
+async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate: Any) -> None:
+    """A session that hears nothing of the goodbye can't hold up the end."""
+    async with serve(drain_ms=0) as house:
+        house.talks.append(gate)
+        line = await house.connect()
+        await gate.began.wait()
+        emptied = asyncio.ensure_future(house.parts.lobby.empty(0))
+        assert (await line.receive(timeout=5)).data == 1001
+        await asyncio.wait_for(emptied, 10)
+        gate.go.set()
