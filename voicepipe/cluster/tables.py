@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -57,14 +58,14 @@ class Tables:
             ConfigError: it is no such database, or a newer voicepipe made it.
         """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # session configs are nobody else's business
+        if not path.exists():
+            _create(path)
         self._path = path
         # The executor runs one call at a time, in one thread, but a pool may replace the thread.
         self._connection = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_MS / 1_000, isolation_level=None, check_same_thread=False
         )
         try:
-            self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._migrate()
         except sqlite3.DatabaseError as broken:
@@ -193,6 +194,26 @@ class Tables:
                 self._connection.execute(statement)
         self._connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         self._connection.execute("COMMIT")
+
+
+def _create(path: Path) -> None:
+    """Make an empty file in WAL mode appear at `path` at once, unless another process is first.
+
+    The switch to WAL doesn't wait for its lock: processes that switch the same file together fail with "database is
+    locked" now and then. A file that was switched under another name can't be met half way.
+    """
+    descriptor, draft = tempfile.mkstemp(
+        dir=path.parent, prefix=f"{path.name}."
+    )  # mode 0600, as SQLite's own files then
+    os.close(descriptor)
+    try:
+        with closing(sqlite3.connect(draft)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    finally:
+        os.unlink(draft)
 
 
 def _revocation(kind: str, project: str, name: str, issued_until_s: int, until_s: int) -> Revocation:
