@@ -6,6 +6,7 @@ those of other libraries and of tracebacks too.
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import sys
@@ -142,7 +143,7 @@ def human_line(record: logging.LogRecord, at: str) -> str:
 def _on_one_line(value: Value) -> str:
     """Quoted where needed: a vendor's text must not break the line or move the terminal's cursor."""
     bare = isinstance(value, str) and value.isprintable() and " " not in value
-    return str(value) if bare else msgspec.json.encode(value).decode()
+    return str(value) if bare else json.dumps(value)  # escapes all but ASCII
 
 
 def _plain(record: logging.LogRecord) -> dict[str, Value]:
@@ -190,10 +191,17 @@ class _Lines(logging.Handler):
 
     def _write_all(self) -> None:
         while (line := self._waiting.get()) is not None:
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                line = f"{self._line_of(_dropped_lines(dropped), utc_iso())}\n{line}"
             with suppress(OSError, ValueError):  # a stream that was closed under us: there is nowhere left to say so
                 self._stream.write(line + "\n")
                 if self._waiting.empty():
                     self._stream.flush()
-            dropped, self._dropped = self._dropped, 0
-            if dropped:
-                log_event("log_lines_dropped", level=logging.WARNING, count=dropped)
+
+
+def _dropped_lines(count: int) -> logging.LogRecord:
+    fields = {"count": count}
+    return logging.makeLogRecord(
+        {"name": _LOGGER.name, "levelname": "WARNING", "msg": "log_lines_dropped", "fields": fields}
+    )

@@ -1,0 +1,163 @@
+"""A turn laid out in time, and its picture in a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from voicepipe.telemetry.picture import Picture
+from voicepipe.telemetry.waterfall import Span, Wait, waterfall
+from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.budget import SETTING
+from voicepipe.turn.record import TurnRecord
+
+HELD = (
+    ("voiced_last", 5_000),
+    ("asked", 5_155),
+    ("first_delta", 5_300),
+    ("first_clause", 5_350),
+    ("first_sound", 5_460),
+    ("ended", 5_620),
+    ("gate_opened", 5_621),
+    ("first_sent", 5_624),
+    ("heard", 5_670),
+)
+"""Speculation: the reply was ready while the caller might still have gone on."""
+
+TEXT = (("voiced_last", 0), ("ended", 500), ("asked", 503), ("first_delta", 1_700), ("first_sent", 1_701))
+
+
+def drawn(record: TurnRecord, *, width: int = 80, colour: bool = False, encoding: str = "utf-8") -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=file, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    console.print(Picture(waterfall(record)))
+    file.seek(0)
+    return "\n".join(line.rstrip() for line in file.read().splitlines())
+
+
+def test_stages_lie_where_their_marks_are() -> None:
+    """Rows count from t0; a stage that ran while nothing else did was waited for from end to end."""
+    turn = waterfall(turn_record())
+    assert [(row.stage, row.span) for row in turn.rows] == [
+        ("endpoint", Span(0, 525)),
+        ("llm_ttft", Span(525, 760)),
+        ("first_clause", Span(760, 820)),
+        ("tts_ttfb", Span(820, 930)),
+        ("overhead", Span(930, 933)),
+        ("playback", Span(933, 983)),
+    ]
+    assert all(row.critical == (row.span,) and not row.held for row in turn.rows)
+    assert turn.end_ms == turn.total_ms == 983
+
+
+def test_the_waits_make_the_total() -> None:
+    """The critical path has no gap: its links sum to what the caller felt."""
+    turn = waterfall(turn_record())
+    assert sum(wait.span.duration_ms for wait in turn.waits) + turn.unattributed_ms == turn.total_ms
+
+
+def test_what_ran_before_the_gate_was_hidden() -> None:
+    """With speculation the model and the voice cost nothing: the caller waited for the gate."""
+    rows = {row.stage: row for row in waterfall(turn_record(HELD)).rows}
+    assert rows["endpoint"].critical == (Span(0, 155),)
+    assert rows["endpoint"].held == (Span(155, 621),)
+    assert rows["llm_ttft"].critical == rows["tts_ttfb"].critical == ()
+    assert rows["overhead"].critical == (Span(621, 624),)
+
+
+def test_a_turn_that_failed_shows_what_ran() -> None:
+    """No total, no waits, but the stages that came to their end."""
+    turn = waterfall(turn_record(MARKS[:6], outcome="failed"))
+    assert [row.stage for row in turn.rows] == ["endpoint", "llm_ttft"]
+    assert (turn.total_ms, turn.waits, turn.end_ms) == (None, (), 760)
+
+
+def test_a_turn_without_marks_is_empty() -> None:
+    """A turn that was abandoned before anything happened is drawn too."""
+    assert waterfall(turn_record(())).rows == ()
+    assert drawn(turn_record(())) == "No reply was heard."
+
+
+def test_a_text_reply_ends_with_its_first_text() -> None:
+    """No sound, no voice: its waits end where the text left."""
+    turn = waterfall(turn_record(TEXT, audible=False))
+    assert turn.ends_with == "text"
+    assert turn.waits[-1] == Wait("overhead", Span(1_700, 1_701))
+
+
+@pytest.mark.parametrize("marks", [MARKS, HELD])
+def test_every_stage_of_the_budget_has_a_place(marks: tuple[tuple[str, int], ...]) -> None:
+    """A stage that joins the budget must be given its mark here."""
+    assert {row.stage for row in waterfall(turn_record(marks)).rows} == SETTING.keys() - {"total"}
+
+
+GOLDEN = """\
+█▀█ █▀█ ▀▀█
+▀▀█ █▀█ ▀▀█  ms, last voiced sample to first sound
+▀▀▀ ▀▀▀ ▀▀▀  limit 1000 ms · within
+
+endpoint     █████████████████████                  ┊   525 ms  limit  150  OVER
+llm_ttft                          █████████         ┊   235 ms  limit  600
+first_clause                               ███      ┊    60 ms  limit  100
+tts_ttfb                                      ████  ┊   110 ms  limit  150
+overhead                                          █ ┊     3 ms  limit   20
+playback                                          ██┊    50 ms  limit   50
+             0                                1000 ms
+█ waited for: endpoint 525 + llm_ttft 235 + first_clause 60 + tts_ttfb 110 +
+overhead 3 + playback 50
+over  endpoint by 375 ms · owner settings
+      moved by turn_detection.silence_duration_ms"""
+
+GOLDEN_TEXT_ASCII = """\
+1701 ms, last voiced sample to first text
+limit 1000 ms - OVER by 701 ms
+
+endpoint     #####    :         503 ms  limit  150  OVER
+llm_ttft          ###########  1197 ms  limit  600  OVER
+overhead              :     #    1 ms  limit   20
+             0     1000 ms
+# waited for: endpoint 503 + llm_ttft 1197 + overhead 1
+over  endpoint by 353 ms - owner settings
+      moved by turn_detection.silence_duration_ms"""
+
+
+def test_the_picture_of_a_turn() -> None:
+    """The total large, a bar for each stage, the broken limit marked, and what would move it."""
+    assert drawn(turn_record()) == GOLDEN
+
+
+def test_the_picture_of_a_turn_that_was_held() -> None:
+    """Waited for, held by the gate, and hidden look different, and the legend says so."""
+    picture = drawn(turn_record(HELD), width=67)
+    assert "endpoint     ████▒▒▒▒" in picture
+    assert "llm_ttft         ░░░░" in picture
+    assert "▒ waited for the turn to be over\n░ hidden behind another stage" in picture
+
+
+def test_the_picture_without_block_characters() -> None:
+    """A terminal that knows only ASCII gets ASCII, at the smallest width."""
+    assert drawn(turn_record(TEXT, audible=False), width=56, encoding="ascii") == GOLDEN_TEXT_ASCII
+
+
+def test_an_estimate_is_marked() -> None:
+    """A client that did not report what it played: the figure says that it is not measured."""
+    assert "within · estimated" in drawn(turn_record(heard_by="estimated"))
+
+
+@pytest.mark.parametrize("width", [56, 72, 120])
+def test_bars_fit_the_width(width: int) -> None:
+    """The bars use the console's width and never wrap."""
+    lines = [line for line in drawn(turn_record(), width=width).splitlines() if " limit " in line[20:]]
+    assert len(lines) == 6
+    assert max(map(len, lines)) == width
+    assert drawn(turn_record(), width=400) == drawn(turn_record(), width=120)
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    """What red says is said in words too."""
+    plain, coloured = drawn(turn_record()), drawn(turn_record(), colour=True)
+    assert "\x1b[" in coloured
+    assert "OVER" in plain
+    assert "\x1b" not in plain

@@ -1,0 +1,118 @@
+"""One turn's milliseconds as rows, ready to be drawn: when each stage ran, and what the caller waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from voicepipe.turn import budget
+from voicepipe.turn.record import Breach, HeardBy, StageSpan, TurnRecord, Verdict
+
+_ENDS: Final = {
+    "endpoint": budget.ASKED,
+    "llm_ttft": budget.FIRST_DELTA,
+    "first_clause": budget.FIRST_CLAUSE,
+    "tts_ttfb": budget.FIRST_SOUND,
+    "overhead": budget.FIRST_SENT,
+    "playback": budget.HEARD,
+}
+"""The mark that ends each stage (design, the table of the budget); a stage began `duration_ms` before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time, in ms from t0."""
+
+    start_ms: int
+    end_ms: int
+
+    @property
+    def duration_ms(self) -> int:
+        """Its length in ms."""
+        return self.end_ms - self.start_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One stage: when it ran, and when it was what the caller waited for."""
+
+    stage: str
+    span: Span
+    critical: tuple[Span, ...]
+    """The parts on the critical path, in time order; during the rest the stage ran hidden."""
+
+    held: tuple[Span, ...]
+    """What the caller waited for on this stage's account after it had ended: a gate that was still closed."""
+
+    limit_ms: int
+    verdict: Verdict
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One link of the critical path. The links and the unattributed rest make the total."""
+
+    stage: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """A turn laid out in time."""
+
+    total_ms: int | None
+    total_limit_ms: int
+    total_verdict: Verdict | None
+    heard_by: HeardBy
+    ends_with: Literal["sound", "text"]
+    """What the total reaches to: the first audible sample, or the first text of a reply without sound."""
+
+    end_ms: int
+    """Where the last row ends."""
+
+    rows: tuple[Row, ...]
+    waits: tuple[Wait, ...]
+    unattributed_ms: int
+    breach: Breach | None
+
+
+def waterfall(record: TurnRecord) -> Waterfall:
+    """Lay a turn out in time. A stage whose mark is missing has no row: nobody can say when it ran."""
+    marks = dict(record.marks)
+    t0_ms = marks.get(budget.VOICED_LAST, record.marks[0][1] if record.marks else 0)
+    waits = tuple(
+        Wait(part.stage, Span(marks[part.from_mark] - t0_ms, marks[part.to_mark] - t0_ms))
+        for part in record.contributions
+        if part.from_mark in marks and part.to_mark in marks
+    )
+    rows = tuple(
+        _row(stage, marks[_ENDS[stage.stage]] - t0_ms, waits)
+        for stage in record.stages
+        if _ENDS.get(stage.stage) in marks
+    )
+    return Waterfall(
+        total_ms=record.total_ms,
+        total_limit_ms=record.total_limit_ms,
+        total_verdict=record.total_verdict,
+        heard_by=record.heard_by,
+        ends_with="sound" if budget.HEARD in marks else "text",
+        end_ms=max((span.end_ms for span in (*(r.span for r in rows), *(w.span for w in waits))), default=0),
+        rows=rows,
+        waits=waits,
+        unattributed_ms=record.unattributed_ms,
+        breach=record.breach,
+    )
+
+
+def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:
+    span = Span(end_ms - stage.duration_ms, end_ms)
+    own = tuple(wait.span for wait in waits if wait.stage == stage.stage)
+    critical = _lasting(Span(max(wait.start_ms, span.start_ms), min(wait.end_ms, span.end_ms)) for wait in own)
+    held = _lasting(Span(max(wait.start_ms, span.end_ms), wait.end_ms) for wait in own)
+    return Row(stage.stage, span, critical, held, stage.limit_ms, stage.verdict, stage.owner)
+
+
+def _lasting(spans: Iterable[Span]) -> tuple[Span, ...]:
+    return tuple(span for span in spans if span.duration_ms > 0)
