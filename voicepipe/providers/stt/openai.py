@@ -19,10 +19,10 @@ import numpy as np
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures, http
-from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.providers.net.openai import OpenAiOptions
 from voicepipe.providers.net.peer import Peer
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.stages.transcriber import (
     Final,
     Heard,

@@ -17,11 +17,11 @@ import msgspec
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageError, StageRefused
 from voicepipe.providers.net import failures, http
-from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.providers.net.openai import OpenAiOptions, extra
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.tts.sound import NotSpeech, SoundReader
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice
 
 AHEAD = 1

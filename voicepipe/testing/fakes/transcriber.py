@@ -29,6 +29,12 @@ class AskedEar(Asked):
         self.utterance, self.flush, self.samples = utterance, flush, samples
         self._ear = ear
 
+    def settle(self, answering: asyncio.Task[None]) -> None:
+        """Note how the answering by cue ended; a task that was cancelled may never have begun."""
+        if answering.cancelled():
+            self.gone.set()
+        self.ended.set()
+
     def answer(self, text: str, language: str | None = None) -> None:
         """Give the text of what was flushed."""
         self.ended.set()
@@ -72,7 +78,9 @@ class FakeEar:
         asked = desk.arrive(AskedEar(self.hearing, self, self.utterance, flush, self.samples))
         if (cue := desk.take(asked)) is not None:
             work = self._answer(asked, cue)
-            self._asking[self.utterance] = self._owned.start(work, name=f"fake-stt-{self.utterance}-{flush}")
+            task = self._owned.start(work, name=f"fake-stt-{self.utterance}-{flush}")
+            task.add_done_callback(asked.settle)
+            self._asking[self.utterance] = task
 
     def hear(self, heard: Interim | Final) -> None:
         """Give the session a text."""
@@ -106,13 +114,8 @@ class FakeEar:
             await asyncio.sleep(cue.delay_ms / 1_000)
             await failing.reach(Course(cue.fault, cue.hold), 1_000_000)  # a text is one piece: any position is in it
             asked.answer(cue.text, cue.language)
-        except asyncio.CancelledError:
-            asked.gone.set()
-            raise
         except StageError as error:
             self.fail(error)
-        finally:
-            asked.ended.set()
 
 
 class FakeTranscriber:

@@ -1,0 +1,60 @@
+"""The in-process voice keeps the port's promises, and does what a test's hand tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from voicepipe.errors import StageBroken
+from voicepipe.stages.synthesizer import Voice
+from voicepipe.testing.conformance.promptness import IDLE_MS
+from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance
+from voicepipe.testing.fakes.cues import TtsCue
+from voicepipe.testing.fakes.desk import Desk
+from voicepipe.testing.fakes.stages import AskedVoice, FakeSynthesizer
+from voicepipe.testing.fakes.tone import tone
+
+VOICE = Voice(model="any")
+
+
+class TestFakeSynthesizer(ScriptedSynthesizerConformance):
+    @pytest.fixture
+    def synthesizer(self) -> FakeSynthesizer:
+        return FakeSynthesizer(TtsCue(), idle_timeout_ms=IDLE_MS)
+
+    @pytest.fixture
+    def desk(self, synthesizer: FakeSynthesizer) -> Desk[TtsCue | None, AskedVoice]:
+        return synthesizer.desk
+
+
+async def test_speaks_by_hand() -> None:
+    """Without a cue the test makes every sound, when it wants."""
+    synthesizer = FakeSynthesizer()
+    async with synthesizer.open(VOICE) as speech:
+        speech.say("First.")
+        speech.say("Second.")
+        speech.finish()
+        first, second = synthesizer.desk.asked
+        first.send(tone("a"))
+        assert (await anext(speech)).clause == 0
+        first.finish()
+        second.send(tone("b"))
+        assert (await anext(speech)).clause == 1
+        second.finish()
+        assert [spoken async for spoken in speech] == []
+    assert speech.said == ["First.", "Second."]
+    assert speech.left.is_set()
+
+
+async def test_fails_by_hand() -> None:
+    """The test's error is raised after what it sent, and clauses that were never spoken are seen as left."""
+    synthesizer = FakeSynthesizer()
+    async with synthesizer.open(VOICE) as speech:
+        speech.say("First.")
+        speech.say("Second.")
+        first, second = synthesizer.desk.asked
+        first.send(tone("a"))
+        first.fail(StageBroken("tts", provider=synthesizer.name, why="cut", retryable=True))
+        assert (await anext(speech)).clause == 0
+        with pytest.raises(StageBroken, match="cut"):
+            await anext(speech)
+    assert second.gone.is_set()

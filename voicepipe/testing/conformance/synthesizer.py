@@ -1,0 +1,235 @@
+"""The promises of the port `Synthesizer`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.conformance.promptness import REFUSALS, LeavesNothing, names_its_provider, promptly
+from voicepipe.testing.fakes.cues import Cut, Fault, Hang, HangUp, Hold, Stall, Status, TtsCue
+from voicepipe.testing.fakes.desk import WAIT_S, Asked, soon
+from voicepipe.testing.fakes.tone import tone
+
+
+class TtsDesk(Protocol):
+    """What a scripted suite needs of a fake's desk."""
+
+    def cue(self, *cues: TtsCue) -> None: ...
+    async def nth(self, n: int) -> Asked: ...
+
+
+async def speak(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[Spoken]:
+    """The sound of one turn."""
+    async with synthesizer.open(voice) as speech:
+        for clause in clauses:
+            speech.say(clause)
+        speech.finish()
+        async with asyncio.timeout(WAIT_S):
+            return [spoken async for spoken in speech]
+
+
+async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tuple[list[Spoken], StageError | None]:
+    """The sound of one turn, and the error that it ended with, if any."""
+    heard: list[Spoken] = []
+    try:
+        async with synthesizer.open(voice) as speech:
+            for clause in clauses:
+                speech.say(clause)
+            speech.finish()
+            async with asyncio.timeout(WAIT_S):
+                async for spoken in speech:
+                    heard.append(spoken)  # noqa: PERF401  a comprehension would lose what came before the error
+    except StageError as error:
+        return heard, error
+    return heard, None
+
+
+def sound_of(heard: list[Spoken], clause: int) -> Samples:
+    """The samples of one clause: int16, (n_samples,)."""
+    pieces = [spoken.samples for spoken in heard if spoken.clause == clause]
+    return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)
+
+
+class SynthesizerConformance(LeavesNothing):
+    """For any voice, real ones too. Fixture: `synthesizer`; perhaps `voice`."""
+
+    @pytest.fixture
+    def voice(self) -> Voice:
+        """How to speak."""
+        return Voice(model="any")
+
+    async def test_clauses_come_in_order(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """Sound comes clause after clause, audible, int16, in pieces that are not empty."""
+        heard = await speak(synthesizer, voice, "Good morning.", "The shop is open.", "Bye.")
+        clauses = [spoken.clause for spoken in heard]
+        assert clauses == sorted(clauses)
+        assert set(clauses) == {0, 1, 2}
+        assert all(spoken.samples.dtype == np.int16 and spoken.samples.ndim == 1 for spoken in heard)
+        assert all(len(spoken.samples) for spoken in heard)
+        for clause in range(3):
+            assert np.abs(sound_of(heard, clause).astype(int)).max() > 300
+
+    async def test_nothing_said_ends_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """A turn without a clause has no sound."""
+        async with promptly():
+            assert await speak(synthesizer, voice) == []
+
+    async def test_clauses_may_come_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """The iterator waits for what is still to be said, and ends when told that nothing is."""
+        async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
+            speech.say("First.")
+            spoken = aiter(speech)
+            assert (await anext(spoken)).clause == 0
+            speech.say("Second.")
+            speech.finish()
+            assert {later.clause async for later in spoken} >= {1}
+
+    async def test_turns_side_by_side(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """One instance serves several turns at once."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(speak(synthesizer, voice, f"Number {n}.")) for n in range(3)]
+        assert all(len(sound_of(task.result(), 0)) for task in tasks)
+
+    async def test_leaving_early_is_prompt(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """The context is left in the middle of a clause, and again; the next turn speaks."""
+        context = synthesizer.open(voice)
+        speech = await context.__aenter__()
+        speech.say("This is a rather long clause that somebody interrupts.")
+        speech.say("And one more.")
+        async with asyncio.timeout(WAIT_S):
+            await anext(aiter(speech))
+        async with promptly():
+            await context.__aexit__(None, None, None)
+            await context.__aexit__(None, None, None)
+        assert len(await speak(synthesizer, voice, "Yes?"))
+
+    async def test_leaving_ends_the_iteration(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """A task that waits for sound is told when another leaves the context."""
+        listening = asyncio.Event()
+
+        async def listen(speech: Speech) -> int:
+            sound = aiter(speech)
+            listening.set()
+            return len([spoken async for spoken in sound])
+
+        async with asyncio.TaskGroup() as group:
+            async with synthesizer.open(voice) as speech:
+                task = group.create_task(listen(speech))
+                await soon(listening)
+            async with promptly():
+                assert await task == 0
+
+    async def test_cancelled_turn_is_free_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """A turn that is cancelled while it speaks ends as cancelled, promptly."""
+        begun = asyncio.Event()
+
+        async def turn() -> None:
+            async with synthesizer.open(voice) as speech:
+                speech.say("This is a rather long clause that somebody interrupts.")
+                async for _ in speech:
+                    begun.set()
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(turn())
+            await soon(begun)
+            task.cancel()
+            async with promptly():
+                await asyncio.wait([task])
+        assert task.cancelled()
+
+    async def test_body_failure_leaves_as_it_is(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """What the caller raises inside comes out unchanged."""
+        with pytest.raises(TimeoutError, match="the caller's own"):
+            async with synthesizer.open(voice):
+                raise TimeoutError("the caller's own")
+
+
+class ScriptedSynthesizerConformance(SynthesizerConformance):
+    """For voices whose far side takes cues. Fixtures: `synthesizer`, with `IDLE_MS` of patience, and `desk`."""
+
+    async def test_sound_is_the_vendors(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+        """Every sample arrives, wherever the vendor cuts its bytes."""
+        desk.cue(TtsCue(chunk_bytes=4_801), TtsCue(chunk_bytes=333))
+        heard = await speak(synthesizer, voice, "One clause,", "two clauses.")
+        assert np.array_equal(sound_of(heard, 0), tone("One clause,", rate_hz=RATE_HZ))
+        assert np.array_equal(sound_of(heard, 1), tone("two clauses.", rate_hz=RATE_HZ))
+
+    async def test_sound_comes_before_its_end(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+        """The first piece is there while the vendor still has the rest."""
+        hold = Hold(after=4_800)
+        desk.cue(TtsCue(hold=hold))
+        async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
+            speech.say("A clause of some length.")
+            speech.finish()
+            first = await anext(aiter(speech))
+            assert not hold.release.is_set()
+            hold.release.set()
+            rest = [spoken async for spoken in speech]
+        assert np.array_equal(sound_of([first, *rest], 0), tone("A clause of some length."))
+
+    @pytest.mark.parametrize(("status", "retry_after", "retryable"), REFUSALS)
+    async def test_refusal(
+        self,
+        synthesizer: Synthesizer,
+        desk: TtsDesk,
+        voice: Voice,
+        status: int,
+        retry_after: str | None,
+        retryable: bool,
+    ) -> None:
+        """A refusal says its status, whether another try may help, and when."""
+        desk.cue(TtsCue(fault=Status(status, retry_after=retry_after)))
+        _, error = await outcome(synthesizer, voice, "Hello.")
+        assert isinstance(error, StageRefused)
+        names_its_provider(error, stage="tts", provider=synthesizer.name)
+        assert (error.status, error.retryable) == (status, retryable)
+        assert error.retry_after_ms == (2_000 if retry_after else None)
+
+    @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=9_600)], ids=["headers", "first", "middle"])
+    async def test_stall(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
+        """A vendor that sends nothing more is a timeout; what it sent before is not lost, and it sees us leave."""
+        desk.cue(TtsCue(fault=fault))
+        heard, error = await outcome(synthesizer, voice, "A clause of some length.")
+        assert isinstance(error, StageTimeout)
+        names_its_provider(error, stage="tts", provider=synthesizer.name)
+        assert error.retryable
+        assert len(sound_of(heard, 0)) == (4_800 if fault == Stall(after=9_600) else 0)
+        await soon((await desk.nth(0)).ended)
+
+    @pytest.mark.parametrize("fault", [HangUp(), Cut(after=0), Cut(after=9_600)], ids=["answer", "first", "middle"])
+    async def test_break(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
+        """A cut is never taken for the end; the sound before it, and the clauses before it, are not lost."""
+        desk.cue(TtsCue(), TtsCue(fault=fault))
+        heard, error = await outcome(synthesizer, voice, "All is well.", "A clause of some length.", "Never said.")
+        assert isinstance(error, StageBroken)
+        names_its_provider(error, stage="tts", provider=synthesizer.name)
+        assert error.retryable
+        assert np.array_equal(sound_of(heard, 0), tone("All is well."))
+        assert len(sound_of(heard, 1)) == (4_800 if fault == Cut(after=9_600) else 0)
+        assert not len(sound_of(heard, 2))
+        assert len(await speak(synthesizer, voice, "Next turn."))
+
+    async def test_broken_speech_stays_broken(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+        """Reading on after an error raises it again; it does not wait."""
+        desk.cue(TtsCue(fault=HangUp()))
+        async with synthesizer.open(voice) as speech:
+            speech.say("Hello.")
+            for _ in range(2):
+                async with promptly():
+                    with pytest.raises(StageBroken):
+                        await anext(aiter(speech))
+
+    async def test_leaving_is_seen(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+        """The vendor sees the connection close while it still has sound to send."""
+        desk.cue(TtsCue(hold=Hold(after=4_800)))
+        async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
+            speech.say("A clause of some length.")
+            await anext(aiter(speech))
+        async with promptly():
+            await (await desk.nth(0)).gone.wait()

@@ -1,0 +1,322 @@
+"""The promises of the port `Transcriber`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber, TranscriptStream
+from voicepipe.testing.conformance.promptness import REFUSALS, LeavesNothing, names_its_provider, promptly
+from voicepipe.testing.fakes.cues import (
+    Cut,
+    Fault,
+    Garbage,
+    Hang,
+    HangUp,
+    Hold,
+    InBandError,
+    Malformed,
+    Stall,
+    Status,
+    SttCue,
+)
+from voicepipe.testing.fakes.desk import WAIT_S, Asked, soon
+from voicepipe.testing.fakes.tone import tone
+
+
+class SttDesk(Protocol):
+    """What a scripted suite needs of a fake's desk."""
+
+    def cue(self, *cues: SttCue) -> None: ...
+    async def nth(self, n: int) -> Asked: ...
+
+
+async def final(stream: TranscriptStream) -> Final:
+    """The next final text; interim ones before it are passed over."""
+    async with asyncio.timeout(WAIT_S):
+        async for heard in stream:
+            if isinstance(heard, Final):
+                return heard
+    raise AssertionError("the stream ended without a final text")
+
+
+def push(stream: TranscriptStream, samples: Samples, *, piece_samples: int = 320) -> None:
+    """Push in pieces, as a call does."""
+    for at in range(0, len(samples), piece_samples):
+        stream.push(samples[at : at + piece_samples])
+
+
+class TranscriberConformance(LeavesNothing):
+    """For any ear, real ones too. Fixture: `transcriber`; perhaps `hearing`, and `speech` at its own rate."""
+
+    @pytest.fixture
+    def hearing(self) -> Hearing:
+        """How to listen."""
+        return Hearing(model="any", language="en-US")
+
+    @pytest.fixture
+    def speech(self, transcriber: Transcriber) -> Samples:
+        """About a second of sound: int16, (n_samples,)."""
+        return tone("as long as this takes", rate_hz=transcriber.capabilities.rate_hz)
+
+    async def test_final_follows_flush(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+        """A flush is answered by a final text that bears its numbers."""
+        async with transcriber.open(hearing) as stream:
+            stream.begin(3)
+            push(stream, speech)
+            stream.flush(1)
+            heard = await final(stream)
+        assert (heard.utterance, heard.flush) == (3, 1)
+
+    async def test_flush_may_be_repeated(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+        """More speech, and another flush: its text is of the whole utterance."""
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            for flush in (1, 2):
+                push(stream, speech)
+                stream.flush(flush)
+                assert (await final(stream)).flush == flush
+
+    async def test_empty_utterance_is_answered(self, transcriber: Transcriber, hearing: Hearing) -> None:
+        """Nothing was pushed: that is an answer too, and quickly there."""
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            stream.flush(1)
+            assert (await final(stream)).utterance == 1
+
+    async def test_superseded_flush_gives_way(
+        self, transcriber: Transcriber, hearing: Hearing, speech: Samples
+    ) -> None:
+        """Of two flushes of one utterance the later one is answered, last."""
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            push(stream, speech)
+            stream.flush(1)
+            stream.flush(2)
+            heard = await final(stream)
+            while heard.flush != 2:
+                heard = await final(stream)
+
+    async def test_utterances_do_not_lose_one_another(
+        self, transcriber: Transcriber, hearing: Hearing, speech: Samples
+    ) -> None:
+        """An utterance that begins before the last one's text has come takes nothing from it."""
+        async with transcriber.open(hearing) as stream:
+            for utterance in (1, 2):
+                stream.begin(utterance)
+                push(stream, speech)
+                stream.flush(1)
+            heard = [await final(stream), await final(stream)]
+        assert sorted(text.utterance for text in heard) == [1, 2]
+
+    async def test_streams_side_by_side(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+        """One instance serves several sessions at once."""
+
+        async def listen(utterance: int) -> Final:
+            async with transcriber.open(hearing) as stream:
+                stream.begin(utterance)
+                push(stream, speech)
+                stream.flush(1)
+                return await final(stream)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(listen(n)) for n in range(3)]
+        assert [task.result().utterance for task in tasks] == [0, 1, 2]
+
+    async def test_leaving_is_prompt(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+        """The context is left with an answer still due."""
+        context = transcriber.open(hearing)
+        stream = await context.__aenter__()
+        stream.begin(1)
+        push(stream, speech)
+        stream.flush(1)
+        async with promptly():
+            await context.__aexit__(None, None, None)
+            await context.__aexit__(None, None, None)  # and a second time does nothing
+
+    async def test_leaving_ends_the_iteration(self, transcriber: Transcriber, hearing: Hearing) -> None:
+        """A task that listens is told when another leaves the context."""
+        listening = asyncio.Event()
+
+        async def listen(stream: TranscriptStream) -> int:
+            texts = aiter(stream)
+            listening.set()
+            return len([heard async for heard in texts])
+
+        async with asyncio.TaskGroup() as group:
+            async with transcriber.open(hearing) as stream:
+                task = group.create_task(listen(stream))
+                await soon(listening)
+            async with promptly():
+                assert await task == 0
+
+    async def test_cancelled_listener_is_free_at_once(
+        self, transcriber: Transcriber, hearing: Hearing, speech: Samples
+    ) -> None:
+        """A session that is cancelled inside ends as cancelled, promptly."""
+        flushed = asyncio.Event()
+
+        async def listen() -> None:
+            async with transcriber.open(hearing) as stream:
+                stream.begin(1)
+                push(stream, speech)
+                stream.flush(1)
+                flushed.set()
+                await asyncio.Event().wait()
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(listen())
+            await soon(flushed)
+            task.cancel()
+            async with promptly():
+                await asyncio.wait([task])
+        assert task.cancelled()
+
+    async def test_body_failure_leaves_as_it_is(self, transcriber: Transcriber, hearing: Hearing) -> None:
+        """What the caller raises inside comes out unchanged."""
+        with pytest.raises(TimeoutError, match="the caller's own"):
+            async with transcriber.open(hearing):
+                raise TimeoutError("the caller's own")
+
+
+class ScriptedTranscriberConformance(TranscriberConformance):
+    """For ears whose far side takes cues. Fixtures: `transcriber`, with `IDLE_MS` of patience, and `desk`."""
+
+    async def test_text_is_the_vendors(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """Each flush has its own text, even if the vendor changes its mind; the vendor got all of the sound."""
+        desk.cue(SttCue(text="what time"), SttCue(text="What time is it in Zürich?"))
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            for flush, text in ((1, "what time"), (2, "What time is it in Zürich?")):
+                push(stream, speech)
+                stream.flush(flush)
+                assert (await final(stream)).text == text
+        assert np.array_equal((await desk.nth(0)).samples, speech)
+        assert np.array_equal((await desk.nth(1)).samples, np.concatenate([speech, speech]))
+
+    async def test_empty_text_is_an_answer(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """A vendor that heard nothing says so with an empty text."""
+        desk.cue(SttCue(text=""))
+        assert await self._outcome(transcriber, hearing, speech) == Final(1, 1, "")
+
+    async def test_superseded_flush_is_taken_back(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """The vendor sees that nobody waits for the earlier flush, and only the later one is answered."""
+        desk.cue(SttCue(text="first", hold=Hold()), SttCue(text="second"))
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            push(stream, speech)
+            stream.flush(1)
+            earlier = await desk.nth(0)
+            stream.flush(2)
+            async with promptly():
+                await earlier.gone.wait()
+            assert await final(stream) == Final(1, 2, "second")
+
+    async def test_late_text_of_an_earlier_utterance_comes(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """A slow answer neither is lost to the next utterance nor holds it back."""
+        hold = Hold()
+        desk.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
+        async with transcriber.open(hearing) as stream:
+            for utterance in (1, 2):
+                stream.begin(utterance)
+                push(stream, speech)
+                stream.flush(1)
+                await desk.nth(utterance - 1)
+            assert await final(stream) == Final(2, 1, "quick")
+            hold.release.set()
+            assert await final(stream) == Final(1, 1, "slow")
+
+    @pytest.mark.parametrize(("status", "retry_after", "retryable"), REFUSALS)
+    async def test_refusal(
+        self,
+        transcriber: Transcriber,
+        desk: SttDesk,
+        hearing: Hearing,
+        speech: Samples,
+        status: int,
+        retry_after: str | None,
+        retryable: bool,
+    ) -> None:
+        """A refusal says its status, whether another try may help, and when."""
+        desk.cue(SttCue(fault=Status(status, retry_after=retry_after)))
+        error = await self._outcome(transcriber, hearing, speech)
+        assert isinstance(error, StageRefused)
+        names_its_provider(error, stage="stt", provider=transcriber.name)
+        assert (error.status, error.retryable) == (status, retryable)
+        assert error.retry_after_ms == (2_000 if retry_after else None)
+
+    @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=5)], ids=["headers", "first", "middle"])
+    async def test_stall(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
+    ) -> None:
+        """A vendor that sends nothing more is a timeout, and it sees us leave."""
+        desk.cue(SttCue(fault=fault))
+        error = await self._outcome(transcriber, hearing, speech)
+        assert isinstance(error, StageTimeout)
+        names_its_provider(error, stage="stt", provider=transcriber.name)
+        assert error.retryable
+        await soon((await desk.nth(0)).ended)
+
+    @pytest.mark.parametrize(
+        "fault",
+        [HangUp(), Cut(after=0), Cut(after=5), Malformed(), Garbage(), InBandError()],
+        ids=lambda fault: f"{type(fault).__name__}-{getattr(fault, 'after', 0)}",
+    )
+    async def test_break(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
+    ) -> None:
+        """A cut or nonsense is never taken for a text, and a new stream works."""
+        desk.cue(SttCue(fault=fault))
+        error = await self._outcome(transcriber, hearing, speech)
+        assert isinstance(error, StageBroken)
+        names_its_provider(error, stage="stt", provider=transcriber.name)
+        assert error.retryable
+        assert isinstance(await self._outcome(transcriber, hearing, speech), Final)
+
+    async def test_broken_stream_stays_broken(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """Reading on after an error raises it again; it does not wait."""
+        desk.cue(SttCue(fault=HangUp()))
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            push(stream, speech)
+            stream.flush(1)
+            for _ in range(2):
+                with pytest.raises(StageBroken):
+                    await final(stream)
+
+    async def test_leaving_is_seen(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """The vendor sees the connection close while it still works on an answer."""
+        desk.cue(SttCue(fault=Hang()))
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            push(stream, speech)
+            stream.flush(1)
+            asked = await desk.nth(0)
+        async with promptly():
+            await asked.ended.wait()
+
+    async def _outcome(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> Final | StageError:
+        try:
+            async with transcriber.open(hearing) as stream:
+                stream.begin(1)
+                push(stream, speech)
+                stream.flush(1)
+                return await final(stream)
+        except StageError as error:
+            return error
