@@ -1,0 +1,94 @@
+"""Start the engine process: check the machine, take the lock, leave the starter, serve.
+
+Exit codes, all before it detaches: 0 it runs now, or another one does; 2 this machine can't run it (why on stderr).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+from voicepipe.errors import ConfigError
+from voicepipe.providers.local.prerequisites import check_machine, check_packages, check_socket_path, llm_socket
+
+EXIT_CANNOT: Final = 2
+
+
+def main() -> int:
+    """Run the command line. Returns in the starter's child; the engine itself is a grandchild and never returns."""
+    parser = argparse.ArgumentParser(prog="voicepipe.providers.local.engine")
+    parser.add_argument("--socket", type=Path, required=True, help="where to listen; its folder must be private")
+    parser.add_argument("--linger-ms", type=int, default=3_000, help="how long to outlive the last client")
+    arguments = parser.parse_args()
+    socket_path: Path = arguments.socket.absolute()
+    try:
+        check_machine()
+        check_socket_path(socket_path)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CANNOT
+    os.umask(0o077)
+    lock = os.open(socket_path.with_name(socket_path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        # Held through the fork and until the end of the process: two engines never share a socket.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    if not os.fork():
+        _detach(socket_path)
+        _serve(socket_path, arguments.linger_ms)
+    return 0
+
+
+def _detach(socket_path: Path) -> None:
+    """Out of the starter's terminal, whose Ctrl-C is not for an engine that others use; its output goes to a file."""
+    os.setsid()
+    log = os.open(socket_path.with_name(socket_path.name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for number in (1, 2):
+        os.dup2(log, number)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+
+
+def _serve(socket_path: Path, linger_ms: int) -> NoReturn:
+    # Only now: the models' libraries start threads, which a fork would lose.
+    from voicepipe.providers.local.engine.daemon import Daemon
+    from voicepipe.providers.local.engine.hibari import Hibari
+    from voicepipe.providers.local.engine.moonshine import Moonshine
+    from voicepipe.providers.local.engine.smollm import SmolLm
+
+    def load_stt() -> Moonshine:
+        check_packages("stt")
+        return Moonshine()
+
+    def load_llm() -> SmolLm:
+        check_packages("llm")
+        return SmolLm(llm_socket(socket_path))
+
+    def load_tts() -> Hibari:
+        check_packages("tts")
+        return Hibari()
+
+    async def run() -> None:
+        await Daemon({"stt": load_stt, "llm": load_llm, "tts": load_tts}, linger_ms=linger_ms).serve(socket_path)
+
+    code = 1
+    try:
+        socket_path.unlink(missing_ok=True)  # of one that was killed: we hold the lock, so nobody listens there
+        asyncio.run(run())
+        code = 0
+    except Exception:
+        logging.exception("the engine failed")
+    finally:
+        llm_socket(socket_path).unlink(missing_ok=True)
+        # The threads of three native runtimes may be inside a call; tearing them down in order takes seconds.
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

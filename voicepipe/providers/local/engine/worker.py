@@ -1,0 +1,103 @@
+"""One stage's model and the threads that run it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.engine.fair_queue import FairQueue
+
+log = logging.getLogger(__name__)
+
+QUEUE_LIMIT: Final = 24
+"""Jobs of all sessions that may wait for one model. On two cores the last of them waits some seconds already."""
+
+SESSION_LIMIT: Final = 6
+"""Jobs of one session that may wait: a turn and its revisions."""
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A job, where its replies go, and whether they are still wanted."""
+
+    job: wire.Job
+    emit: Callable[[wire.Reply], None]
+    """Safe to call from any thread."""
+
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class Model(Protocol):
+    """A loaded model. `run` is called by `lanes` threads at once."""
+
+    lanes: int
+
+    def run(self, task: Task) -> None:
+        """Do the job and emit its replies, the final one too; stop at the next safe point once it is cancelled."""
+        ...
+
+
+class Worker:
+    """Loads a model on its first thread, then runs the jobs that sessions hand in, in turn."""
+
+    def __init__(self, stage: wire.Stage, load: Callable[[], Model], on_progress: Callable[[], None]) -> None:
+        """`on_progress` is called on the worker's thread whenever `progress` has changed."""
+        self.progress = wire.Progress(stage, "loading")
+        self._load, self._on_progress = load, on_progress
+        self._queue: FairQueue[Task] = FairQueue(limit=QUEUE_LIMIT, session_limit=SESSION_LIMIT)
+        self._start(self._load_and_work)
+
+    def submit(self, task: Task) -> bool:
+        """Queue a task, or return False when it is full. Tasks may be queued while the model loads."""
+        if self.progress.state == "failed":
+            task.emit(wire.Refused(self.progress.why, retryable=False))
+            return True
+        return self._queue.put(task.job.session, task)
+
+    def cancel(self, task: Task) -> None:
+        """Nobody wants the task's replies any more."""
+        task.cancelled.set()
+        self._queue.discard(task.job.session, task)
+
+    def _start(self, run: Callable[[], None]) -> None:
+        # Daemons: a model that is inside a long call must not keep the process from ending.
+        threading.Thread(target=run, name=self.progress.stage, daemon=True).start()
+
+    def _load_and_work(self) -> None:
+        began_ms = monotonic_ms()
+        try:
+            model = self._load()
+        except Exception as error:
+            log.exception("%s: can't load", self.progress.stage)
+            self._fail(f"can't load the local {self.progress.stage} model: {error}")
+            return
+        self._tell(wire.Progress(self.progress.stage, "ready", monotonic_ms() - began_ms))
+        for _ in range(model.lanes - 1):
+            self._start(lambda: self._work(model))
+        self._work(model)
+
+    def _fail(self, why: str) -> None:
+        self._tell(wire.Progress(self.progress.stage, "failed", why=why))
+        while True:  # those who came while it was loading, and those who come in the same instant
+            self._queue.take().emit(wire.Refused(why, retryable=False))
+
+    def _tell(self, progress: wire.Progress) -> None:
+        self.progress = progress
+        self._on_progress()
+
+    def _work(self, model: Model) -> None:
+        while True:
+            task = self._queue.take()
+            if task.cancelled.is_set():
+                continue
+            try:
+                model.run(task)
+            except Exception as error:
+                # Never the job's text: it is what a caller said.
+                log.error("%s: a job failed: %s", self.progress.stage, type(error).__name__)
+                task.emit(wire.Broken(f"the local model failed: {type(error).__name__}"))

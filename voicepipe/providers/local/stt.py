@@ -1,0 +1,180 @@
+"""Local speech to text: the adapter of Moonshine tiny, English only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.link import Link, link, new_session
+from voicepipe.providers.local.silence import quietest_cut
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Final as FinalText
+from voicepipe.stages.transcriber import Heard, Hearing, Samples, Transcriber, TranscriberCapabilities
+
+MODEL: Final = "moonshine-tiny"
+
+PIECE_MS: Final = 15_000
+"""Longer speech is cut: decoding time grows faster than length, and past 30 s the model repeats itself."""
+
+EARLIEST_CUT_MS: Final = 8_000
+"""The cut falls in the quietest spot after this, within the piece."""
+
+MAX_PIECES: Final = 40
+"""Of one utterance, ten minutes of it. Past that the oldest piece is dropped and counted."""
+
+_PIECE_SAMPLES: Final = PIECE_MS * wire.STT_RATE_HZ // 1000
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The factory that `registry` names.
+
+    Raises:
+        ConfigError: another model, no socket, or missing packages.
+    """
+    return LocalTranscriber(link("stt", spec, settings, model=MODEL))
+
+
+class LocalTranscriber:
+    """Moonshine in the engine process. It hears an utterance as a whole, when it is flushed."""
+
+    capabilities = TranscriberCapabilities(rate_hz=wire.STT_RATE_HZ, streams=False)
+
+    def __init__(self, link: Link) -> None:
+        self.name = link.provider
+        self._link = link
+
+    @asynccontextmanager
+    async def open(self, hearing: Hearing) -> AsyncIterator[LocalStream]:
+        """Begin one session's ear. The prompt is ignored: the model takes none.
+
+        Raises:
+            StageRefused: another model than this one, or another language than English.
+        """
+        if hearing.model != MODEL:
+            raise self._link.refused(f"expected the model {MODEL!r}, got {hearing.model!r}")
+        if hearing.language and hearing.language.lower().split("-")[0] != "en":
+            raise self._link.refused(f"the model hears English only, got the language {hearing.language!r}")
+        stream = LocalStream(self._link)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """A stretch of an utterance that won't change, and what was heard in it once that is known."""
+
+    samples: Samples
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class _Utterance:
+    number: int
+    pieces: deque[_Piece] = field(default_factory=lambda: deque(maxlen=MAX_PIECES))
+    """Closed ones. Full: the oldest is dropped, see `push`."""
+
+    rest: list[Samples] = field(default_factory=list)
+    """What came after the last closed piece, less than `PIECE_MS`."""
+
+    rest_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """A question, with the utterance as it was when it was asked."""
+
+    utterance: int
+    number: int
+    pieces: tuple[_Piece, ...]
+
+
+class LocalStream:
+    """One session's ear. Closed pieces of long speech are decoded while the caller goes on, so that
+    the answer to a flush never waits for more than one piece."""
+
+    def __init__(self, link: Link) -> None:
+        self.dropped_samples = 0
+        """Heard, but forgotten before anybody asked."""
+        self._link, self._session = link, new_session()
+        self._utterance = _Utterance(0)
+        self._flush: _Flush | None = None
+        """Room for one: a flush that is asked while another waits replaces it, for only the latest matters."""
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    def begin(self, utterance: int) -> None:
+        """A new utterance starts with the next `push`."""
+        self._utterance = _Utterance(utterance)
+
+    def push(self, samples: Samples) -> None:
+        """Hear more: int16, (n_samples,), at 16 kHz. It is copied."""
+        utterance = self._utterance
+        utterance.rest.append(samples.copy())
+        utterance.rest_samples += samples.size
+        while utterance.rest_samples >= _PIECE_SAMPLES:
+            self._close_piece(utterance)
+
+    def flush(self, flush: int) -> None:
+        """Ask for the text of all since `begin`."""
+        rest = _Piece(_joined(self._utterance.rest))
+        self._flush = _Flush(self._utterance.number, flush, (*self._utterance.pieces, rest))
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the iteration. A decode that runs is given up when its iterator is."""
+        self._closed = True
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        """Finals, one for each flush that was not replaced by a later one.
+
+        Raises:
+            StageError: the engine refused, stalled or broke.
+        """
+        while not self._closed:
+            asked = self._flush
+            open_piece = self._undecoded(asked.pieces if asked else tuple(self._utterance.pieces))
+            if open_piece is not None:
+                open_piece.text = await self._decode(open_piece.samples)
+            elif asked is not None:
+                # A later flush may have come meanwhile; this answer is there, so it is given all the same.
+                if self._flush is asked:
+                    self._flush = None
+                text = " ".join(piece.text for piece in asked.pieces if piece.text)
+                yield FinalText(asked.utterance, asked.number, text, "en")
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _close_piece(self, utterance: _Utterance) -> None:
+        samples = _joined(utterance.rest)
+        cut = quietest_cut(samples[:_PIECE_SAMPLES], wire.STT_RATE_HZ, from_ms=EARLIEST_CUT_MS)
+        if len(utterance.pieces) == MAX_PIECES:
+            self.dropped_samples += utterance.pieces[0].samples.size
+        utterance.pieces.append(_Piece(samples[:cut]))
+        utterance.rest, utterance.rest_samples = [samples[cut:]], samples.size - cut
+        self._wake.set()
+
+    @staticmethod
+    def _undecoded(pieces: tuple[_Piece, ...]) -> _Piece | None:
+        return next((piece for piece in pieces if piece.text is None), None)
+
+    async def _decode(self, samples: Samples) -> str:
+        async with self._link.ask(wire.Transcribe(self._session, samples.tobytes())) as replies:
+            async for reply in replies:
+                if isinstance(reply, wire.Heard):
+                    return reply.text
+        raise self._link.broken("the engine answered without a text")
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int16)

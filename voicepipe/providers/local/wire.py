@@ -1,0 +1,170 @@
+"""What an adapter and the engine process say on their Unix socket.
+
+A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a
+`type`. One connection carries one job (`Transcribe`, `Generate`, `Warm`, `Speak`): the request goes up, replies
+come down, the last of them is named in `FINAL`. Closing the connection cancels the job. `Attach` is the exception:
+its connection is a lease that keeps the engine alive, and on which it tells how loading goes.
+Sound is raw little-endian int16.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+VERSION: Final = 1
+"""Of these messages. An engine of another version is not attached to."""
+
+MAX_FRAME_BYTES: Final = 8 << 20
+"""Longer frames are refused unread; the longest lawful one is about 1 MB (30 s at 16 kHz)."""
+
+Stage = Literal["stt", "llm", "tts"]
+STAGES: Final[tuple[Stage, ...]] = ("stt", "llm", "tts")
+
+STT_RATE_HZ: Final = 16_000
+TTS_RATE_HZ: Final = 24_000
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+class Attach(msgspec.Struct, frozen=True, tag="attach"):
+    """Keep the engine alive while this connection is open, and load these stages. Answered by `Progress`, `Ready`."""
+
+    version: int
+    stages: tuple[Stage, ...]
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """Give the lease back. An engine that nobody else uses ends at once."""
+
+
+class Transcribe(msgspec.Struct, frozen=True, tag="transcribe"):
+    """`audio`: int16 at `STT_RATE_HZ`, 30 s at most. Answered by one `Heard`."""
+
+    session: str
+    audio: bytes
+
+
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    """`messages`: (role, text) pairs. Answered by `Delta`, then `Answered`."""
+
+    session: str
+    messages: tuple[tuple[str, str], ...]
+    max_output_tokens: int
+    temperature: float
+
+
+class Warm(msgspec.Struct, frozen=True, tag="warm"):
+    """Read these messages into the session's cache, or into every free one when `session` is empty. `Done`."""
+
+    session: str
+    messages: tuple[tuple[str, str], ...]
+
+
+class Speak(msgspec.Struct, frozen=True, tag="speak"):
+    """Answered by `Audio`, one for each sentence, then `Done`."""
+
+    session: str
+    text: str
+    speed: float
+
+
+Job = Transcribe | Generate | Warm | Speak
+Request = Attach | Leave | Job
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """How far a stage's engine is."""
+
+    stage: Stage
+    state: Literal["loading", "ready", "failed"]
+    took_ms: int = 0
+    why: str = ""
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """No stage that was asked for is still loading."""
+
+    version: int
+    pid: int
+
+
+class Heard(msgspec.Struct, frozen=True, tag="heard"):
+    """The text of a `Transcribe`."""
+
+    text: str
+
+
+class Delta(msgspec.Struct, frozen=True, tag="delta"):
+    """More of a `Generate`'s answer."""
+
+    text: str
+
+
+class Answered(msgspec.Struct, frozen=True, tag="answered"):
+    """A `Generate` is complete."""
+
+    reason: Literal["stop", "length"]
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+
+
+class Audio(msgspec.Struct, frozen=True, tag="audio"):
+    """Sound of a `Speak`: int16 at `TTS_RATE_HZ`."""
+
+    samples: bytes
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """Nothing more follows."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The engine won't do it."""
+
+    why: str
+    retryable: bool
+    retry_after_ms: int | None = None
+
+
+class Broken(msgspec.Struct, frozen=True, tag="broken"):
+    """The engine tried and failed."""
+
+    why: str
+
+
+Reply = Progress | Ready | Heard | Delta | Answered | Audio | Done | Refused | Broken
+FINAL: Final = (Heard, Answered, Done, Refused, Broken)
+"""Replies after which a job's connection carries nothing more."""
+
+REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
+REPLIES: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+T = TypeVar("T")
+
+
+def frame(message: Request | Reply) -> bytes:
+    """The message as it goes over the socket, length and all."""
+    body = _ENCODER.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+async def receive(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+    """The next message, or None when the other side has closed.
+
+    Raises:
+        ValueError: the frame is too long, or is none of the decoder's messages.
+    """
+    try:
+        (n_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if n_bytes > MAX_FRAME_BYTES:
+            raise ValueError(f"expected a frame of {MAX_FRAME_BYTES} bytes at most, got {n_bytes}")
+        body = await reader.readexactly(n_bytes)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return decoder.decode(body)
