@@ -116,7 +116,7 @@ limit 1000 ms - OVER by 701 ms
 
 endpoint     #####    :         503 ms  limit  150  OVER
 llm_ttft          ###########  1197 ms  limit  600  OVER
-overhead              :     #    1 ms  limit   20
+overhead              :     #     1 ms  limit   20
              0     1000 ms
 # waited for: endpoint 503 + llm_ttft 1197 + overhead 1
 over  endpoint by 353 ms - owner settings

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -45,6 +46,9 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 
 BUSY_MS: Final = 5_000
 """How long to wait for another process's transaction; ours take a few ms."""
+
+_PAUSE_MS: Final = 10
+_PAGE_MIN_BYTES: Final = 512  # the smallest page, hence the smallest database (SQLite, Database File Format, 1.3.2)
 
 _KEEP = """
     INSERT INTO turns (project, id, started_at_ms, session, agent, outcome, total_ms, over, record)
@@ -180,14 +184,16 @@ class _Lane:
 
 
 def _make_or_recognise(path: Path) -> None:
-    """Make the file, for its owner alone; refuse one that SQLite did not write.
+    """Make the file, for its owner alone; refuse one that is too short to be SQLite's.
 
-    SQLite itself takes a file of a few bytes for an empty database, and writes over it.
-    Its files begin with these 16 bytes (SQLite, Database File Format, 1.3.1).
+    SQLite takes a file of a few bytes for an empty database, and writes over it. A file that is
+    there is not opened here: closing it would drop the locks that this process's other connections
+    hold on it (SQLite, How To Corrupt An SQLite Database File, 2.2).
     """
-    with open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "rb") as file:
-        if not b"SQLite format 3\0".startswith(file.read(16)):
-            raise sqlite3.DatabaseError("file is not a database")
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    if 0 < path.stat().st_size < _PAGE_MIN_BYTES:
+        raise sqlite3.DatabaseError("file is not a database")
 
 
 @contextmanager
@@ -203,7 +209,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     with _transaction(connection):  # of two processes that start at once, the second finds the work done
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -216,6 +222,20 @@ def _migrate(connection: sqlite3.Connection) -> None:
             for statement in statements:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Of two that switch a new file at once SQLite refuses one, at once: it doesn't let them wait for one another."""
+    pause = threading.Event()
+    for _ in range(BUSY_MS // _PAUSE_MS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as why:
+            if why.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            pause.wait(_PAUSE_MS / 1_000)
+    raise sqlite3.OperationalError(f"another process held it for {BUSY_MS} ms")
 
 
 def _only_read(connection: sqlite3.Connection) -> None:
