@@ -1,0 +1,30 @@
+"""The Python caller: speaks to a voicepipe server as a person would, and hears its answer, typed.
+
+async with connect("ws://127.0.0.1:8080/v1/realtime") as call:
+    answer = await call.turn(read_sound("question.wav", RATE_HZ))
+    print(answer.agent_text, answer.latency_ms)
+"""
+
+from voicepipe.client.address import DEFAULT_URL, Address
+from voicepipe.client.answer import Answer
+from voicepipe.client.call import RATE_HZ, Call, connect
+from voicepipe.client.failures import CallEnded, CallFailed, CallRefused, NoAnswer, ServerUnreachable
+from voicepipe.client.records import closed_turn, fetch_turn
+from voicepipe.client.wishes import Wishes
+
+__all__ = [
+    "DEFAULT_URL",
+    "RATE_HZ",
+    "Address",
+    "Answer",
+    "Call",
+    "CallEnded",
+    "CallFailed",
+    "CallRefused",
+    "NoAnswer",
+    "ServerUnreachable",
+    "Wishes",
+    "closed_turn",
+    "connect",
+    "fetch_turn",
+]

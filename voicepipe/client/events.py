@@ -1,0 +1,180 @@
+"""What the server says, as a caller needs it: a few of the Realtime events, typed; the rest by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pybase64
+
+from voicepipe.client.failures import CallFailed
+
+ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReady:
+    """The session stands: the first event of a call, and the answer to each change of settings."""
+
+    session_id: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallerStarted:
+    """The server hears the caller speak."""
+
+    audio_start_ms: int
+    """Position in all audio that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerStopped:
+    """The caller's turn is over."""
+
+    audio_end_ms: int
+    """t0: where the last voiced sample lies in all audio that was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerUnderstood:
+    """What the server heard; an empty text means nothing."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLost:
+    """The server could not tell what was said."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """An answer begins. `turn_id` names its record, and is empty at servers that keep none."""
+
+    response_id: str
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySound:
+    """More of the answer's sound: pcm16, little-endian, 24 kHz."""
+
+    response_id: str
+    pcm: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWords:
+    """More of the answer's text."""
+
+    response_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCalled:
+    """The agent wants a function run here; give back its result with `Call.give`. `arguments` is JSON as text."""
+
+    response_id: str
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEnded:
+    """The answer is complete, or won't be. `why` is empty unless it failed or was cut."""
+
+    response_id: str
+    status: ReplyStatus
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerComplained:
+    """The server could not do what it was asked to; the call goes on."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEvent:
+    """An event that a caller can do without."""
+
+    kind: str
+
+
+ServerEvent = (
+    SessionReady
+    | CallerStarted
+    | CallerStopped
+    | CallerUnderstood
+    | CallerLost
+    | ReplyStarted
+    | ReplySound
+    | ReplyWords
+    | FunctionCalled
+    | ReplyEnded
+    | ServerComplained
+    | OtherEvent
+)
+
+
+def read(raw: str | bytes) -> ServerEvent:
+    """Read one frame.
+
+    Raises:
+        CallFailed: it is no Realtime event; nothing sensible can follow.
+    """
+    try:
+        return _read(msgspec.json.decode(raw, type=dict[str, Any]))
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as why:
+        raise CallFailed(f"the server sent what is no Realtime event: {type(why).__name__}: {why}") from why
+
+
+def _read(event: dict[str, Any]) -> ServerEvent:
+    match event["type"]:
+        case "session.created" | "session.updated":
+            return SessionReady(event["session"]["id"], event["session"].get("model") or "")
+        case "input_audio_buffer.speech_started":
+            return CallerStarted(event["audio_start_ms"])
+        case "input_audio_buffer.speech_stopped":
+            return CallerStopped(event["audio_end_ms"])
+        case "conversation.item.input_audio_transcription.completed":
+            return CallerUnderstood(event["transcript"])
+        case "conversation.item.input_audio_transcription.failed":
+            return CallerLost(event["error"].get("message") or "")
+        case "error":
+            return ServerComplained(event["error"].get("code") or "", event["error"]["message"])
+        case str(kind):
+            return _read_reply(kind, event)
+        case other:
+            raise ValueError(f"expected a type, got {other!r}")
+
+
+def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
+    match kind:
+        case "response.created":
+            metadata = event["response"].get("metadata") or {}
+            return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""))
+        case "response.output_audio.delta":
+            return ReplySound(event["response_id"], pybase64.b64decode(event["delta"], validate=True))
+        case "response.output_audio_transcript.delta" | "response.output_text.delta":
+            return ReplyWords(event["response_id"], event["delta"])
+        case "response.function_call_arguments.done":
+            return FunctionCalled(event["response_id"], event["call_id"], event["name"], event["arguments"])
+        case "response.done":
+            response = event["response"]
+            return ReplyEnded(response["id"], response["status"], _why(response.get("status_details") or {}))
+        case _:
+            return OtherEvent(kind)
+
+
+def _why(details: dict[str, Any]) -> str:
+    error = details.get("error") or {}
+    return details.get("reason") or error.get("message") or error.get("code") or ""
