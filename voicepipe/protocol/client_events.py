@@ -246,20 +246,22 @@ def _unreadable(raw: str | bytes, why: Exception) -> Unreadable:
     event_id = _echoable(salvaged.get("event_id"))
     if not isinstance(why, msgspec.ValidationError):
         return Unreadable(event_id, "invalid_event", f"expected a JSON object in UTF-8, got {_reason(why)}")
-    return _invalid(event_id, str(why), salvaged.get("type"))
+    return _invalid(event_id, str(why), shown(salvaged["type"]) if "type" in salvaged else "another")
 
 
-def _invalid(event_id: str | None, why: str, kind: object) -> Unreadable:
+def _invalid(event_id: str | None, why: str, kind: str) -> Unreadable:
     """The decoder's words ("Expected `str`, got `int` - at `$.item_id`") as code, field and message."""
     found = _WHERE.match(why)
     what, path = (found["what"], (found["path"] or "").lstrip(".")) if found else (why, "")
     if path == "type":
-        return Unreadable(event_id, "invalid_value", f"type: expected a client event's, got {shown(kind)}", "type")
+        return Unreadable(event_id, "invalid_value", f"type: expected a client event's, got {kind}", "type")
     if lacking := _MISSING.search(what):
         name = lacking["name"]
         code = "invalid_event" if name == "type" else "missing_required_parameter"
         return Unreadable(event_id, code, f"{name}: expected a value, got nothing", name)
     said = what.replace("`", "").replace("Expected", "expected", 1)
+    if "out of range" in said:
+        said = "expected a number below 1e308"
     if not path:
         return Unreadable(event_id, "invalid_event", f"{said}: an event is a JSON object")
     code = "invalid_type" if ", got " in said else "invalid_value"
