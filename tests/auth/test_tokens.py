@@ -226,6 +226,14 @@ def test_a_signed_payload_that_is_no_object(payload: bytes, key: SigningKey, rin
     assert refusal(signed(payload, key), ring, now_s).code == "invalid_token"
 
 
+def test_a_signed_payload_that_is_nested_too_deep(
+    key: SigningKey, ring: Keyring, claims_with: Make, now_s: int
+) -> None:
+    """No parser runs out of stack for it."""
+    payload = msgspec.json.encode(claims_with())[:-1] + b',"session":{"a":' + b"[" * 1_200 + b"]" * 1_200 + b"}}"
+    assert "claims are not what" in refusal(signed(payload, key), ring, now_s).why
+
+
 def test_a_life_that_is_too_long(key: SigningKey, ring: Keyring, claims_with: Make, now_s: int) -> None:
     """Whoever signs: revocations are remembered only so long."""
     payload = msgspec.to_builtins(claims_with(expires_at_s=now_s + LIFE_MAX_S + 1))

@@ -20,7 +20,7 @@ class AttemptOptions:
     """One failure is forgiven each time this passes: 10 guesses a minute at 256 bits find nothing."""
 
     max_addresses: int = 10_000
-    """How many addresses are remembered: about 2 MB."""
+    """How many addresses are remembered: about 2 MB for all."""
 
     def __post_init__(self) -> None:
         if min(self.burst, self.forgive_ms, self.max_addresses) < 1:
