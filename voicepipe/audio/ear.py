@@ -28,6 +28,9 @@ _WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
 _SLICE_MS: Final = 500
 """Longer pushes are worked through in pieces of this, so that one burst doesn't set the size of every buffer."""
 
+_LONGEST_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
+"""What such a piece may become when the resampler adds what it held back."""
+
 _TRAIL_SAMPLES: Final = 232 * _PER_MS
 """How long before the end of the last window that sounded like speech its voice may have ended: a window and 200 ms."""
 
@@ -93,17 +96,19 @@ class Ear:
     `more_ms`, where nothing may hold the event loop for longer.
     """
 
-    def __init__(self, rate_hz: int, options: EarOptions | None = None, *, judge: Silero | None = None) -> None:
+    def __init__(
+        self, rate_hz: int, options: EarOptions | None = None, *, gate: Gate | None = None, judge: Silero | None = None
+    ) -> None:
         self.rate_hz = rate_hz
         self.options = options or EarOptions()
         """May be replaced between pushes."""
         self.phase = Phase.QUIET
         self._judge = judge or silero.shared()
         self._state = SileroState()
-        self._gate = Gate()
+        self._gate = gate or Gate()
         self._resampler = Resampler(rate_hz, RATE_HZ)
         self._recent = Recent(self.options.keep_ms * rate_hz // 1_000)
-        self._tape = Tape(levels.LOOK_BACK_SAMPLES + RATE_HZ, 2 * _SLICE_MS * _PER_MS)
+        self._tape = Tape(levels.LOOK_BACK_SAMPLES + 2 * _LONGEST_SLICE_SAMPLES, _LONGEST_SLICE_SAMPLES)
         self._arrivals = Arrivals()
         self._now_ms: int | None = None
         # Positions on the tape, which lags the caller's audio by the resampler's delay. `_lead` samples of silence in
@@ -116,7 +121,6 @@ class Ear:
         self._not_before = 0
         self._probability = 0.0
         self._net_ms = 0
-        self._voice_end: int | None = None
         self._pause = Instant(0, 0)
         self._silence_ms = 0
         self._gap_ms = 0
@@ -186,6 +190,8 @@ class Ear:
         absent_ms = now_ms - self._now_ms
         if self.phase is Phase.SPEAKING:
             self._begin_pause(self._current_voice_end(), self.received_ms + absent_ms, edges)
+            # What comes after the gap is another sound than what came before it.
+            self._not_before = self._recent.end * RATE_HZ // self.rate_hz + self._lead
         elif self.phase is Phase.PAUSED:
             self._grow(self.received_ms - self._pause.stream_ms + absent_ms, edges)
 
@@ -237,7 +243,7 @@ class Ear:
                 self._speak(VoiceStarted, self._judged - self._net_ms * _PER_MS, edges)
         elif probability >= options.silence_below:
             if self.phase is Phase.SPEAKING:
-                self._speech_end, self._voice_end = self._judged, None
+                self._speech_end = self._judged
             elif probability >= options.speech_from or self._voiced_since_pause():
                 self._speak(VoiceResumed, self._judged - WINDOW_SAMPLES, edges)
 
@@ -246,16 +252,15 @@ class Ear:
     def _speak(self, edge: type[VoiceStarted | VoiceResumed], first_window: int, edges: list[Edge]) -> None:
         """The caller speaks; the window of speech that showed it begins at position `first_window`."""
         self.phase = Phase.SPEAKING
-        self._speech_end, self._voice_end = self._judged, None
+        self._speech_end = self._judged
         self._not_before = self._find_onset(first_window)
-        edges.append(edge(self._instant_at(self._not_before)))
+        edges.append(edge(self._onset_at(self._not_before)))
 
     def _seek_pause(self, edges: list[Edge]) -> None:
         """The judge hears no speech any more: has the voice been silent for long enough?"""
-        if self._voice_end is None:
-            self._voice_end = self._find_voice_end(self._speech_end)
-        if self._heard - self._voice_end >= self.options.pause_ms * _PER_MS:
-            self._begin_pause(self._voice_end, self._heard_ms, edges)
+        voice_end = self._find_voice_end(self._speech_end)
+        if self._heard - voice_end >= self.options.pause_ms * _PER_MS:
+            self._begin_pause(voice_end, self._heard_ms, edges)
 
     def _begin_pause(self, voice_end: int, until_ms: int, edges: list[Edge]) -> None:
         self.phase = Phase.PAUSED
@@ -283,6 +288,11 @@ class Ear:
     def _instant_at(self, position: int) -> Instant:
         return self.instant(max(0, position - self._lead) // _PER_MS)
 
+    def _onset_at(self, position: int) -> Instant:
+        """The same for a beginning: of the samples on either side of the position, the later one counts."""
+        stream_ms = max(0, position - self._lead) // _PER_MS
+        return Instant(stream_ms, self._arrivals.session_ms(stream_ms + 1) - 1)
+
     def _levels_before(self, end: int) -> levels.Levels:
         return levels.levels(self._tape.read(max(self._tape.start, end - levels.LOOK_BACK_SAMPLES), end))
 
@@ -292,10 +302,10 @@ class Ear:
         return self._find_voice_end(self._speech_end if fading else self._heard)
 
     def _find_voice_end(self, speech_end: int) -> int:
-        """Position of the end of the last voiced 10 ms at or before `speech_end`."""
+        """Position of the end of the voice that the judge heard until `speech_end`, to 10 ms."""
         loud = levels.voiced(self._levels_before(self._heard))
         behind = (self._heard - speech_end) // levels.HOP_SAMPLES
-        hops = None if loud is None else levels.last_hop(loud, behind, _TRAIL_SAMPLES // levels.HOP_SAMPLES)
+        hops = None if loud is None else levels.voice_end_hops(loud, behind, _TRAIL_SAMPLES // levels.HOP_SAMPLES)
         found = speech_end - _USUAL_TRAIL_SAMPLES if hops is None else self._heard - hops * levels.HOP_SAMPLES
         return max(found, self._not_before)
 
@@ -310,4 +320,4 @@ class Ear:
         """Is there anything as loud as voice behind the pause's beginning, or is the judge only slow to forget?"""
         loud = levels.voiced(self._levels_before(self._judged))
         n_hops = max(0, self._judged - self._not_before) // levels.HOP_SAMPLES
-        return loud is None or levels.last_hop(loud, 0, n_hops) is not None
+        return loud is None or bool(loud[len(loud) - n_hops :].any())

@@ -26,6 +26,9 @@ _PRE_EMPHASIS: Final = np.float32(0.97)
 _LEAST_RISE_DB: Final = 9.0
 """Voice is at least this far over the floor: the 10 ms levels of steady noise spread by some 6 dB."""
 
+_LEAST_FLOOR_DB: Final = 17.5
+"""-73 dBFS. Quieter than any room: a client that mutes or gates by sending zeros must not make its room loud."""
+
 _LEAST_SPAN_DB: Final = 20.0
 """With less between floor and peak, noise covers where words end; then the judge's own times are better."""
 
@@ -36,11 +39,16 @@ _END_SHARE: Final = 0.3
 _ONSET_SHARE: Final = 0.4
 """The same where a voice begins, which is steeper."""
 
-_ONSET_GAP_HOPS: Final = 8
-"""A gap of up to 80 ms lies inside a word (the closure of p, t, k), so the word began before it."""
+_ONSET_GAP_HOPS: Final = 12
+"""A gap of up to 120 ms lies inside a word (the closure of p, t, k), so the word began before it."""
+
+_TAIL_GAP_HOPS: Final = 5
+_TAIL_HOPS: Final = 25
+"""A judge may give up on a weak last syllable. So the voice goes on behind what it took for speech, for up to 250 ms,
+as long as no gap is longer than 50 ms. A single loud hop there is no syllable."""
 
 Levels = npt.NDArray[np.float32]
-"""Plain and pre-emphasised level in dB (any reference), (2, n_hops)."""
+"""Plain and pre-emphasised level in dB over one unit of int16 (full scale is 90), (2, n_hops)."""
 
 
 def levels(samples: Samples) -> Levels:
@@ -59,7 +67,7 @@ def levels(samples: Samples) -> Levels:
 
 def _quantile(ordered: Levels, share: float) -> Levels:
     """For each row of already sorted levels the value below which `share` of them lie, (2, 1)."""
-    return ordered[:, [round(share * (ordered.shape[1] - 1))]]
+    return np.maximum(ordered[:, [round(share * (ordered.shape[1] - 1))]], _LEAST_FLOOR_DB)
 
 
 def _over(level: Levels, floor: Levels, peak: Levels, share: float) -> npt.NDArray[np.bool_]:
@@ -80,12 +88,25 @@ def voiced(level: Levels) -> npt.NDArray[np.bool_] | None:
     return _over(level, floor, peak, _END_SHARE)
 
 
-def last_hop(loud: npt.NDArray[np.bool_], behind: int, n_hops: int) -> int | None:
-    """How many hops before the end of `loud` its last true one ends, leaving out the newest `behind` hops and
-    searching `n_hops` before them. None: there is none."""
-    end = len(loud) - behind
-    found = np.flatnonzero(loud[max(0, end - n_hops) : max(0, end)])
-    return len(loud) - max(0, end - n_hops) - int(found[-1]) - 1 if len(found) else None
+def voice_end_hops(loud: npt.NDArray[np.bool_], behind: int, n_hops: int) -> int | None:
+    """How many hops before the end of `loud` did the voice end that a judge heard until `behind` hops before it?
+
+    The last loud one of the `n_hops` up to there, and what follows it closely. None: there is none.
+    """
+    judged = len(loud) - behind
+    first = max(0, judged - n_hops)
+    counts = loud.copy()
+    lasts = loud[1:] & loud[:-1]
+    counts[judged:] = (np.append(lasts, False) | np.append(False, lasts))[judged:]
+    hops = (first + np.flatnonzero(counts[first : judged + _TAIL_HOPS])).tolist()
+    if not hops or hops[0] >= judged:
+        return None
+    end = hops[0]
+    for hop in hops:
+        if hop >= judged and hop - end > _TAIL_GAP_HOPS + 1:
+            break
+        end = hop
+    return len(loud) - 1 - int(end)
 
 
 def onset_hops(level: Levels, n_recent: int) -> int | None:

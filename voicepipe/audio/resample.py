@@ -117,12 +117,13 @@ class Resampler:
             return silence(0)
         self._waiting = waiting[n_blocks * f.block_in :].copy()
         step = waiting.itemsize
-        # The blocks overlap by two reaches; the view's bounds are those of `waiting` by the choice of n_blocks.
-        blocks = np.lib.stride_tricks.as_strided(
-            waiting, shape=(n_blocks, width), strides=(f.block_in * step, step), writeable=False
-        )
-        sums = blocks.astype(np.float64) @ f.weights
-        out = np.clip(np.rint(sums, out=sums), -32_768, 32_767, out=sums).astype(np.int16).ravel()
+        # The rows overlap by two reaches and end inside `waiting` by the choice of n_blocks.
+        rows: Samples = np.ndarray((n_blocks, width), np.int16, waiting, strides=(f.block_in * step, step))
+        sums = rows.astype(np.float64) @ f.weights
+        np.rint(sums, out=sums)
+        np.minimum(sums, 32_767, out=sums)
+        np.maximum(sums, -32_768, out=sums)
+        out = sums.astype(np.int16).ravel()
         self._n_out += len(out)
         return out
 

@@ -13,8 +13,8 @@ class Tape:
     """The last `keep_samples` of a stream as one contiguous piece, addressed by sample position from its beginning."""
 
     def __init__(self, keep_samples: int, longest_append_samples: int) -> None:
-        # Room for several appends, so that the kept part moves to the front once in a while and not each time.
-        self._buffer: Samples = silence(keep_samples + 4 * longest_append_samples)
+        # Room for two of the longest appends, so that the kept part moves to the front once in a while, not each time.
+        self._buffer: Samples = silence(keep_samples + 2 * longest_append_samples)
         self._keep = keep_samples
         self._fill = 0
         self.end = 0

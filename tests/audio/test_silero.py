@@ -1,0 +1,57 @@
+"""The judge: the right file, sane verdicts, streams that don't disturb one another."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+import numpy as np
+
+from voicepipe.audio import silero
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.audio.silero import CONTEXT_SAMPLES, WINDOW_SAMPLES, SileroState
+
+
+def probabilities(state: SileroState, samples: Samples) -> list[float]:
+    windows = range(0, len(samples) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES)
+    return [silero.shared().probability(state, samples[first : first + WINDOW_SAMPLES]) for first in windows]
+
+
+def test_the_model_is_the_file_that_the_docstring_names_and_its_licence_lies_beside_it() -> None:
+    """sha256 of the vendored ONNX file."""
+    room = files("voicepipe.audio")
+    assert hashlib.sha256(room.joinpath("silero_vad.onnx").read_bytes()).hexdigest() in (silero.__doc__ or "")
+    assert "MIT License" in room.joinpath("silero_vad.LICENSE").read_text()
+
+
+def test_speech_is_speech_and_room_tone_is_not(clips) -> None:
+    """Inside the labelled speech most windows are sure, in the tone behind it none."""
+    clip = clips["clean/LJ001-0008"]
+    heard = probabilities(SileroState(), clip.samples(16_000))
+    inside = heard[clip.start_ms // 32 + 2 : clip.end_ms // 32]
+    behind = heard[clip.end_ms // 32 + 10 :]
+    assert np.mean(np.array(inside) > 0.5) > 0.9
+    assert max(behind) < 0.35
+
+
+def test_streams_share_the_model_and_nothing_else(clips) -> None:
+    """Two streams heard in turns get what each gets alone, though one is silent."""
+    speech = clips["clean/LJ001-0008"].samples(16_000)[:32_000]
+    alone = probabilities(SileroState(), speech)
+    mine, other = SileroState(), SileroState()
+    together = []
+    for first in range(0, len(speech) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES):
+        together += probabilities(mine, speech[first : first + WINDOW_SAMPLES])
+        probabilities(other, silence(WINDOW_SAMPLES))
+    assert together == alone
+
+
+def test_a_restarted_stream_is_a_new_one(clips) -> None:
+    """Nothing of what was heard before a restart is left, and the context counts."""
+    speech = clips["clean/LJ001-0008"].samples(16_000)
+    used, fresh = SileroState(), SileroState()
+    probabilities(used, speech)
+    used.restart(speech[16_000 - CONTEXT_SAMPLES : 16_000])
+    fresh.restart(speech[16_000 - CONTEXT_SAMPLES : 16_000])
+    again = speech[16_000:32_000]
+    assert probabilities(used, again) == probabilities(fresh, again) != probabilities(SileroState(), again)
