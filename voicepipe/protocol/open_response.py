@@ -102,10 +102,8 @@ class OpenResponse:
     """The session's when the response began: an update in its midst must not change its bytes."""
 
     outputs: list[OpenMessage | OpenCall] = field(default_factory=list)
-
-    def message(self) -> OpenMessage | None:
-        """The message that words and sound belong to: the last that was begun."""
-        return next((output for output in reversed(self.outputs) if isinstance(output, OpenMessage)), None)
+    message: OpenMessage | None = None
+    """The message that words and sound belong to: the last that was begun."""
 
     def call(self, index: int) -> OpenCall | None:
         """The call of that index, by the id that the core gave it."""
@@ -119,6 +117,7 @@ class OpenResponse:
         opened: OpenMessage | OpenCall
         if isinstance(item, Message):
             opened = OpenMessage(*place, audible=self.started.reply.audible, codec=OutputCodec(self.output_format))
+            self.message = opened
         else:
             opened = OpenCall(*place, call_id=item.call_id, name=item.name)
         self.outputs.append(opened)

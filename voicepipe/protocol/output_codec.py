@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from voicepipe.audio.g711 import encode_alaw, encode_mulaw
@@ -21,16 +20,19 @@ class OutputCodec:
         self._form = form
         self._resampler = None if form.name == "audio/pcm" else Resampler(PCM_HZ, G711_HZ)
 
-    def push(self, samples: Samples) -> Iterator[bytes]:
+    def push(self, samples: Samples) -> list[bytes]:
         """The coded bytes of `samples`, int16, (n_samples,), 24 kHz, in pieces of at most MAX_DELTA_SAMPLES.
 
         G.711 keeps back a few milliseconds until `flush`.
         """
-        for start in range(0, len(samples), MAX_DELTA_SAMPLES):
-            piece = samples[start : start + MAX_DELTA_SAMPLES]
-            coded = to_pcm(piece) if self._resampler is None else self._compress(self._resampler.push(piece))
-            if coded:
-                yield coded
+        if len(samples) <= MAX_DELTA_SAMPLES:
+            pieces = [samples] if len(samples) else []
+        else:
+            pieces = [samples[i : i + MAX_DELTA_SAMPLES] for i in range(0, len(samples), MAX_DELTA_SAMPLES)]
+        if self._resampler is None:
+            return [to_pcm(piece) for piece in pieces]
+        coded = (self._compress(self._resampler.push(piece)) for piece in pieces)
+        return [piece for piece in coded if piece]
 
     def flush(self) -> bytes:
         """What was kept back; perhaps nothing."""

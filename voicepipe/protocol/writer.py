@@ -117,7 +117,7 @@ class Wire:
 
     def _message(self, response_id: str) -> OpenMessage | None:
         response = self._open.get(response_id)
-        message = response and response.message()
+        message = response and response.message
         if not message:
             self.dropped += 1
             return None

@@ -1,0 +1,125 @@
+"""The older dialect: shapes of `openai.types.beta.realtime`, for clients that were never moved on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.protocol.dialect import ResponseView
+from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.ga import item_object, usage_object
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_parts import FormatName
+from voicepipe.protocol.session_wire import (
+    max_tokens,
+    noise_reduction_object,
+    tool_object,
+    transcription_object,
+    turn_detection_object,
+)
+from voicepipe.turn.conversation import InputImage, Item, Message
+
+_NAMES: Final[Mapping[str, str | None]] = {
+    "conversation.item.added": "conversation.item.created",
+    "conversation.item.done": None,
+    "response.output_audio.delta": "response.audio.delta",
+    "response.output_audio.done": "response.audio.done",
+    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
+    "response.output_audio_transcript.done": "response.audio_transcript.done",
+    "response.output_text.delta": "response.text.delta",
+    "response.output_text.done": "response.text.done",
+}
+"""The published name -> the older one; None where it has no such event. The others have the same name."""
+
+_FORMATS: Final[dict[FormatName, str]] = {
+    "audio/pcm": "pcm16",
+    "audio/pcmu": "g711_ulaw",
+    "audio/pcma": "g711_alaw",
+}
+_DEFAULT_TEMPERATURE: Final = 0.8
+"""What the hosted service of that time took."""
+
+
+class Beta:
+    """The older names and shapes."""
+
+    announces_conversation = True
+
+    def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
+        """The event by its older name, without the `name` that the older arguments.done lacks."""
+        name = _NAMES.get(kind, kind)
+        if name is None:
+            return None
+        if kind == "response.function_call_arguments.done":
+            fields = {key: value for key, value in fields.items() if key != "name"}
+        return {"type": name, **fields}
+
+    def session(self, config: SessionConfig) -> JsonObject:
+        """The complete, flat `session` object."""
+        return {
+            "id": config.session_id,
+            "object": "realtime.session",
+            "model": config.model,
+            "modalities": _modalities(config.audible),
+            "instructions": config.instructions,
+            "voice": config.voice,
+            "speed": config.speed,
+            "input_audio_format": _FORMATS[config.input_format.name],
+            "output_audio_format": _FORMATS[config.output_format.name],
+            "input_audio_transcription": transcription_object(config.transcription),
+            "input_audio_noise_reduction": noise_reduction_object(config.noise_reduction),
+            "turn_detection": _turn_detection(config),
+            "tools": [tool_object(tool) for tool in config.tools],
+            "tool_choice": config.tool_choice,
+            "temperature": _DEFAULT_TEMPERATURE if config.temperature is None else config.temperature,
+            "max_response_output_tokens": max_tokens(config.max_output_tokens),
+            "expires_at": config.expires_at,
+        }
+
+    def item(self, item: Item) -> JsonObject:
+        """An item of the conversation. Pictures are left out: the older content has no such type."""
+        if isinstance(item, Message):
+            item = replace(item, parts=tuple(part for part in item.parts if not isinstance(part, InputImage)))
+        return item_object(item, {"output_text": "text", "output_audio": "audio"})
+
+    def response(self, view: ResponseView) -> JsonObject:
+        """The `response` object, every key of it."""
+        temperature = view.reply.temperature
+        return {
+            "id": view.id,
+            "object": "realtime.response",
+            "status": view.status,
+            "status_details": view.details,
+            "output": [self.item(item) for item in view.output],
+            "conversation_id": view.conversation_id,
+            "modalities": _modalities(view.reply.audible),
+            "voice": view.reply.voice,
+            "output_audio_format": _FORMATS[view.output_format.name],
+            "temperature": _DEFAULT_TEMPERATURE if temperature is None else temperature,
+            "max_output_tokens": max_tokens(view.reply.max_output_tokens),
+            "usage": _usage(view),
+            "metadata": view.metadata or None,
+        }
+
+
+BETA: Final = Beta()
+
+
+def _modalities(audible: bool) -> list[str]:
+    """A spoken answer has its text beside it here."""
+    return ["text", "audio"] if audible else ["text"]
+
+
+def _turn_detection(config: SessionConfig) -> JsonObject | None:
+    shown = turn_detection_object(config.turn_detection)
+    return shown and {key: value for key, value in shown.items() if key != "idle_timeout_ms"}
+
+
+def _usage(view: ResponseView) -> JsonObject | None:
+    """Without pictures, and without the cached tokens by kind."""
+    shown = usage_object(view.usage)
+    if shown is None:
+        return None
+    known = ("cached_tokens", "text_tokens", "audio_tokens")
+    return {**shown, "input_token_details": {key: shown["input_token_details"][key] for key in known}}
