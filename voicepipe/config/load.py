@@ -27,8 +27,16 @@ from voicepipe.turn.settings import BudgetLimits, Deadlines
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
     {
         "local": ProviderEntry(kind="local"),
-        "openai": ProviderEntry(base_url="https://api.openai.com/v1", api_key_env="OPENAI_API_KEY"),
-        "groq": ProviderEntry(base_url="https://api.groq.com/openai/v1", api_key_env="GROQ_API_KEY"),
+        "openai": ProviderEntry(
+            base_url="https://api.openai.com/v1",
+            api_key_env="OPENAI_API_KEY",
+            options=(("default_voice", "alloy"), ("max_tokens_field", "max_completion_tokens")),
+        ),
+        "groq": ProviderEntry(
+            base_url="https://api.groq.com/openai/v1",
+            api_key_env="GROQ_API_KEY",
+            options=(("speech_format", "wav"),),
+        ),
         "ollama": ProviderEntry(base_url="http://127.0.0.1:11434/v1"),
     }
 )
@@ -117,7 +125,7 @@ def _providers(leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]) 
         start = BUILT_IN_PROVIDERS.get(name, ProviderEntry())
         if ("providers", name, "base_url") in leaves:
             # The usual key belongs to the usual address: another one gets it only when the settings say so.
-            start = replace(start, api_key_env="")
+            start = ProviderEntry(kind=start.kind)
         entry = _read(start, ("providers", name), leaves)
         if entry.kind == "openai" and not entry.base_url:
             raise ConfigError(

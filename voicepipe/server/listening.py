@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -46,13 +47,14 @@ async def _opened(runner: web.AppRunner, parts: Parts) -> web.TCPSite:
     try:
         await site.start()
     except OSError as problem:
+        why = os.strerror(problem.errno or 0)
         raise ConfigError(
-            f"server.port: expected a port that is free on {host}, got {port}: {problem.strerror or problem}; choose "
-            "another one with --port"
+            f"server.port: expected a port that is free on {host}, got {port}: {why}; choose another one with --port"
         ) from problem
     return site
 
 
 def _address(runner: web.AppRunner, host: str) -> str:
     port = runner.addresses[0][1]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # the wildcards are nothing to connect to
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,25 @@
+"""What starting the server loads: a fresh process shows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+LATER = ("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest")
+"""Heavy, or not part of the base: loaded by whoever needs them, when they do."""
+
+
+def test_the_server_starts_without_the_engines_and_what_only_commands_need() -> None:
+    code = "import sys, voicepipe.wiring; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    modules = {name.partition(".")[0] for name in loaded.stdout.split()}
+    assert "aiohttp" in modules
+    assert modules.isdisjoint(LATER)
+    assert not any(name.startswith("voicepipe.testing") for name in loaded.stdout.split())
+
+
+def test_the_settings_load_without_the_server() -> None:
+    code = "import sys, voicepipe.config; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    modules = {name.partition(".")[0] for name in loaded.stdout.split()}
+    assert modules.isdisjoint({"aiohttp", "numpy", *LATER})

@@ -1,0 +1,158 @@
+"""The whole house, from settings to a spoken answer, with fake vendors on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.wiring import Running, running
+
+
+def settings_for(folder: Path, vendor: FakeVendor, **more: object) -> Settings:
+    """Two agents on one fake vendor; everything written goes into `folder`."""
+    overrides: dict[str, object] = {
+        "server.port": 0,
+        "server.data_dir": str(folder / "data"),
+        "server.drain_ms": 0,
+        "providers.fake.base_url": vendor.base_url,
+        "agents.default.stt": "fake/ear",
+        "agents.default.llm": "fake/mind",
+        "agents.default.tts": "fake/mouth",
+        "agents.support.llm": "fake/better-mind",
+        "agents.support.instructions": "Help.",
+        **more,
+    }
+    return load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
+
+
+def written_in(folder: Path) -> list[tuple[str, int]]:
+    """What lies there: names and modes."""
+    return [(entry.name, stat.S_IMODE(entry.stat().st_mode)) for entry in folder.iterdir()]
+
+
+class Call:
+    """A client of the wire, as plain as can be."""
+
+    def __init__(self, line: aiohttp.ClientWebSocketResponse) -> None:
+        self._line = line
+
+    async def send(self, kind: str, **fields: object) -> None:
+        await self._line.send_str(json.dumps({"type": kind, **fields}))
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        """The next event of that type; others are passed over, errors are not."""
+        async with asyncio.timeout(20):
+            while True:
+                event = json.loads(await self._line.receive_str())
+                assert event["type"] == kind or event["type"] != "error", event
+                if event["type"] == kind:
+                    return dict(event)
+
+
+@asynccontextmanager
+async def calling(server: Running, path: str = "/v1/realtime") -> AsyncIterator[Call]:
+    async with aiohttp.ClientSession() as http, http.ws_connect(server.base_url + path) as line:
+        yield Call(line)
+
+
+async def get(server: Running, path: str) -> Any:
+    async with aiohttp.ClientSession() as http, http.get(server.base_url + path) as answer:
+        return await answer.json()
+
+
+async def ask_in_text(call: Call, text: str) -> dict[str, Any]:
+    """One reply to a written question; gives the response of its `response.done`."""
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    await call.send("conversation.item.create", item=item)
+    await call.send("response.create", response={"output_modalities": ["text"]})
+    done = await call.until("response.done")
+    return dict(done["response"])
+
+
+async def test_a_question_is_answered_and_its_turn_is_kept(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor:
+        vendor.llm.cue(LlmCue(tokens=("Good ", "day.")))
+        async with running(settings_for(tmp_path, vendor)) as server:
+            async with calling(server) as call:
+                created = await call.until("session.created")
+                assert created["session"]["model"] == "default"
+                response = await ask_in_text(call, "Hello?")
+            assert response["status"] == "completed"
+            assert response["output"][0]["content"][0]["text"] == "Good day."
+            asked = await vendor.llm.nth(0)
+            assert asked.question["model"] == "mind"
+            turn_id = response["metadata"]["voicepipe_turn"]
+        assert vendor.stt.busy() == vendor.tts.busy() == 0
+        async with running(settings_for(tmp_path, vendor)) as server:
+            turn = await get(server, f"/v1/turns/{turn_id}")
+    assert (turn["id"], turn["agent"], turn["outcome"]) == (turn_id, "default", "completed")
+    assert turn["agent_text"] == "Good day."
+    assert turn["providers"]["llm"] == "fake/mind"
+
+
+async def test_two_agents_answer_each_with_their_own_model(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor, running(settings_for(tmp_path, vendor)) as server:
+        for path, model in (("", "mind"), ("?model=support", "better-mind")):
+            before = len(vendor.llm.asked)
+            async with calling(server, f"/v1/realtime{path}") as call:
+                await ask_in_text(call, "Hello?")
+            assert (await vendor.llm.nth(before)).question["model"] == model
+
+
+async def test_the_data_folder_is_private_and_the_only_one(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor, running(settings_for(tmp_path, vendor)) as server:
+        assert await get(server, "/readyz") == {"status": "ready", "missing": []}
+        assert server.is_open
+    assert written_in(tmp_path) == [("data", 0o700)]
+
+
+async def test_words_are_not_kept_when_that_was_chosen(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor:
+        quiet = settings_for(tmp_path, vendor, **{"records.text": "never"})
+        async with running(quiet) as server, calling(server) as call:
+            await ask_in_text(call, "Hello?")
+        async with running(settings_for(tmp_path, vendor)) as server:
+            (turn,) = (await get(server, "/v1/turns"))["data"]
+    assert (turn["agent_text"], turn["caller_text"], turn["heard_text"]) == ("", "", "")
+
+
+async def test_a_token_starts_the_session_that_it_was_minted_for(tmp_path: Path) -> None:
+    async with (
+        FakeVendor() as vendor,
+        running(settings_for(tmp_path, vendor)) as server,
+        aiohttp.ClientSession() as http,
+    ):
+        body = {"session": {"type": "realtime", "model": "support", "instructions": "Be a parrot."}}
+        async with http.post(f"{server.base_url}/v1/realtime/client_secrets", json=body) as answer:
+            token = (await answer.json())["value"]
+        offered = ("realtime", f"openai-insecure-api-key.{token}")
+        async with http.ws_connect(f"{server.base_url}/v1/realtime", protocols=offered) as line:
+            session = (await Call(line).until("session.created"))["session"]
+    assert (session["model"], session["instructions"]) == ("support", "Be a parrot.")
+
+
+async def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor:
+        with pytest.raises(ConfigError) as caught:
+            async with running(settings_for(tmp_path, vendor, **{"server.port": vendor.port})):
+                pass
+    assert str(caught.value).startswith(f"server.port: expected a port that is free on 127.0.0.1, got {vendor.port}: ")
+
+
+async def test_an_adapter_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor:
+        with pytest.raises(ConfigError, match=r"agents\.default\.stt: no stt adapter of kind 'telepathy'"):
+            async with running(settings_for(tmp_path, vendor, **{"providers.fake.kind": "telepathy"})):
+                pass

@@ -1,0 +1,97 @@
+"""The server in a terminal: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from voicepipe.config import load
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.wiring.serve import greeting
+
+PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
+
+
+def config_file(folder: Path, vendor: FakeVendor) -> Path:
+    path = folder / "voicepipe.toml"
+    path.write_text(
+        f"""
+        [server]
+        port = 0
+        data_dir = "{folder / "data"}"
+        [providers.fake]
+        base_url = "{vendor.base_url}"
+        [agents.default]
+        stt = "fake/ear"
+        llm = "fake/mind"
+        tts = "fake/mouth"
+        """
+    )
+    return path
+
+
+@asynccontextmanager
+async def serving(path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, str(path)),
+        stdout=asyncio.subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith("VOICEPIPE_")},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def lines_until(process: asyncio.subprocess.Process, last: str) -> list[str]:
+    """What it says up to and with the line that begins with `last`."""
+    assert process.stdout is not None
+    said: list[str] = []
+    async with asyncio.timeout(30):
+        while not said or not said[-1].startswith(last):
+            line = await process.stdout.readline()
+            assert line, f"it ended after saying {said}"
+            said.append(line.decode().rstrip())
+    return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_prints_lines_that_talk_to_it_and_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+    async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
+        said = await lines_until(process, "Ctrl-C")
+        base_url = said[0].rpartition(" ")[2]
+        assert base_url.startswith("http://127.0.0.1:")
+        assert f"  voicepipe talk question.wav --out answer.wav --url {base_url}" in said
+        assert "  agent default: hears with fake/ear, thinks with fake/mind, speaks with fake/mouth" in said
+        async with aiohttp.ClientSession() as http, http.ws_connect(f"{base_url}/v1/realtime") as line:
+            await line.receive(timeout=10)
+            process.send_signal(number)
+            assert (await lines_until(process, "stopping"))[-1] == "stopping ..."
+            process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), 20) in (0, -number, 130, 1)
+
+
+async def test_it_ends_well_when_nobody_is_there(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
+        await lines_until(process, "Ctrl-C")
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+def test_a_server_that_others_reach_warns_and_asks_for_keys(tmp_path: Path) -> None:
+    settings = load(overrides={"server.host": "0.0.0.0"}, environ={"HOME": "/h"}, folder=tmp_path)
+    said = "\n".join(greeting(settings, base_url="http://127.0.0.1:8080", is_open=False))
+    assert "WARNING: 0.0.0.0 can be reached from other machines" in said
+    assert "voicepipe keys create" in said
+    assert "Authorization: Bearer YOUR KEY" in said
+    assert "--url" not in said

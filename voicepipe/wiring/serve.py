@@ -1,0 +1,118 @@
+"""`voicepipe serve`: the server in a terminal, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from voicepipe import __version__
+from voicepipe.config.settings import STAGES, Settings
+from voicepipe.telemetry.log import logging_to
+from voicepipe.wiring.house import Running, running
+
+USUAL = "http://127.0.0.1:8080"
+"""Where `voicepipe talk` looks by itself."""
+
+VERBS = {"stt": "hears with", "llm": "thinks with", "tts": "speaks with"}
+
+
+def run(settings: Settings, say: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, on uvloop when it is installed; a second signal ends it at once.
+
+    Raises:
+        VoicepipeError: it could not start, or its local models did; the text says why.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner, logging_to():
+        runner.run(serve(settings, say or _print))
+
+
+async def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    """Serve until the process is told to stop; `say` gets what a person at the terminal wants to know, line by line.
+
+    Raises:
+        VoicepipeError: as `run` does.
+    """
+    async with running(settings, say=say) as server:
+        say(f"voicepipe {__version__} listens on {server.base_url}")
+        await _until_stopped(settings, server, say)
+
+
+async def _until_stopped(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
+    with told_to_stop() as stopped:
+        async with asyncio.TaskGroup() as group:
+            greeter = group.create_task(_greet(settings, server, say), name="greeter")
+            await stopped.wait()
+            greeter.cancel()
+    say("stopping ...")
+
+
+async def _greet(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
+    await server.ready.wait()
+    for line in greeting(settings, base_url=server.base_url, is_open=server.is_open):
+        say(line)
+
+
+@contextmanager
+def told_to_stop() -> Iterator[asyncio.Event]:
+    """Give an event that the first SIGINT or SIGTERM sets; the second does what it always did."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def forget() -> None:
+        for each in signals:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(each)
+
+    def stop() -> None:
+        stopped.set()
+        forget()
+
+    for each in signals:
+        with suppress(NotImplementedError):  # no such thing on Windows, where Ctrl-C raises KeyboardInterrupt
+            loop.add_signal_handler(each, stop)
+    try:
+        yield stopped
+    finally:
+        forget()
+
+
+def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[str]:
+    """Yield what to tell a person when the server is ready: who answers, and lines that talk to it as they stand."""
+    yield f"ready, {'without a key for this machine' if is_open else 'with an API key or a client secret'}:"
+    for name, agent in settings.agents.items():
+        yield f"  agent {name}: " + ", ".join(f"{VERBS[stage]} {agent.spec(stage)}" for stage in STAGES)
+    yield from _warnings(settings, is_open=is_open)
+    yield "talk to it from another terminal:"
+    yield f"  voicepipe talk question.wav --out answer.wav{'' if base_url == USUAL else f' --url {base_url}'}"
+    yield "or from Python, with openai[realtime]:"
+    yield f'  client = openai.AsyncOpenAI(base_url="{base_url}/v1", api_key="{"any" if is_open else "YOUR KEY"}")'
+    yield '  async with client.realtime.connect(model="default") as call: ...'
+    yield "see where each millisecond went:"
+    yield f"  curl {base_url}/v1/turns" + ("" if is_open else " -H 'Authorization: Bearer YOUR KEY'")
+    yield "Ctrl-C stops it."
+
+
+def _warnings(settings: Settings, *, is_open: bool) -> Iterator[str]:
+    if not settings.on_loopback:
+        yield (
+            f"WARNING: {settings.server.host} can be reached from other machines, and nothing here encrypts: keys and "
+            "speech can be read on the way. Put a proxy with TLS in front."
+        )
+    if not is_open:
+        yield "callers need a key: `voicepipe keys create` makes one."
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,81 @@
+"""From a grant at the door to a session, with everything that it needs of the house."""
+
+from __future__ import annotations
+
+from voicepipe import clock
+from voicepipe.config.settings import AgentSettings, Settings
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_parts import ServerVad
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.session import Session, SessionHooks
+from voicepipe.stages.model import ModelRequest, Said, Text
+from voicepipe.telemetry.log import log_overrun
+from voicepipe.telemetry.sink import TurnSink
+from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.settings import CoreSettings
+from voicepipe.wiring.stages import LOCAL, Stages
+
+NO_VOICE = "default"
+"""What a session shows as its voice when the agent leaves the choice to the provider."""
+
+
+class Sessions:
+    """Opens sessions."""
+
+    def __init__(self, settings: Settings, stages: Stages, sink: TurnSink) -> None:
+        self._settings, self._sink = settings, sink
+        self._core = CoreSettings(budget=settings.budget, deadlines=settings.deadlines)
+        # All of them now: a wrong spec is found at the start, not by the first caller.
+        self._stages = {name: stages.of_agent(name) for name in settings.agents}
+
+    def start_config(self, grant: SessionGrant) -> SessionConfig:
+        """Return the session that the agent's settings ask for."""
+        return config_of(self._settings.agents[grant.agent], grant)
+
+    def open(self, grant: SessionGrant) -> Session:
+        """Return a session that waits for its socket."""
+        config = self.start_config(grant)
+        if grant.config is not None:
+            config = config.merged(grant.config)
+        return Session(
+            grant=grant,
+            config=config,
+            stages=self._stages[grant.agent],
+            settings=self._core,
+            hooks=self._hooks(grant),
+        )
+
+    def _hooks(self, grant: SessionGrant) -> SessionHooks:
+        def note_overrun(order: NoteOverrun) -> None:
+            log_overrun(grant.session_id, order.turn_id, stage=order.stage, owner=order.owner, over_ms=order.over_ms)
+
+        keep_record = self._sink.of_session(
+            project=grant.project,
+            agent=grant.agent,
+            began_unix_ms=clock.unix_ms(),
+            keep_texts=self._settings.keeps_text,
+        )
+        return SessionHooks(keep_record=keep_record, note_overrun=note_overrun)
+
+    async def warm(self) -> None:
+        """Let local models read their agents' instructions before the first call; others warm up with it."""
+        for name, agent in self._settings.agents.items():
+            spec = agent.spec("llm")
+            if self._settings.providers[spec.provider].kind == LOCAL:
+                instructions = Said("system", (Text(agent.instructions),))
+                await self._stages[name].model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
+
+
+def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
+    """Return the session that an agent's settings ask for."""
+    return SessionConfig.start(
+        session_id=grant.session_id,
+        model=grant.model,
+        voice=agent.voice or NO_VOICE,
+        instructions=agent.instructions,
+        expires_at=grant.expires_at,
+        turn_detection=ServerVad(silence_duration_ms=agent.silence_ms),
+        max_output_tokens=agent.max_output_tokens,
+        temperature=agent.temperature,
+        language=agent.language,
+    )
