@@ -34,8 +34,8 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
     spoken_turn(book)
     answered(book, 2_500)
     assert names(book.orders) == [
-        "BeginUtterance", "CallerSpoke", "FlushTranscript", "CallerStopped", "EndUtterance", "AudioCommitted", "ItemAdded",
-        "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted", "OutputStarted", "OpenGate",
+        "BeginUtterance", "CallerSpoke", "FlushTranscript", "CallerStopped", "EndUtterance", "AudioCommitted",
+        "ItemAdded", "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted", "OutputStarted", "OpenGate",
         "ResponseEnded", "KeepRecord", "NoteOverrun",
     ]  # fmt: skip
     assert book.core.agent.state is Agent.SPEAKING, "the sound is still playing"

@@ -86,6 +86,7 @@ class AgentSide:
         self.announce(turn)
         turn.released = True
         turn.mark(budget.GATE_OPENED, now_ms)
+        self._floor.due.pop(f"{_OUTPUT_DUE} {turn.number}", None)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
         self._start_items(turn)
@@ -159,21 +160,20 @@ class AgentSide:
         self._end_response(turn, "failed", f"{stage}_failed", why)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
-    def overdue(self, name: str, now_ms: int) -> None:
-        """A deadline of a reply passed: `first_output 3`."""
+    def overdue(self, name: str) -> tuple[Turn, str, str] | None:
+        """A deadline passed (`first_output 3`): the turn, the stage that it waits for, and what to say of it."""
         kind, _, number = name.partition(" ")
         running = (self.turn, *self._tails, *self._asides.values())
         turn = next((t for t in running if t is not None and t.number == int(number)), None)
         if turn is None:
-            return
+            return None
         limits = self._floor.core.deadlines
         if kind == _OUTPUT_DUE:
             stage = "tts" if budget.FIRST_CLAUSE in turn.marks else "llm"
-            self.fail(turn, stage, f"nothing to say within {limits.first_output_ms} ms", now_ms)
-        elif kind == _REPLY_DUE:
-            self.fail(turn, "reply", f"not complete within {limits.reply_ms} ms", now_ms)
-        else:
-            self.fail(turn, _waiting_for(turn), f"no progress for {limits.progress_ms} ms", now_ms)
+            return turn, stage, f"nothing to say within {limits.first_output_ms} ms"
+        if kind == _REPLY_DUE:
+            return turn, "reply", f"not complete within {limits.reply_ms} ms"
+        return turn, _waiting_for(turn), f"no progress for {limits.progress_ms} ms"
 
     def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         """End a turn early: the client asked for it, or the session is over."""

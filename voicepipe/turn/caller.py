@@ -118,6 +118,7 @@ class CallerSide:
         if self.turn is not None and utterance in self.turn.utterances and utterance.known:
             self.turn.mark(budget.TRANSCRIBED, now_ms)
         if utterance.committed:
+            self._floor.due.pop(f"transcript {utterance.number}", None)
             self._write_down(utterance)
 
     def transcript_failed(self, fact: e.TranscriberFailed, now_ms: int) -> None:
@@ -126,11 +127,11 @@ class CallerSide:
         if utterance is not None and not utterance.done:
             self._lose(utterance, f"{fact.provider}: {fact.why}")
 
-    def transcripts_overdue(self) -> None:
-        """The transcriber had its time."""
-        for utterance in self._recent:
-            if utterance.committed and not utterance.known:
-                self._lose(utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms")
+    def transcript_overdue(self, number: int) -> None:
+        """The transcriber had its time for this utterance."""
+        utterance = self._find(number)
+        if utterance is not None and not utterance.known:
+            self._lose(utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms")
 
     def pending(self) -> bool:
         """Whether the words of a committed utterance are still to come."""
@@ -150,7 +151,8 @@ class CallerSide:
                 f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {fact.buffered_ms} ms",
             )
             return
-        turn = self.turn or self._floor.new_turn("commit")
+        speaking = self.turn if self.state in open_states else None
+        turn = speaking or self._floor.new_turn("commit")
         if utterance not in turn.utterances:
             turn.utterances.append(utterance)
         if self.state is not Caller.HOLDING:
@@ -158,9 +160,11 @@ class CallerSide:
             utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
             turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
         turn.marks[budget.ENDED] = now_ms
-        turn.cause, self.unanswered, self.turn = "commit", turn, None
+        turn.cause, self.unanswered = "commit", turn
         self._commit(turn, utterance, now_ms)
-        self._move(Caller.QUIET)
+        if speaking is not None:
+            self._move(Caller.QUIET)
+            self.turn = None
         self._begin_manual()
 
     def clear_requested(self, now_ms: int) -> Turn | None:
@@ -168,7 +172,7 @@ class CallerSide:
         dropped = self.turn if self.state in (Caller.SPEAKING, Caller.HOLDING) else None
         self._floor.order(DropAudio())
         self._floor.say(a.AudioCleared())
-        if dropped is not None or self.manual:
+        if dropped is not None:
             self._let_go()
         self._begin_manual()
         return dropped
@@ -182,9 +186,11 @@ class CallerSide:
                 self._begin_manual()
             return None
         dropped = self.turn if self.state in (Caller.SPEAKING, Caller.HOLDING) else None
+        if dropped is not None:
+            self._let_go()
         if dropped is not None or was_manual:
             self._floor.order(DropAudio())
-            self._let_go()
+            self._utterance = None
         self._begin_manual()
         return dropped
 
@@ -241,7 +247,7 @@ class CallerSide:
         for name in ("utterance", "holding"):
             self._floor.due.pop(name, None)
         if not utterance.known:
-            self._floor.due["transcript"] = now_ms + self._floor.core.deadlines.transcript_ms
+            self._floor.due[f"transcript {utterance.number}"] = now_ms + self._floor.core.deadlines.transcript_ms
         utterance.committed = True
         self._floor.order(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))
@@ -278,6 +284,7 @@ class CallerSide:
         if not utterance.committed:
             return
         utterance.done = True
+        self._floor.due.pop(f"transcript {utterance.number}", None)
         if self._floor.settings.transcribe:
             self._floor.say(a.TranscriptFailed(utterance.item_id, why))
 

@@ -66,10 +66,19 @@ class Core:
     # --- the gate -----------------------------------------------------------------------------
 
     def _settle(self, now_ms: int) -> None:
-        """Let the two sides meet: start what may start, open the gate if it may open."""
-        self._settle_caller(now_ms)
-        self._start_asked(now_ms)
-        self._start_waiting(now_ms)
+        """Let the two sides meet: start what may start, open the gate if it may open.
+
+        A reply that is complete the moment its gate opens makes room for the next one, so this goes on
+        until nothing moves: each pass starts, opens or ends a turn, and no turn does any of it twice.
+        """
+        before = None
+        while before != (before := (self.caller.state, self.agent.state, self.agent.turn, len(self._asked))):
+            self._settle_caller(now_ms)
+            self._start_asked(now_ms)
+            self._start_waiting(now_ms)
+            self._open_gate(now_ms)
+
+    def _open_gate(self, now_ms: int) -> None:
         turn = self.agent.turn
         if turn is not None and self.agent.state is Agent.READY and self._may_open(turn):
             self.agent.open_gate(turn, now_ms)
@@ -88,15 +97,14 @@ class Core:
         if turn is None or not turn.transcribed:
             return
         if self.caller.state is Caller.ENDED and turn.outcome is None:
-            self.floor.due.pop("transcript", None)
             self._answer(turn, now_ms)
         elif self.caller.state is Caller.HOLDING and self._may_guess(turn):
             self._prepare(turn, now_ms)
 
     def _may_guess(self, turn: Turn) -> bool:
         """Whether to start the reply at a short silence, before the turn is over."""
-        settings = self.floor.settings
-        return bool(self.floor.core.speculate and settings.create_response and turn.question and not turn.guess_failed)
+        wanted = self.floor.core.speculate and self.floor.settings.create_response and turn.question
+        return bool(wanted and not turn.guess_failed and not self._asked)
 
     def _answer(self, turn: Turn, now_ms: int) -> None:
         """The turn is over and its words are known: reply, unless there is nothing to reply to."""
@@ -104,6 +112,8 @@ class Core:
         if not turn.question and not lost:
             self._abandon(turn, "nothing was said", now_ms)
         elif not self.floor.settings.create_response:
+            if self.agent.turn is turn:
+                self.agent.revise(turn, now_ms)  # it was a guess, and nobody asked for it
             self.caller.unanswered = turn
             self.caller.leave()
         elif not turn.question:
@@ -171,15 +181,15 @@ class Core:
     def _speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
         if self.caller.manual:
             return
-        turn = self.caller.turn
-        if turn is not None and turn.outcome is None and not self.floor.settings.interrupt_response:
-            if self.caller.state is Caller.ENDED and self.agent.turn is turn:
-                turn.settled = True  # its reply comes whatever the caller says next
-                self.caller.leave()
-        elif turn is not None and self.caller.state in (Caller.HOLDING, Caller.ENDED):
+        turn, may_interrupt = self.caller.turn, self.floor.settings.interrupt_response
+        if turn is None:
+            if may_interrupt:
+                self._interrupt(now_ms)
+        elif self.caller.state is Caller.ENDED and not may_interrupt and self.agent.turn is turn:
+            turn.settled = True  # its reply comes whatever the caller says next
+            self.caller.leave()
+        elif self.caller.state is not Caller.SPEAKING:
             self.agent.revise(turn, now_ms)
-        elif self.floor.settings.interrupt_response:
-            self._interrupt(now_ms)
         self.caller.speech_started(fact, now_ms)
 
     def _interrupt(self, now_ms: int) -> None:
@@ -229,7 +239,10 @@ class Core:
             self._abandon(turn, why, now_ms)
 
     def _reply_requested(self, fact: e.ReplyRequested, now_ms: int) -> None:
-        in_band = fact.reply.in_conversation
+        in_band, guess = fact.reply.in_conversation, self.caller.turn
+        if in_band and guess is not None and self.agent.turn is guess and self.caller.state is Caller.HOLDING:
+            guess.guess_failed = True  # nobody knows of it yet, and what the client asks for goes first
+            self.agent.revise(guess, now_ms)
         expected = self.caller.state is Caller.ENDED and self.floor.settings.create_response
         taken = self.agent.busy or expected or any(t.reply.in_conversation for t in self._asked)
         if in_band and taken:
@@ -267,7 +280,8 @@ class Core:
 
     def _of_reply(self, fact: Any, now_ms: int) -> None:
         turn = self.agent.find(fact.turn, fact.revision)
-        if turn is None:
+        over = turn is not None and turn.released and not turn.response_open
+        if turn is None or (over and not isinstance(fact, e.OutputSent)):
             self.ignored += 1
             return
         agent = self.agent
@@ -295,11 +309,15 @@ class Core:
 
     def _stage_failed(self, turn: Turn, fact: e.StageFailed, now_ms: int) -> None:
         turn.providers[fact.stage] = fact.provider
+        self._reply_failed(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
+
+    def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
+        """A reply broke. One that was a guess is forgotten: the turn's end asks again."""
         if self.caller.turn is turn and self.caller.state is not Caller.ENDED:
             turn.guess_failed = True
             self.agent.revise(turn, now_ms)
         else:
-            self.agent.fail(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
+            self.agent.fail(turn, stage, why, now_ms)
 
     # --- time and the line --------------------------------------------------------------------
 
@@ -308,12 +326,14 @@ class Core:
         for name in self.floor.expired(now_ms):
             if name in ("utterance", "holding"):
                 self.caller.end(now_ms)
-            elif name == "transcript":
-                self.caller.transcripts_overdue()
+            elif name.startswith("transcript "):
+                self.caller.transcript_overdue(int(name.split()[1]))
             elif name == "playback":
                 self.agent.played(now_ms)
             else:
-                self.agent.overdue(name, now_ms)
+                overdue = self.agent.overdue(name)
+                if overdue is not None:
+                    self._reply_failed(*overdue, now_ms)
 
     def _caller_left(self, fact: e.CallerLeft, now_ms: int) -> None:
         self.agent.hang_up(now_ms)

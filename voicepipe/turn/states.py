@@ -48,10 +48,12 @@ _Rows = dict[tuple[_State, type], frozenset[_State]]
 
 _TRANSCRIPT = (e.TranscriptFinished, e.TranscriberFailed)
 _OUTPUT = (e.ModelSpoke, e.CallGrew, e.ModelFinished, e.SoundArrived, e.VoiceFinished)
+_COMPLETE = (e.ModelFinished, e.VoiceFinished)
 _GIVE_UP = (e.StageFailed, e.TimePassed, e.CancelRequested)
-_PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
-_NEXT_REPLY = (e.ReplyRequested, e.SilenceGrew, e.TimePassed, *_TRANSCRIPT)
-_END_OF_REPLY = (*_OUTPUT, *_GIVE_UP, e.OutputSent)
+_DROP = (e.ClearRequested, e.SettingsChanged)
+_PUT_AWAY = (e.CommitRequested, *_DROP)
+_REVISE = (e.SpeechStarted, e.TranscriptFinished, e.SilenceGrew, e.ReplyRequested)
+_NEXT_REPLY = (e.ReplyRequested, e.SilenceGrew, e.TimePassed, *_TRANSCRIPT, *_COMPLETE)
 
 
 def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
@@ -72,18 +74,18 @@ CALLER_LAW: Final[_Rows[Caller]] = _rows(
     (Caller.HOLDING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
     (Caller.ENDED, (e.SpeechStarted,), Caller.SPEAKING),
     (Caller.ENDED, (e.SpeechStarted, e.SilenceGrew, e.CallerLeft, *_TRANSCRIPT), Caller.QUIET),
-    (Caller.ENDED, (*_OUTPUT, *_GIVE_UP, *_PUT_AWAY), Caller.QUIET),
+    (Caller.ENDED, (*_OUTPUT, *_GIVE_UP, e.SettingsChanged), Caller.QUIET),
 )
 """(state, fact) -> states that may follow. A fact that is not named leaves the caller where they are."""
 
 AGENT_LAW: Final[_Rows[Agent]] = _rows(
-    (Agent.IDLE, (*_NEXT_REPLY, *_END_OF_REPLY), Agent.PREPARING),
+    (Agent.IDLE, (*_NEXT_REPLY, *_GIVE_UP, *_PUT_AWAY, e.SpeechStarted, e.SpeechPaused), Agent.PREPARING),
     (Agent.PREPARING, _OUTPUT, Agent.READY),
-    (Agent.PREPARING, (*_GIVE_UP, *_TRANSCRIPT, e.SpeechStarted, e.CallerLeft, *_PUT_AWAY), Agent.IDLE),
-    (Agent.READY, (*_OUTPUT, *_TRANSCRIPT, e.SilenceGrew, e.TimePassed, e.SpeechStarted), Agent.SPEAKING),
-    (Agent.READY, (*_GIVE_UP, *_TRANSCRIPT, e.SpeechStarted, e.CallerLeft, *_PUT_AWAY), Agent.IDLE),
-    (Agent.SPEAKING, (*_GIVE_UP, *_OUTPUT, e.OutputSent, e.CallerLeft), Agent.IDLE),
-    (Agent.SPEAKING, (*_NEXT_REPLY, *_END_OF_REPLY), Agent.PREPARING),
+    (Agent.PREPARING, (*_GIVE_UP, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
+    (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed, e.SpeechStarted), Agent.SPEAKING),
+    (Agent.READY, (e.StageFailed, e.TimePassed, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
+    (Agent.SPEAKING, (*_GIVE_UP, *_COMPLETE, e.SilenceGrew, e.CallerLeft), Agent.IDLE),
+    (Agent.SPEAKING, (*_NEXT_REPLY, *_GIVE_UP, *_PUT_AWAY, e.SpeechPaused), Agent.PREPARING),
     (Agent.SPEAKING, (e.SpeechStarted,), Agent.YIELDED),
     (Agent.YIELDED, (e.SpeechStarted,), Agent.IDLE),
 )

@@ -74,7 +74,7 @@ class Turn:
     """Ids of the output items that the client knows of."""
 
     guess_failed: bool = False
-    """A reply that was started before the turn was over broke; the turn's end asks again, not before."""
+    """A reply that was started before the turn was over broke or was in the way: the turn's end asks again."""
 
     settled: bool = False
     """The caller can't revise it any more: it has another cause than their speech, or they may not interrupt."""

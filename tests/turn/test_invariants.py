@@ -1,0 +1,239 @@
+"""Whatever happens in whatever order, the promises of a turn hold.
+
+A random world: the caller, the transcriber, the client and the provider act at random instants, some
+of them late, twice, or never. The core is told all of it, and every order is checked as it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicepipe.testing.playbook import Playbook
+from voicepipe.turn import announcements as a
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn.conversation import InputText, Message
+from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
+from voicepipe.turn.states import Agent, Caller
+
+CLAUSE = "One two three four five."
+ALONE = """
+    start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
+    asked token call usage finished clause sound sent voice_done stage_failed manual auto stale
+""".split()  # noqa: SIM905 - a column of thirty strings reads worse
+TOGETHER = {
+    "an_utterance": ["start", "pause", "text"],
+    "an_ended_utterance": ["start", "pause", "text", "quiet"],
+    "a_late_text": ["start", "pause", "quiet", "text"],
+    "a_beginning": ["asked", "token", "clause", "sound", "sent"],
+    "an_answer": ["asked", "token", "clause", "sound", "sent", "finished", "voice_done"],
+    "a_call": ["asked", "call", "finished", "voice_done"],
+}
+"""What usually comes together: without it chance alone would hardly ever get as far as a reply."""
+
+ACTIONS = [*ALONE, *TOGETHER, *TOGETHER, *TOGETHER]
+
+
+@dataclass
+class World:
+    """What the providers and the client may know: only what they were told."""
+
+    book: Playbook
+    utterance: int = 0
+    flush: int = 0
+    replies: list[tuple[int, int]] = field(default_factory=list)
+    clauses: dict[tuple[int, int], int] = field(default_factory=dict)
+    stopped: set[tuple[int, int]] = field(default_factory=set)
+    opened: set[tuple[int, int]] = field(default_factory=set)
+    asked: set[tuple[int, int]] = field(default_factory=set)
+    spoke: set[tuple[int, int]] = field(default_factory=set)
+    open_responses: set[str] = field(default_factory=set)
+    ended_responses: set[str] = field(default_factory=set)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def fact(self, action: str, pick: int) -> e.Fact | None:
+        now_ms = self.book.now_ms
+        running = [key for key in self.replies if key not in self.stopped]
+        turn, revision = running[pick % len(running)] if running else (1, 0)
+        clause = self.clauses.get((turn, revision), 0)
+        items = [item.id for item in self.book.core.floor.conversation.items] or ["nobody"]
+        item_id = items[pick % len(items)]
+        manual = TurnSettings(detection="none")
+        match action:
+            case "start":
+                return e.SpeechStarted(now_ms - 60, now_ms)
+            case "pause":
+                return e.SpeechPaused(now_ms - 80, now_ms)
+            case "quiet":
+                return e.SilenceGrew(100 + pick * 100)
+            case "text":
+                return e.TranscriptFinished(self.utterance, self.flush, f"words {pick}")
+            case "empty_text":
+                return e.TranscriptFinished(self.utterance, self.flush, "")
+            case "interim":
+                return e.TranscriptGrew(self.utterance, "words and more " + "x" * pick)
+            case "stt_failed":
+                return e.TranscriberFailed(self.utterance, "fake/stt", "broke")
+            case "commit":
+                return e.CommitRequested("evt", pick * 60, None)
+            case "clear":
+                return e.ClearRequested("evt")
+            case "create":
+                return e.ReplyRequested("evt", ReplySettings(audible=pick % 3 != 0))
+            case "aside":
+                return e.ReplyRequested("evt", ReplySettings(in_conversation=False, audible=pick % 2 == 0))
+            case "cancel":
+                return e.CancelRequested("evt", None)
+            case "offer":
+                return e.ItemOffered("evt", Message("", "user", (InputText("hello"),)), None)
+            case "truncate":
+                return e.ItemTruncated("evt", item_id, 0, pick * 100)
+            case "delete":
+                return e.ItemDeleted("evt", item_id)
+            case "want":
+                return e.ItemWanted("evt", item_id)
+            case "asked" if running:
+                self.asked.add((turn, revision))
+                return e.ModelAsked(turn, revision, "fake/llm")
+            case "token" if (turn, revision) in self.asked:
+                self.spoke.add((turn, revision))
+                return e.ModelSpoke(turn, revision, "token ")
+            case "call" if (turn, revision) in self.asked:
+                return e.CallGrew(turn, revision, pick % 2, f"call_{pick % 2}", "tool", "{}")
+            case "usage":
+                return e.TokensCounted(turn, revision, 10, 5, 0)
+            case "finished" if (turn, revision) in self.asked:
+                return e.ModelFinished(turn, revision, "stop")
+            case "clause" if (turn, revision) in self.spoke:
+                self.clauses[turn, revision] = clause + 1
+                return e.ClauseHandedOver(turn, revision, clause, CLAUSE, "fake/tts")
+            case "sound" if clause:
+                return e.SoundArrived(turn, revision, clause - 1, 200 + pick, 10)
+            case "sent" if (turn, revision) in self.opened & self.spoke:
+                return e.OutputSent(turn, revision, 100)
+            case "voice_done" if (turn, revision) in self.asked:
+                return e.VoiceFinished(turn, revision)
+            case "stage_failed":
+                return e.StageFailed(turn, revision, "llm", "fake/llm", "broke")
+            case "manual":
+                return e.SettingsChanged(manual)
+            case "auto":
+                changed = replace(self.book.settings, interrupt_response=pick % 2 == 0, create_response=pick % 5 != 0)
+                return e.SettingsChanged(changed)
+            case "stale":
+                return e.SoundArrived(turn, revision + 7, 0, 100, 0)
+        return None
+
+    def watch(self, orders: list[c.Order]) -> None:
+        """Check each order as the session would carry it out."""
+        for order in orders:
+            match order:
+                case c.BeginUtterance(utterance):
+                    self.utterance = utterance
+                case c.FlushTranscript(_, flush):
+                    self.flush = flush
+                case c.StartReply():
+                    key = (order.turn, order.revision)
+                    assert key not in self.replies, "a reply of one revision starts once"
+                    self.replies.append(key)
+                case c.StopReply():
+                    self.stopped.add((order.turn, order.revision))
+                case c.OpenGate():
+                    key = (order.turn, order.revision)
+                    assert key in self.replies
+                    assert key not in self.stopped, "nothing of a stopped reply goes out"
+                    assert key not in self.opened, "the gate of a revision opens once"
+                    self.opened.add(key)
+                    assert order.response_id in self.open_responses
+                case c.Announce(what):
+                    self.announced(what)
+                case _:
+                    pass
+
+    def announced(self, what: a.Announcement) -> None:
+        match what:
+            case a.ResponseStarted():
+                self.open_responses.add(what.response_id)
+            case a.ResponseEnded():
+                assert what.response_id in self.open_responses, "each response ends once"
+                self.open_responses.remove(what.response_id)
+                self.ended_responses.add(what.response_id)
+            case a.OutputStarted():
+                assert what.response_id in self.open_responses, "output belongs to an open response"
+            case _:
+                pass
+
+
+steps = st.lists(st.tuples(st.integers(0, 700), st.sampled_from(ACTIONS), st.integers(0, 9)), max_size=60)
+cores = st.builds(
+    CoreSettings,
+    speculate=st.booleans(),
+    deadlines=st.just(Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500)),
+)
+
+
+def play(plot: list[tuple[int, str, int]], core: CoreSettings, *, reply_audible: bool = True) -> World:
+    world = World(Playbook(TurnSettings(transcribe=True, reply=ReplySettings(audible=reply_audible)), core))
+    now_ms = 1_000
+    for wait_ms, action, pick in plot:
+        for part in TOGETHER.get(action, [action]):
+            now_ms += wait_ms
+            world.watch(world.book.at(now_ms))
+            fact = world.fact(part, pick)
+            if fact is not None:
+                world.watch(world.book.at(now_ms, fact))
+    return world
+
+
+@settings(max_examples=400, deadline=None)
+@given(plot=steps, core=cores)
+def test_no_order_of_events_breaks_the_law(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
+    """No unlawful move, no second end, no output of a stopped reply; every turn's parts sum to its total."""
+    world = play(plot, core)
+    assert world.book.core.unlawful == []
+    for record in world.book.records.values():
+        if record.outcome == "completed" and record.total_ms is not None and record.heard_by != "nobody":
+            assert record.unattributed_ms == 0
+            assert sum(part.duration_ms for part in record.contributions) == record.total_ms
+
+
+@settings(max_examples=300, deadline=None)
+@given(plot=steps, core=cores)
+def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
+    """Whatever was going on: leave it alone, and within the sum of the deadlines all is quiet and has a reason."""
+    world = play(plot, core)
+    book = world.book
+    d = core.deadlines
+    end_ms = book.now_ms + d.utterance_ms + d.transcript_ms + d.first_output_ms + d.progress_ms + d.reply_ms + 30_000
+    world.watch(book.at(end_ms))
+    assert book.core.agent.state is Agent.IDLE
+    assert book.core.agent.turn is None
+    assert book.core.caller.state is Caller.QUIET
+    assert world.open_responses == set()
+    assert not book.core.floor.due, "no deadline is left behind"
+    assert book.core.unlawful == []
+    for record in book.records.values():
+        assert record.outcome is not None
+        assert record.outcome == "completed" or record.reason
+
+
+@settings(max_examples=200, deadline=None)
+@given(plot=steps, core=cores)
+def test_leaving_ends_everything_at_once(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
+    """When the caller hangs up, every reply is stopped, every turn has an outcome, and nothing happens after."""
+    world = play(plot, core)
+    world.watch(world.book.at(world.book.now_ms, e.CallerLeft("the caller left")))
+    assert world.open_responses == set()
+    assert all(record.outcome is not None for record in world.book.records.values())
+    assert world.book.at(world.book.now_ms + 60_000, e.SpeechStarted(0, 0)) == []
+    assert world.book.core.unlawful == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(plot=steps, core=cores)
+def test_the_same_facts_give_the_same_orders(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
+    """The core is a function of its facts: what a journal replays is what happened."""
+    assert play(plot, core).book.orders == play(plot, core).book.orders
