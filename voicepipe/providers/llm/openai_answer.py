@@ -92,6 +92,7 @@ class _OpenCall:
     vendor_id: str
     name: str = ""
     early_arguments: str = ""
+    bare: bool = True
 
 
 class AnswerReader:
@@ -184,6 +185,8 @@ class AnswerReader:
             raise failures.broken(self._peer, "expected a function call with a name, got one without")
         if rest := self._thinking.finish():
             self._made.append(TextDelta(rest))
+        # No arguments at all is how some servers write an empty object.
+        self._made.extend(CallDelta(call.index, "", "", "{}") for call in self._calls if call.bare)
         meant = _REASONS.get(reason, "stop")
         if meant == "stop" and self._calls:  # Ollama and others say "stop" after a call too
             meant = "tool_calls"
@@ -193,9 +196,8 @@ class AnswerReader:
     def _call(self, call: _Call, position: int) -> None:
         function = call.function or _Function()
         now = self._which(call, function.name or "", position)
-        arguments = function.arguments or ""
-        if not isinstance(arguments, str):
-            arguments = msgspec.json.encode(arguments).decode()
+        arguments = _arguments(function)
+        now.bare = now.bare and not arguments
         if now.name:
             if arguments:
                 self._made.append(CallDelta(now.index, "", "", arguments))
@@ -236,6 +238,12 @@ def _text(content: str | list[_Part] | None) -> str:
     if isinstance(content, list):  # Mistral's reasoning models send parts; those that think are not text
         return "".join(part.text or "" for part in content if part.type == "text")
     return content or ""
+
+
+def _arguments(function: _Function) -> str:
+    if isinstance(function.arguments, dict):
+        return msgspec.json.encode(function.arguments).decode()
+    return function.arguments or ""
 
 
 def _usage(usage: _Usage) -> Usage:

@@ -103,12 +103,13 @@ def vendor_words(body: bytes) -> str:
     """The message in an error body: `{"error": {"message"}}`, `{"error": "..."}`, `{"message"}`, `{"detail"}`, text."""
     inner = _error_object(body)
     for key in ("message", "detail", "error", "msg", "code", "type"):
-        if isinstance(inner.get(key), str) and inner[key]:
-            return str(inner[key])
-    if inner:
-        return str(inner.get("detail", ""))
+        words = inner.get(key)
+        if isinstance(words, str) and words:
+            return words
+        if isinstance(words, list) and words and isinstance(words[0], dict):
+            return str(words[0].get("msg", ""))  # FastAPI's; the rest of it repeats what was sent
     text = body.decode("utf-8", "replace")
-    return "" if text.lstrip()[:1] in ("<", "{") else text  # pages of proxies say nothing that fits in a line
+    return "" if inner or text.lstrip()[:1] in ("<", "{") else text  # pages of proxies say nothing in a line
 
 
 def _error_object(body: bytes) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class LlmCue:
     """Cut the bytes into pieces of this size, whatever they are; None sends each event whole."""
 
     raw: tuple[bytes, ...] | None = None
-    """On the socket: send these bytes instead of all of the above."""
+    """On the socket: send these bytes instead of all of the above. Positions count the pieces."""
 
     content_type: str = "text/event-stream"
     hold: Hold | None = None

@@ -25,9 +25,7 @@ async def answer(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamR
     wire = await Wire.begin(request, asked, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     if cue.raw is not None:
-        for piece in cue.raw:
-            await wire.send(piece)
-        return await wire.end()
+        return await _raw(wire, cue.raw, Course(cue.fault, cue.hold))
     return await _stream(wire, asked, cue)
 
 
@@ -48,6 +46,15 @@ async def _stream(wire: Wire, asked: Asked, cue: LlmCue) -> web.StreamResponse:
     if (asked.question.get("stream_options") or {}).get("include_usage"):
         await wire.send(_event({"choices": [], "usage": _usage(cue)}))
     await wire.send(DONE)
+    return await wire.end()
+
+
+async def _raw(wire: Wire, pieces: tuple[bytes, ...], course: Course) -> web.StreamResponse:
+    for position, piece in enumerate(pieces):
+        if await _fails(wire, await course.reach(position)):
+            return await wire.end()
+        await wire.send(piece)
+    await _fails(wire, await course.reach(len(pieces)))
     return await wire.end()
 
 

@@ -1,0 +1,233 @@
+"""What the OpenAI-shaped voice sends, how it works ahead, and how it reads the ways in which servers answer."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+import wave
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.providers.tts.openai import AHEAD, open_synthesizer
+from voicepipe.providers.tts.sound import NotSpeech, SoundReader
+from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
+from voicepipe.testing.fakes.cues import Hold, InBandError, Malformed, TtsCue
+from voicepipe.testing.fakes.desk import WAIT_S, soon
+from voicepipe.testing.fakes.tone import tone, wav_header
+from voicepipe.testing.fakes.vendor import FakeVendor
+
+SPEC = Spec("kokoro", "kokoro")
+VOICE = Voice(model="kokoro", voice="af_heart")
+Settings = Callable[..., ProviderSettings]
+
+
+@pytest.fixture
+def synthesizer(settings: Settings) -> Synthesizer:
+    return open_synthesizer(SPEC, settings())
+
+
+def test_registry_finds_it() -> None:
+    """The built-in name leads here."""
+    assert factory("openai", "tts", key="agents.default.tts") is open_synthesizer
+
+
+async def test_request(vendor: FakeVendor, settings: Settings) -> None:
+    """Model, text, format and voice; the speed only where it is another than the vendor's own."""
+    plain = open_synthesizer(SPEC, settings())
+    await speak(plain, Voice(model="kokoro"), "Hi.")
+    odd = open_synthesizer(
+        SPEC, settings(speech_format="wav", default_voice="af_sky", tts_extra='{"instructions": "Calm."}')
+    )
+    await speak(odd, Voice(model="kokoro", speed=1.25), "Hi.")
+    await speak(odd, VOICE, "Hi.")
+    asked = [asked.question for asked in vendor.tts.asked]
+    assert asked[0] == {"model": "kokoro", "input": "Hi.", "response_format": "pcm"}
+    assert asked[1] == asked[0] | {
+        "response_format": "wav",
+        "voice": "af_sky",
+        "speed": 1.25,
+        "instructions": "Calm.",
+    }
+    assert asked[2]["voice"] == "af_heart"
+
+
+async def test_next_clause_is_asked_for_ahead(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
+    """While a clause sounds the next one's request is open, and no further one."""
+    hold = Hold(after=4_800)
+    vendor.tts.cue(TtsCue(hold=hold))
+    async with synthesizer.open(VOICE) as speech, asyncio.timeout(WAIT_S):
+        for clause in ("The first clause.", "The second.", "The third.", "The fourth."):
+            speech.say(clause)
+        speech.finish()
+        await anext(aiter(speech))
+        await vendor.tts.nth(AHEAD)
+        assert [asked.question["input"] for asked in vendor.tts.asked] == ["The first clause.", "The second."]
+        hold.release.set()
+        rest = [spoken async for spoken in speech]
+    assert [spoken.clause for spoken in rest] == sorted(spoken.clause for spoken in rest)
+    assert [asked.question["input"] for asked in vendor.tts.asked][2:] == ["The third.", "The fourth."]
+    for number, text in enumerate(("The second.", "The third.", "The fourth."), 1):
+        assert np.array_equal(sound_of(rest, number), tone(text))
+
+
+async def test_first_clause_is_asked_for_when_it_is_said(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
+    """Nobody has to listen for the request to leave."""
+    async with synthesizer.open(VOICE) as speech:
+        speech.say("Hello.")
+        assert (await vendor.tts.nth(0)).question["input"] == "Hello."
+
+
+async def test_interrupt_takes_back_what_was_asked_ahead(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
+    """Leaving closes both requests at the vendor."""
+    vendor.tts.cue(TtsCue(hold=Hold(after=4_800)), TtsCue(hold=Hold()))
+    async with synthesizer.open(VOICE) as speech:
+        speech.say("The first clause.")
+        speech.say("The second.")
+        await anext(aiter(speech))
+        await vendor.tts.nth(1)
+    for asked in vendor.tts.asked:
+        await soon(asked.gone)
+
+
+async def test_consumer_that_stops_makes_the_vendor_wait(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
+    """Sound that nobody takes is not gathered without bound: the socket fills and the vendor's writes wait."""
+    text = "x" * 10_000  # 400 s of sound, 19 MB: more than loopback's buffers hold
+    async with synthesizer.open(VOICE) as speech:
+        speech.say(text)
+        spoken = await anext(aiter(speech))
+        asked = await vendor.tts.nth(0)
+        for _ in range(2_000):  # turns of the loop in which a reader without bound would have read it all
+            await asyncio.sleep(0)
+        assert not asked.ended.is_set()
+    assert len(spoken.samples) <= RATE_HZ
+    await soon(asked.gone)
+
+
+async def test_clauses_without_end_are_refused(synthesizer: Synthesizer) -> None:
+    """A turn has tens of clauses; thousands are a mistake, and the iterator says so."""
+    async with synthesizer.open(VOICE) as speech:
+        for _ in range(1_100):
+            speech.say(".")
+        with pytest.raises(StageRefused, match="1024 clauses"):
+            await anext(aiter(speech))
+
+
+# What servers answer
+
+
+@pytest.mark.parametrize(
+    "cue",
+    [
+        TtsCue(wav=True),
+        TtsCue(wav=True, content_type="audio/pcm", chunk_bytes=7),
+        TtsCue(content_type="application/octet-stream"),
+        TtsCue(rate_hz=16_000, wav=True),
+        TtsCue(rate_hz=48_000, wav=True, chunk_bytes=4_801),
+        TtsCue(rate_hz=16_000, content_type="audio/l16; rate=16000; channels=1"),
+    ],
+    ids=["wav", "wav in pieces", "no type", "16 kHz wav", "48 kHz wav", "rate in the type"],
+)
+async def test_forms_of_sound(vendor: FakeVendor, synthesizer: Synthesizer, cue: TtsCue) -> None:
+    """A header is read and not played, and other rates become the port's; the tone is as long and as high as it was."""
+    vendor.tts.cue(cue)
+    sound = sound_of(await speak(synthesizer, VOICE, "Some clause to say."), 0)
+    expected = tone("Some clause to say.")
+    assert len(sound) == len(expected)
+    assert np.abs(sound.astype(int) - expected.astype(int)).max() < (1 if cue.rate_hz == RATE_HZ else 200)
+
+
+async def test_rate_as_an_option(vendor: FakeVendor, settings: Settings) -> None:
+    """A server whose headerless sound has another rate is told of in the settings."""
+    vendor.tts.cue(TtsCue(rate_hz=22_050))
+    heard = await speak(open_synthesizer(SPEC, settings(speech_rate_hz="22050")), VOICE, "Some clause to say.")
+    assert len(sound_of(heard, 0)) == len(tone("Some clause to say."))
+
+
+@pytest.mark.parametrize(
+    ("cue", "kind", "words"),
+    [
+        (TtsCue(fault=InBandError(message="voice not found")), StageBroken, "voice not found"),
+        (TtsCue(fault=InBandError(message="voice not found", code=404)), StageRefused, "voice not found"),
+        (TtsCue(content_type="text/plain", raw=b"out of credit"), StageBroken, "out of credit"),
+        (TtsCue(content_type="audio/mpeg"), StageBroken, "expected pcm or wav, got audio/mpeg"),
+        (TtsCue(fault=Malformed()), StageBroken, "got mp3"),
+        (TtsCue(raw=b""), StageBroken, "no sound"),
+        (TtsCue(raw=wav_header(24_000)), StageBroken, "no sound"),
+        (TtsCue(raw=b"RIFF\0\0\0\0WAVE" + b"junk" + struct.pack("<I", 100_000) + bytes(80_000)), StageBroken, "header"),
+    ],
+)
+async def test_what_is_not_sound(
+    vendor: FakeVendor, synthesizer: Synthesizer, cue: TtsCue, kind: type[Exception], words: str
+) -> None:
+    """Errors under 200, compressed files and nothing at all are told apart, and none of them is played."""
+    vendor.tts.cue(cue)
+    heard, error = await outcome(synthesizer, VOICE, "Hello.")
+    assert type(error) is kind
+    assert words in str(error)
+    assert heard == []
+
+
+async def test_clause_without_words_may_be_silent(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
+    """Dots have no sound, and that is no failure."""
+    vendor.tts.cue(TtsCue(raw=b""))
+    assert await speak(synthesizer, VOICE, "...") == []
+
+
+def wav(samples: Samples, *, channels: int = 1, width: int = 2, rate_hz: int = RATE_HZ) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(width)
+        writer.setframerate(rate_hz)
+        writer.writeframes(samples.astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def read(body: bytes, places: list[int], content_type: str = "audio/wav") -> Samples:
+    reader = SoundReader(content_type, rate_hz=RATE_HZ)
+    bounds = [0, *sorted(min(place, len(body)) for place in places), len(body)]
+    pieces = [reader.push(body[a:b]) for a, b in pairwise(bounds)]
+    whole = np.concatenate([*pieces, reader.finish()])
+    assert reader.n_samples == len(whole)
+    return whole
+
+
+SAMPLES = st.lists(st.integers(-32_768, 32_767), max_size=60).map(lambda values: np.array(values, dtype=np.int16))
+PLACES = st.lists(st.integers(0, 200), max_size=12)
+
+
+@given(SAMPLES, PLACES)
+def test_any_cut_gives_the_same_samples(samples: Samples, places: list[int]) -> None:
+    """Headers, samples and what follows them: where the network cuts makes no difference."""
+    pcm = samples.astype("<i2").tobytes()
+    assert np.array_equal(read(wav(samples), places), samples)
+    assert np.array_equal(read(wav(samples) + b"LIST\x04\0\0\0junk" * bool(len(samples)), places), samples)
+    assert np.array_equal(read(wav_header(RATE_HZ) + pcm, places), samples)
+    if pcm[:3] != b"ID3" and pcm[:4] not in (b"RIFF", b"OggS", b"fLaC"):
+        assert np.array_equal(read(pcm, places, ""), samples)
+
+
+@given(SAMPLES, PLACES)
+def test_stereo_becomes_mono(samples: Samples, places: list[int]) -> None:
+    """Both channels are heard, in the middle."""
+    frames = samples[: len(samples) // 2 * 2].reshape(-1, 2)
+    expected = frames.mean(axis=1).astype(np.int16)
+    assert np.array_equal(read(wav(frames.ravel(), channels=2), places), expected)
+
+
+def test_wav_of_another_kind_is_named() -> None:
+    """What can't be played says what it is."""
+    with pytest.raises(NotSpeech, match="24 bits"):
+        read(wav(np.zeros(3, dtype=np.int16), width=3), [])
+    with pytest.raises(NotSpeech, match="without"):
+        read(b"RIFF\0\0\0\0WAVEdata\0\0\0\0", [])
