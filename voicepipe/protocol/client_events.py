@@ -33,6 +33,13 @@ MAX_EVENT_ID_CHARS: Final = 512
 _MAX_SALVAGED_BYTES: Final = 65_536
 """A broken message beyond this is not read a second time for its `event_id`: that would hold up the event loop."""
 
+MAX_VALUES: Final = 20_000
+"""How many values one event may hold, about: commas and brackets are counted. A long string is cheap to read, an array
+of a million is not, and one caller must not hold up the others. Tools and histories of real clients stay under 2000."""
+
+_UNCOUNTED_CHARS: Final = 65_536
+"""A message up to this can't hold enough values to matter: it is not counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class AudioAppended:
@@ -189,6 +196,8 @@ def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) ->
     Returns:
         A fact for the turn core, one of this module's types, or `Unreadable`. Never raises.
     """
+    if len(raw) > _UNCOUNTED_CHARS and _n_values(raw) > MAX_VALUES:
+        return Unreadable(None, "invalid_value", f"expected at most about {MAX_VALUES} values in an event, got more")
     try:
         event = _DECODER.decode(raw)
     except (ValueError, RecursionError) as why:
@@ -199,6 +208,12 @@ def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) ->
         return _asked(event, config, find)
     except ProtocolError as why:
         return Unreadable.because(why, event.event_id)
+
+
+def _n_values(raw: str | bytes) -> int:
+    if isinstance(raw, str):
+        return sum(map(raw.count, ",[{"))
+    return sum(map(raw.count, (b",", b"[", b"{")))
 
 
 def _append(event: _Append) -> AudioAppended | Unreadable:
