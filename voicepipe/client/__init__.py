@@ -9,6 +9,7 @@ from voicepipe.client.address import DEFAULT_URL, Address
 from voicepipe.client.answer import Answer
 from voicepipe.client.call import RATE_HZ, Call, connect
 from voicepipe.client.failures import CallEnded, CallFailed, CallRefused, NoAnswer, ServerUnreachable
+from voicepipe.client.health import answers, until_ready
 from voicepipe.client.records import closed_turn, fetch_turn
 from voicepipe.client.wishes import Wishes
 
@@ -24,7 +25,9 @@ __all__ = [
     "NoAnswer",
     "ServerUnreachable",
     "Wishes",
+    "answers",
     "closed_turn",
     "connect",
     "fetch_turn",
+    "until_ready",
 ]

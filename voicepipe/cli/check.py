@@ -1,0 +1,145 @@
+"""`voicepipe check`: the settings in force and where each came from, then every stage of every agent, tried."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.cli.options import Options
+from voicepipe.cli.probe import Probe, Reply, ask_ear, ask_model, ask_voice, probe
+from voicepipe.config import Row, Settings, effective, load
+from voicepipe.config.settings import STAGES
+from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.registry import Spec, Stage
+from voicepipe.stages.synthesizer import Voice
+from voicepipe.stages.transcriber import Hearing
+
+ORDER: Final[tuple[Stage, ...]] = ("tts", "stt", "llm")
+"""The voice first: what it says is what the ear gets to hear."""
+
+FAILED: Final = 1
+
+
+def run(options: Options) -> int:
+    """Print everything; 0 when all stages answered.
+
+    Raises:
+        ConfigError: a setting is wrong, or there is no agent of the name that was given.
+    """
+    settings = load(options.config, overrides=options.overrides())
+    agents = [options.agent] if options.agent else list(settings.agents)
+    if options.agent and options.agent not in settings.agents:
+        raise ConfigError(f"--agent: expected one of {', '.join(settings.agents)}, got {options.agent!r}")
+    sys.stdout.writelines(f"{line}\n" for line in table(effective(settings)))
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    return asyncio.run(_try_all(settings, agents))
+
+
+def table(rows: tuple[Row, ...]) -> Iterator[str]:
+    """Yield a line for each setting; a default is told by its missing source."""
+    width = max(len(row.key) for row in rows)
+    for row in rows:
+        source = "" if row.source == "default" else f"   <- {row.source}"
+        yield f"{row.key:<{width}}  {row.value}{source}"
+
+
+async def _try_all(settings: Settings, agents: list[str]) -> int:
+    from voicepipe.telemetry.log import logging_to
+
+    failed = 0
+    with logging_to(style="human", level=logging.ERROR):
+        async with _stages(settings, agents, _say) as get:
+            async for done in _probes(settings, agents, get):
+                _say(line(done))
+                failed += not done.ok
+    _say(f"\n{failed} stage{'s' if failed != 1 else ''} failed" if failed else "\nall stages answer")
+    return FAILED if failed else 0
+
+
+def line(done: Probe) -> str:
+    """Return what to tell of a probe."""
+    first = "" if done.first_ms is None else f"first after {done.first_ms} ms, all after {done.total_ms} ms: "
+    return f"{'ok    ' if done.ok else 'FAILED'}  {done.stage}  {done.spec}  {first}{done.said}"
+
+
+Get = Callable[[Stage, Spec, str], Any]
+"""(stage, spec, the setting that names it) -> the Transcriber, Model or Synthesizer."""
+
+
+async def _probes(settings: Settings, agents: list[str], get: Get) -> AsyncIterator[Probe]:
+    """Try each stage once, however many agents share it."""
+    tried: set[tuple[Stage, Spec, str | None]] = set()
+    for name in agents:
+        agent, sound = settings.agents[name], silence(0)
+        for stage in ORDER:
+            spec = agent.spec(stage)
+            voice = agent.voice if stage == "tts" else None
+            if (stage, spec, voice) in tried:
+                continue
+            tried.add((stage, spec, voice))
+            key = f"agents.{name}.{stage}"
+            done, heard = await probe(stage, str(spec), _ask(get, stage, spec, key, voice, agent.language, sound))
+            sound = heard if stage == "tts" else sound
+            yield done
+
+
+async def _ask(
+    get: Get, stage: Stage, spec: Spec, key: str, voice: str | None, language: str | None, sound: Samples
+) -> Reply:
+    provider = get(stage, spec, key)
+    match stage:
+        case "tts":
+            return await ask_voice(provider, Voice(model=spec.model, voice=voice, language=language))
+        case "stt":
+            return await ask_ear(provider, Hearing(model=spec.model, language=language), sound)
+        case "llm":
+            return await ask_model(provider, spec.model)
+
+
+@asynccontextmanager
+async def _stages(settings: Settings, agents: list[str], say: Callable[[str], None]) -> AsyncIterator[Get]:
+    """Give what makes the providers, with the local engine running if one of them needs it.
+
+    An engine that can't run is no reason to leave the other stages untried: whoever asks for it is told why.
+    """
+    from voicepipe.providers.net import http
+    from voicepipe.wiring import Stages
+    from voicepipe.wiring.engine import LocalModels
+
+    stages, why_not = Stages(settings), ""
+    local = tuple(stage for stage in STAGES if any(_is_local(settings, name, stage) for name in agents))
+    models = LocalModels(stages.engine_socket, local, say)
+
+    async def keep_running() -> None:
+        nonlocal why_not
+        try:
+            await models.run()
+        except VoicepipeError as error:
+            why_not = str(error)
+            models.loaded.set()
+
+    def get(stage: Stage, spec: Spec, key: str) -> Any:
+        if why_not and settings.providers[spec.provider].kind == "local":
+            raise ConfigError(why_not)
+        return stages.get(stage, spec, key=key)
+
+    async with http.lifetime(), asyncio.TaskGroup() as group:
+        engine = group.create_task(keep_running(), name="local-engine")
+        await models.loaded.wait()
+        yield get
+        engine.cancel()
+
+
+def _is_local(settings: Settings, agent: str, stage: Stage) -> bool:
+    return settings.providers[settings.agents[agent].spec(stage).provider].kind == "local"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

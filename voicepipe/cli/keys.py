@@ -1,0 +1,49 @@
+"""`voicepipe keys create`, `list`, `revoke`: for whoever has the server's data folder."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+from voicepipe.auth.apikeys import ApiKey, ApiKeys
+from voicepipe.auth.scopes import KEY_DEFAULT
+from voicepipe.cli.options import Options
+from voicepipe.clock import unix_s
+from voicepipe.config import load
+
+
+def run(options: Options) -> int:
+    """Do what was asked with the keys of the data folder that the settings name.
+
+    Raises:
+        ConfigError: a setting, a name, a scope or an id is wrong.
+    """
+    folder = load(options.config, overrides=options.overrides()).data_path
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keys = ApiKeys(folder)
+    match options.action:
+        case "create":
+            _create(keys, options)
+        case "list":
+            sys.stdout.writelines(f"{_line(key)}\n" for key in keys.list())
+        case "revoke":
+            sys.stdout.write(f"{_line(keys.revoke(options.id, now_s=unix_s()))}\n")
+    return 0
+
+
+def _create(keys: ApiKeys, options: Options) -> None:
+    """The key alone goes to stdout, so that a script can take it."""
+    new = keys.create(options.project, now_s=unix_s(), name=options.name, scopes=options.scope or KEY_DEFAULT)
+    sys.stdout.write(f"{new.text}\n")
+    sys.stderr.write("This is the only time that the key is shown. From now on every caller needs one.\n")
+
+
+def _line(key: ApiKey) -> str:
+    state = "works" if key.revoked_at_s is None else f"revoked {_day(key.revoked_at_s)}"
+    return (
+        f"{key.id}  {key.project:<12}  {state:<18}  made {_day(key.created_at_s)}  {','.join(key.scopes)}  {key.name}"
+    )
+
+
+def _day(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).date().isoformat()

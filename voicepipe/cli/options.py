@@ -1,0 +1,162 @@
+"""What can be written after `voicepipe`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from voicepipe import __version__
+from voicepipe.errors import ConfigError
+
+KEY_VARIABLE: Final = "VOICEPIPE_KEY"
+"""Where `talk` finds its key: what is written after a command can be read by every user of the machine."""
+
+_SHORTHANDS: Final = {
+    "host": "server.host",
+    "port": "server.port",
+    "data_dir": "server.data_dir",
+    "stt": "agents.default.stt",
+    "llm": "agents.default.llm",
+    "tts": "agents.default.tts",
+}
+"""Options that stand for a setting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """A command line, read. What a command does not take keeps its default."""
+
+    command: str = ""
+    config: str | None = None
+    set: tuple[str, ...] = ()
+    host: str | None = None
+    port: str | None = None
+    data_dir: str | None = None
+    stt: str | None = None
+    llm: str | None = None
+    tts: str | None = None
+    sound: Path = Path()
+    out: Path | None = None
+    url: str | None = None
+    key: str | None = None
+    agent: str | None = None
+    text: bool = False
+    action: str = ""
+    project: str = "default"
+    name: str = ""
+    scope: tuple[str, ...] = ()
+    id: str = ""
+
+    @classmethod
+    def of(cls, written: argparse.Namespace) -> Options:
+        """Take what argparse found."""
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in vars(written).items()
+        }
+        return cls(**found)
+
+    @property
+    def picks_models(self) -> bool:
+        """Whether models were named, which only a server of one's own can heed."""
+        return any((self.stt, self.llm, self.tts))
+
+    @property
+    def credential(self) -> str | None:
+        """The key to call with."""
+        return self.key or os.environ.get(KEY_VARIABLE) or None
+
+    def overrides(self) -> dict[str, object]:
+        """The settings among the options, by dotted key.
+
+        Raises:
+            ConfigError: a `--set` is not KEY=VALUE.
+        """
+        written: dict[str, object] = {}
+        for pair in self.set:
+            key, equals, value = pair.partition("=")
+            if not (key and equals):
+                raise ConfigError(f"--set: expected KEY=VALUE, for example server.port=9000, got {pair!r}")
+            written[key.strip()] = value
+        shorthands = ((key, getattr(self, name)) for name, key in _SHORTHANDS.items())
+        return written | {key: value for key, value in shorthands if value is not None}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the whole tree of commands and options; the README's table is held against it."""
+    tree = argparse.ArgumentParser(
+        prog="voicepipe",
+        description="A realtime voice agent server that holds every stage of a turn to a one-second budget.",
+        argument_default=argparse.SUPPRESS,
+    )
+    tree.add_argument("--version", action="version", version=f"voicepipe {__version__}")
+    commands = tree.add_subparsers(dest="command", metavar="COMMAND")
+    _serve(commands)
+    _talk(commands)
+    _check(commands)
+    _keys(commands)
+    return tree
+
+
+Commands = argparse._SubParsersAction  # the type of what `add_subparsers` returns has no public name
+
+
+def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "serve", "run the server until Ctrl-C")
+    command.add_argument("--host", help="the address to listen on (127.0.0.1)")
+    command.add_argument("--port", help="the port (8080); 0 takes a free one")
+    _settings(command)
+
+
+def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "talk", "say a recording, print and keep the answer, show where the time went")
+    command.add_argument("sound", type=Path, metavar="SOUND", help="the question: a wav, flac, ogg or mp3 file")
+    command.add_argument("--out", type=Path, metavar="FILE", help="write the answer's sound to this wav file")
+    command.add_argument("--url", help="the server; without it the usual address, or a server started for this call")
+    command.add_argument("--key", help=f"an API key or client secret; better in ${KEY_VARIABLE}")
+    command.add_argument("--agent", metavar="NAME", help="who is to answer")
+    command.add_argument("--text", action="store_true", help="have the answer in writing only")
+    _settings(command)
+
+
+def _check(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "check", "print the settings in force and try every stage of every agent")
+    command.add_argument("--agent", metavar="NAME", help="try only this agent's stages")
+    _settings(command)
+
+
+def _keys(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "keys", "make, list and revoke API keys")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = _add(actions, "create", "make a key and print it, this once")
+    create.add_argument("--project", metavar="NAME", help="whose turns, sessions and tokens are theirs alone (default)")
+    create.add_argument("--name", metavar="TEXT", help="what you call the key")
+    create.add_argument("--scope", action="append", metavar="SCOPE", help="what it may do; repeat for several")
+    listing = _add(actions, "list", "show all keys, without their secrets")
+    revoke = _add(actions, "revoke", "make a key stop working")
+    revoke.add_argument("id", metavar="ID", help="the eight characters that `keys list` shows")
+    for each in (create, listing, revoke):
+        _config(each)
+
+
+def _add(commands: Commands[argparse.ArgumentParser], name: str, does: str) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name, help=does, description=f"{does[0].upper()}{does[1:]}.", argument_default=argparse.SUPPRESS
+    )
+
+
+def _settings(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--stt", metavar="SPEC", help="who hears, as provider/model")
+    command.add_argument("--llm", metavar="SPEC", help="who thinks, as provider/model")
+    command.add_argument("--tts", metavar="SPEC", help="who speaks, as provider/model")
+    _config(command)
+
+
+def _config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", metavar="FILE", help="the settings' file (voicepipe.toml)")
+    command.add_argument("--data-dir", metavar="FOLDER", help="the folder for all that is written at run time")
+    command.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", help="any other setting, by its dotted name; may be repeated"
+    )

@@ -1,0 +1,121 @@
+"""One short question to each stage, with the time it took or the error's own words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from voicepipe import clock
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import Samples, first_audible, silence
+from voicepipe.errors import VoicepipeError
+from voicepipe.registry import Stage
+from voicepipe.stages.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.stages.transcriber import Final as Heard
+from voicepipe.stages.transcriber import Hearing, Transcriber
+
+CLAUSE: Final = "The quick brown fox jumps over the lazy dog."
+QUESTION: Final = "Say hello in one short sentence."
+PATIENCE_S: Final = 30.0
+"""A stage that has not answered by then is of no use to a caller."""
+
+_TONE_HZ: Final = 440
+_PUSH_MS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """How one stage did."""
+
+    stage: Stage
+    spec: str
+    ok: bool
+    first_ms: int | None
+    """To the first text or audible sound; None when it never came."""
+
+    total_ms: int
+    said: str
+    """What it answered, or why it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a stage gave back."""
+
+    first_ms: int | None
+    said: str
+    sound: Samples
+    """int16, (n_samples,), 24 kHz; empty unless it is a voice's."""
+
+
+async def probe(stage: Stage, spec: str, asked: Awaitable[Reply]) -> tuple[Probe, Samples]:
+    """Wait for a stage's reply; gives its sound too. Never raises what the stage raised."""
+    began_ms = clock.monotonic_ms()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            reply = await asked
+    except (VoicepipeError, TimeoutError) as error:
+        why = str(error) if isinstance(error, VoicepipeError) else f"no answer within {PATIENCE_S:.0f} s"
+        total_ms = clock.monotonic_ms() - began_ms
+        return Probe(stage=stage, spec=spec, ok=False, first_ms=None, total_ms=total_ms, said=why), silence(0)
+    total_ms, ok = clock.monotonic_ms() - began_ms, reply.first_ms is not None
+    said = reply.said if ok else "it answered with nothing"
+    return Probe(stage=stage, spec=spec, ok=ok, first_ms=reply.first_ms, total_ms=total_ms, said=said), reply.sound
+
+
+async def ask_voice(synthesizer: Synthesizer, voice: Voice) -> Reply:
+    """Have one clause spoken."""
+    began_ms, first_ms, pieces = clock.monotonic_ms(), None, [silence(0)]
+    async with synthesizer.open(voice) as speech:
+        speech.say(CLAUSE)
+        speech.finish()
+        async for spoken in speech:
+            if first_ms is None and first_audible(spoken.samples) is not None:
+                first_ms = clock.monotonic_ms() - began_ms
+            pieces.append(spoken.samples)
+    sound = np.concatenate(pieces)
+    return Reply(first_ms, f"{len(sound) / RATE_HZ:.1f} s of speech", sound)
+
+
+async def ask_model(model: Model, name: str) -> Reply:
+    """Ask one short question."""
+    began_ms, first_ms, words = clock.monotonic_ms(), None, []
+    request = ModelRequest(model=name, messages=(Said("user", (Text(QUESTION),)),), max_output_tokens=40)
+    async with model.open(request) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                first_ms = clock.monotonic_ms() - began_ms if first_ms is None else first_ms
+                words.append(event.text)
+    return Reply(first_ms, " ".join("".join(words).split()), silence(0))
+
+
+async def ask_ear(transcriber: Transcriber, hearing: Hearing, sound: Samples) -> Reply:
+    """Have `sound`, int16, (n_samples,), 24 kHz, written down; a tone instead when it is empty.
+
+    An ear that answers is well: what it makes of a tone is its own business.
+    """
+    rate_hz = transcriber.capabilities.rate_hz
+    heard = Resampler(RATE_HZ, rate_hz).push(sound if len(sound) else _tone())
+    step = rate_hz * _PUSH_MS // 1_000
+    async with transcriber.open(hearing) as stream:
+        stream.begin(1)
+        for first in range(0, len(heard), step):
+            stream.push(heard[first : first + step])
+        began_ms = clock.monotonic_ms()
+        stream.flush(1)
+        async for answer in stream:
+            if isinstance(answer, Heard):
+                said = f'heard "{answer.text}"' if len(sound) else "answered (a tone: there was no voice to hear)"
+                return Reply(clock.monotonic_ms() - began_ms, said, silence(0))
+    return Reply(None, "", silence(0))
+
+
+def _tone() -> Samples:
+    """One second."""
+    at_s = np.arange(RATE_HZ) / RATE_HZ
+    return (8_000 * np.sin(2 * np.pi * _TONE_HZ * at_s)).astype(np.int16)

@@ -1,0 +1,111 @@
+"""`voicepipe talk`: one turn, as a caller would have it, and where its time went."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from rich.console import Console
+
+from voicepipe.audio.files import UnreadableSound, read_sound, write_wav
+from voicepipe.audio.samples import Samples
+from voicepipe.cli.found_server import found_server
+from voicepipe.cli.options import Options
+from voicepipe.client import RATE_HZ, Answer, CallFailed, Wishes, closed_turn, connect
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.picture import Picture
+from voicepipe.telemetry.waterfall import waterfall
+from voicepipe.turn.record import TurnRecord
+
+RECORD_LATE_MS: Final = 5_000
+"""How long after its sound a turn's record may take to be there."""
+
+
+def run(options: Options) -> int:
+    """Say the recording to a server; 0 when it was answered.
+
+    Raises:
+        ConfigError: the recording can't be read, or a setting is wrong.
+        CallFailed: no server, no answer, or a refusal.
+    """
+    shown, beside = Console(highlight=False), Console(stderr=True, highlight=False)
+    return asyncio.run(_talk(options, shown, beside))
+
+
+async def _talk(options: Options, shown: Console, beside: Console) -> int:
+    sound = await asyncio.to_thread(_read, options)
+    async with found_server(options, lambda line: beside.print(line, style="dim", markup=False)) as url:
+        answer, record = await _one_turn(options, sound, url, beside)
+    print_answer(answer, shown)
+    await asyncio.to_thread(_keep, options, answer, shown)
+    if record is not None:
+        shown.print()
+        shown.print(Picture(waterfall(record)))
+    return _status(answer, beside)
+
+
+def _read(options: Options) -> Samples:
+    try:
+        sound = read_sound(options.sound, RATE_HZ)
+    except UnreadableSound as why:
+        kind = "a sound file" if options.sound.exists() else "a file that is there"
+        raise ConfigError(f"expected {kind} (wav, flac, ogg, mp3): {why}") from why
+    if not len(sound):
+        raise ConfigError(f"expected a recording with sound in it, got an empty one: {options.sound}")
+    if options.out is not None and not options.out.absolute().parent.is_dir():
+        raise ConfigError(f"--out: expected a file in a folder that is there, got {options.out}")
+    return sound
+
+
+async def _one_turn(options: Options, sound: Samples, url: str, beside: Console) -> tuple[Answer, TurnRecord | None]:
+    wishes, key = Wishes(text_only=options.text), options.credential
+    async with connect(url, key=key, agent=options.agent, wishes=wishes) as call:
+        with beside.status(f"speaking for {len(sound) / RATE_HZ:.1f} s, then listening"):
+            answer = await call.turn(sound)
+        if not answer.turn_id:
+            return answer, None
+        with beside.status("the answer plays"):
+            return answer, await _record(url, answer, key, beside)
+
+
+async def _record(url: str, answer: Answer, key: str | None, beside: Console) -> TurnRecord | None:
+    """The turn's record, which is closed when the answer has been played; a call without it is still a call."""
+    try:
+        patience_ms = answer.duration_ms + RECORD_LATE_MS
+        record = await closed_turn(url, answer.turn_id, key=key, patience_ms=patience_ms)
+    except CallFailed as why:
+        beside.print(f"no waterfall: {why}", markup=False)
+        return None
+    if record is None:
+        beside.print(f"no waterfall: the server has no record of {answer.turn_id}", markup=False)
+    return record
+
+
+def print_answer(answer: Answer, shown: Console) -> None:
+    """Print both sides' words and the time between them, as measured here."""
+    shown.print(f"you    {answer.caller_text or '(nothing understood)'}", markup=False)
+    shown.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
+    if answer.earlier:
+        shown.print(f"(answer {answer.earlier + 1}: after each pause of yours the agent began one)", markup=False)
+    if answer.latency_ms is not None:
+        shown.print(f"\n{answer.latency_ms} ms from your last voiced sample to the answer, measured here")
+
+
+def _keep(options: Options, answer: Answer, shown: Console) -> None:
+    if options.out is None or not len(answer.samples):
+        return
+    try:
+        write_wav(options.out, answer.samples, RATE_HZ)
+    except OSError as why:
+        raise ConfigError(f"--out: expected a file that can be written, got {options.out}: {why.strerror}") from why
+    shown.print(f"{answer.duration_ms / 1_000:.1f} s of sound written to {options.out}", markup=False)
+
+
+def _status(answer: Answer, beside: Console) -> int:
+    if answer.status == "failed":
+        beside.print(f"voicepipe: the answer failed: {answer.why or 'without a reason'}", markup=False)
+        return 1
+    if not answer.agent_text and not len(answer.samples):
+        beside.print("voicepipe: the answer is empty", markup=False)
+        return 1
+    return 0

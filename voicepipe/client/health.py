@@ -1,0 +1,66 @@
+"""Whether a server is there and takes calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from voicepipe import clock
+from voicepipe.client.address import Address
+from voicepipe.client.failures import ServerUnreachable
+
+_ASK_AGAIN_S: Final = 0.3
+_ANSWER_S: Final = 5.0
+_READY_MS: Final = 180_000
+"""A slow machine loads the local models in well under a minute."""
+
+
+async def answers(url: str) -> bool:
+    """Tell whether a voicepipe server answers at this address; something else that listens there is none."""
+    try:
+        status, body = await _get(f"{Address.parse(url).http}/healthz")
+    except ServerUnreachable:
+        return False
+    return status == 200 and body.get("status") == "ok"
+
+
+async def until_ready(url: str, say: Callable[[str], None], *, patience_ms: int = _READY_MS) -> None:
+    """Wait while the server says that it is starting; `say` gets each change of what it waits for.
+
+    A server that has no `/readyz` is taken for ready.
+
+    Raises:
+        ServerUnreachable: nobody answers, or it is still not ready after `patience_ms`.
+    """
+    where, until_ms, before = f"{Address.parse(url).http}/readyz", clock.monotonic_ms() + patience_ms, ""
+    while True:
+        status, body = await _get(where)
+        if status != 503:
+            return
+        missing = "; ".join(str(each) for each in body.get("missing") or ["not ready"])
+        if clock.monotonic_ms() >= until_ms:
+            raise ServerUnreachable(where, f"still waiting after {patience_ms // 1_000} s: {missing}")
+        if missing != before:
+            say(f"the server is starting: {missing}")
+        before = missing
+        await asyncio.sleep(_ASK_AGAIN_S)
+
+
+async def _get(where: str) -> tuple[int, dict[str, Any]]:
+    """Status and JSON object of an answer; an empty one when it holds something else."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as http,
+            http.get(where) as answer,
+        ):
+            body = await answer.read()
+    except (aiohttp.ClientError, TimeoutError) as why:
+        raise ServerUnreachable(where, str(why) or type(why).__name__) from why
+    try:
+        return answer.status, msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return answer.status, {}
