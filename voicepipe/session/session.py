@@ -36,6 +36,9 @@ _log = logging.getLogger(__name__)
 GOING_AWAY, INTERNAL_ERROR = 1001, 1011
 """Close codes of RFC 6455, section 7.4.1."""
 
+ANY_VOICE = "default"
+"""The voice that a session shows when its agent leaves the choice to the provider."""
+
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
 
@@ -264,7 +267,8 @@ class Session:
 
     def _voice(self, order: c.StartReply) -> Voice:
         language = self._config.turn_settings().language
-        return Voice(model=self._stages.tts_model, voice=order.reply.voice, speed=order.reply.speed, language=language)
+        voice = None if order.reply.voice == ANY_VOICE else order.reply.voice
+        return Voice(model=self._stages.tts_model, voice=voice, speed=order.reply.speed, language=language)
 
     def _open(self, order: c.OpenGate) -> None:
         mouth = self._mouths.pop((order.turn, order.revision), None)
