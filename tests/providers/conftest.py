@@ -8,7 +8,7 @@ import pytest
 
 from voicepipe.providers.net import http
 from voicepipe.registry import ProviderSettings
-from voicepipe.testing.conformance.promptness import IDLE_MS
+from voicepipe.testing.conformance.promptness import PATIENT_MS
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 
@@ -20,7 +20,13 @@ async def vendor() -> AsyncIterator[FakeVendor]:
 
 
 @pytest.fixture
-def settings(vendor: FakeVendor) -> Callable[..., ProviderSettings]:
+def patience_ms() -> int:
+    """How long the vendor may send nothing; `impatient` tests shorten it."""
+    return PATIENT_MS
+
+
+@pytest.fixture
+def settings(vendor: FakeVendor, patience_ms: int) -> Callable[..., ProviderSettings]:
     """Settings that lead to the vendor, with options as keywords."""
 
     def make(*, api_key: str = "sk-test-0123456789", **options: str) -> ProviderSettings:
@@ -28,7 +34,7 @@ def settings(vendor: FakeVendor) -> Callable[..., ProviderSettings]:
             kind="openai",
             base_url=vendor.base_url,
             api_key=api_key,
-            idle_timeout_ms=IDLE_MS,
+            idle_timeout_ms=patience_ms,
             options=tuple(options.items()),
         )
 

@@ -177,6 +177,7 @@ async def test_key_is_never_quoted(peer: Peer, vendor: FakeVendor, status: int) 
     assert KEY not in str(error)
     assert "sk-proj" not in str(error)
     assert len(str(error)) < 320
+    assert ("Incorrect" in error.why) == (status != 401)  # there its text is all about the key
     assert KEY not in repr(peer)
 
 

@@ -33,6 +33,7 @@ from voicepipe.stages.model import (
     Usage,
 )
 from voicepipe.testing.conformance.model import answer, text_of
+from voicepipe.testing.conformance.promptness import impatient
 from voicepipe.testing.fakes.cues import Cut, Fault, LlmCue, Stall
 from voicepipe.testing.fakes.vendor import FakeVendor
 
@@ -280,6 +281,7 @@ async def test_done_is_enough(vendor: FakeVendor, model: Model) -> None:
     assert await read(vendor, model, delta(content="Hi"), "[DONE]") == [TextDelta("Hi"), Finished("stop")]
 
 
+@impatient
 @pytest.mark.parametrize("fault", [Cut(after=2), Stall(after=2)], ids=["cut", "stall"])
 async def test_failure_after_the_reason_is_none(vendor: FakeVendor, model: Model, fault: Fault) -> None:
     """The answer was complete; only its token counts are lost."""

@@ -102,11 +102,12 @@ async def test_interrupt_takes_back_what_was_asked_ahead(vendor: FakeVendor, syn
 async def test_consumer_that_stops_makes_the_vendor_wait(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
     """Sound that nobody takes is not gathered without bound: the socket fills and the vendor's writes wait."""
     text = "x" * 10_000  # 400 s of sound, 19 MB: more than loopback's buffers hold
+    vendor.tts.cue(TtsCue(chunk_bytes=1 << 20))
     async with synthesizer.open(VOICE) as speech:
         speech.say(text)
         spoken = await anext(aiter(speech))
         asked = await vendor.tts.nth(0)
-        for _ in range(2_000):  # turns of the loop in which a reader without bound would have read it all
+        for _ in range(8_000):  # turns of the loop in which a reader without bound would have read it all
             await asyncio.sleep(0)
         assert not asked.ended.is_set()
     assert len(spoken.samples) <= RATE_HZ

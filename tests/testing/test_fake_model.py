@@ -7,7 +7,6 @@ import pytest
 from voicepipe.errors import StageBroken
 from voicepipe.stages.model import Finished, ModelRequest, TextDelta, Usage
 from voicepipe.testing.conformance.model import ScriptedModelConformance
-from voicepipe.testing.conformance.promptness import IDLE_MS
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.desk import Desk
 from voicepipe.testing.fakes.stages import AskedModel, FakeModel
@@ -17,8 +16,8 @@ QUESTION = ModelRequest(model="any", messages=())
 
 class TestFakeModel(ScriptedModelConformance):
     @pytest.fixture
-    def model(self) -> FakeModel:
-        return FakeModel(LlmCue(), idle_timeout_ms=IDLE_MS)
+    def model(self, patience_ms: int) -> FakeModel:
+        return FakeModel(LlmCue(), idle_timeout_ms=patience_ms)
 
     @pytest.fixture
     def desk(self, model: FakeModel) -> Desk[LlmCue | None, AskedModel]:

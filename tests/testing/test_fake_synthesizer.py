@@ -6,7 +6,6 @@ import pytest
 
 from voicepipe.errors import StageBroken
 from voicepipe.stages.synthesizer import Voice
-from voicepipe.testing.conformance.promptness import IDLE_MS
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance
 from voicepipe.testing.fakes.cues import TtsCue
 from voicepipe.testing.fakes.desk import Desk
@@ -18,8 +17,8 @@ VOICE = Voice(model="any")
 
 class TestFakeSynthesizer(ScriptedSynthesizerConformance):
     @pytest.fixture
-    def synthesizer(self) -> FakeSynthesizer:
-        return FakeSynthesizer(TtsCue(), idle_timeout_ms=IDLE_MS)
+    def synthesizer(self, patience_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(TtsCue(), idle_timeout_ms=patience_ms)
 
     @pytest.fixture
     def desk(self, synthesizer: FakeSynthesizer) -> Desk[TtsCue | None, AskedVoice]:

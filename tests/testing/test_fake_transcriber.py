@@ -7,7 +7,6 @@ import pytest
 
 from voicepipe.errors import StageTimeout
 from voicepipe.stages.transcriber import Final, Hearing, Interim
-from voicepipe.testing.conformance.promptness import IDLE_MS
 from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.desk import Desk
@@ -18,8 +17,8 @@ HEARING = Hearing(model="any")
 
 class TestFakeTranscriber(ScriptedTranscriberConformance):
     @pytest.fixture
-    def transcriber(self) -> FakeTranscriber:
-        return FakeTranscriber(SttCue(), idle_timeout_ms=IDLE_MS)
+    def transcriber(self, patience_ms: int) -> FakeTranscriber:
+        return FakeTranscriber(SttCue(), idle_timeout_ms=patience_ms)
 
     @pytest.fixture
     def desk(self, transcriber: FakeTranscriber) -> Desk[SttCue | None, AskedEar]:

@@ -10,7 +10,14 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
-from voicepipe.testing.conformance.promptness import REFUSALS, LeavesNothing, names_its_provider, promptly
+from voicepipe.testing.conformance.promptness import (
+    REFUSALS,
+    LeavesNothing,
+    TakesCues,
+    impatient,
+    names_its_provider,
+    promptly,
+)
 from voicepipe.testing.fakes.cues import (
     CallCue,
     Cut,
@@ -147,8 +154,8 @@ class ModelConformance(LeavesNothing):
         assert text_of(await answer(model, question))
 
 
-class ScriptedModelConformance(ModelConformance):
-    """For models whose far side takes cues. Fixtures: `model`, with `IDLE_MS` of patience, and `desk`."""
+class ScriptedModelConformance(TakesCues, ModelConformance):
+    """For models whose far side takes cues. Fixtures: `model`, made with the suite's `patience_ms`, and `desk`."""
 
     async def test_text_keeps_its_order(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
         """The answer's text is the vendor's, whole and in order, beyond ASCII too."""
@@ -181,6 +188,7 @@ class ScriptedModelConformance(ModelConformance):
         assert (raised.value.status, raised.value.retryable) == (status, retryable)
         assert raised.value.retry_after_ms == (2_000 if retry_after else None)
 
+    @impatient
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=2)], ids=["headers", "first", "middle"])
     async def test_stall(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
         """A vendor that sends nothing more is a timeout; what it sent before is not lost, and it sees us leave."""

@@ -13,10 +13,13 @@ from voicepipe.errors import StageError
 
 PROMPT_S = 2.0
 """How long leaving may take in a suite. The promise is 100 ms; the rest is for a machine that is busy with other
-tests, since a figure belongs to a bench. What waits for a vendor's timeout does not pass either bound."""
+tests, since a figure belongs to a bench."""
+
+PATIENT_MS = 30_000
+"""The idle timeout of a provider under test: far over `PROMPT_S`, so that what only ends by it is not prompt."""
 
 IDLE_MS = 250
-"""The idle timeout that scripted suites want of a provider, so that a stall ends soon."""
+"""The idle timeout where a test waits for it."""
 
 
 @asynccontextmanager
@@ -40,6 +43,19 @@ class LeavesNothing:
             await asyncio.sleep(0)
         assert not left
         gc.collect()  # what was not closed warns now, and warnings are errors
+
+
+class TakesCues:
+    """What a scripted suite asks of its provider's fixture: to have `patience_ms` as its idle timeout."""
+
+    @pytest.fixture
+    def patience_ms(self) -> int:
+        """How long the far side may send nothing. Tests of stalls shorten it."""
+        return PATIENT_MS
+
+
+impatient = pytest.mark.parametrize("patience_ms", [pytest.param(IDLE_MS, id="impatient")])
+"""For a test that waits for the idle timeout."""
 
 
 def names_its_provider(error: StageError, *, stage: str, provider: str) -> None:

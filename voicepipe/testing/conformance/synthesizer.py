@@ -11,7 +11,14 @@ import pytest
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
 from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.conformance.promptness import REFUSALS, LeavesNothing, names_its_provider, promptly
+from voicepipe.testing.conformance.promptness import (
+    REFUSALS,
+    LeavesNothing,
+    TakesCues,
+    impatient,
+    names_its_provider,
+    promptly,
+)
 from voicepipe.testing.fakes.cues import Cut, Fault, Hang, HangUp, Hold, Stall, Status, TtsCue
 from voicepipe.testing.fakes.desk import WAIT_S, Asked, soon
 from voicepipe.testing.fakes.tone import tone
@@ -150,8 +157,8 @@ class SynthesizerConformance(LeavesNothing):
                 raise TimeoutError("the caller's own")
 
 
-class ScriptedSynthesizerConformance(SynthesizerConformance):
-    """For voices whose far side takes cues. Fixtures: `synthesizer`, with `IDLE_MS` of patience, and `desk`."""
+class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
+    """For voices whose far side takes cues. Fixtures: `desk`, and `synthesizer` made with the suite's `patience_ms`."""
 
     async def test_sound_is_the_vendors(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
         """Every sample arrives, wherever the vendor cuts its bytes."""
@@ -191,6 +198,7 @@ class ScriptedSynthesizerConformance(SynthesizerConformance):
         assert (error.status, error.retryable) == (status, retryable)
         assert error.retry_after_ms == (2_000 if retry_after else None)
 
+    @impatient
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=9_600)], ids=["headers", "first", "middle"])
     async def test_stall(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
         """A vendor that sends nothing more is a timeout; what it sent before is not lost, and it sees us leave."""

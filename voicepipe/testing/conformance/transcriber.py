@@ -10,7 +10,14 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber, TranscriptStream
-from voicepipe.testing.conformance.promptness import REFUSALS, LeavesNothing, names_its_provider, promptly
+from voicepipe.testing.conformance.promptness import (
+    REFUSALS,
+    LeavesNothing,
+    TakesCues,
+    impatient,
+    names_its_provider,
+    promptly,
+)
 from voicepipe.testing.fakes.cues import (
     Cut,
     Fault,
@@ -183,8 +190,8 @@ class TranscriberConformance(LeavesNothing):
                 raise TimeoutError("the caller's own")
 
 
-class ScriptedTranscriberConformance(TranscriberConformance):
-    """For ears whose far side takes cues. Fixtures: `transcriber`, with `IDLE_MS` of patience, and `desk`."""
+class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
+    """For ears whose far side takes cues. Fixtures: `transcriber`, made with the suite's `patience_ms`, and `desk`."""
 
     async def test_text_is_the_vendors(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
@@ -257,6 +264,7 @@ class ScriptedTranscriberConformance(TranscriberConformance):
         assert (error.status, error.retryable) == (status, retryable)
         assert error.retry_after_ms == (2_000 if retry_after else None)
 
+    @impatient
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=5)], ids=["headers", "first", "middle"])
     async def test_stall(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
