@@ -117,14 +117,17 @@ async def test_a_provider_that_refuses_at_the_start_is_answered_before_the_upgra
 
 
 async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
-    async with serve() as house:
-        url = f"{house.base.replace('http', 'ws')}/v1/realtime"
+    async def send_and_listen(url: str) -> None:
         async with websockets.connect(url, compression=None) as line:
-            with pytest.raises(ConnectionClosed) as closed:
-                await line.send("x" * (MAX_FRAME_BYTES + 1))
-                await asyncio.wait_for(line.recv(), 10)
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == 1009
+            await line.send("x" * (MAX_FRAME_BYTES + 1))
+            await asyncio.wait_for(line.recv(), 10)
+
+    async with serve() as house:
+        with pytest.raises(ConnectionClosed) as closed:
+            await send_and_listen(f"{house.base.replace('http', 'ws')}/v1/realtime")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+        assert await house.parts.lobby.left(5_000)
 
 
 async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: Any) -> None:

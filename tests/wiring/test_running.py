@@ -156,3 +156,32 @@ async def test_an_adapter_that_is_not_there_stops_the_start(tmp_path: Path) -> N
         with pytest.raises(ConfigError, match=r"agents\.default\.stt: no stt adapter of kind 'telepathy'"):
             async with running(settings_for(tmp_path, vendor, **{"providers.fake.kind": "telepathy"})):
                 pass
+
+
+async def test_local_models_that_do_not_load_end_the_server_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The port answers while they load, and says what is missing; then the block is cancelled and the reason raised."""
+    asked, fail = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def no_engine(*_: object, **__: object) -> AsyncIterator[None]:
+        asked.set()
+        await fail.wait()
+        raise ConfigError("local engines: this CPU lacks AVX2")
+        yield
+
+    monkeypatch.setattr("voicepipe.wiring.engine.start_engine", no_engine)
+
+    async def watch(settings: Settings) -> None:
+        async with running(settings) as server:
+            await asked.wait()
+            assert not server.ready.is_set()
+            loading = {"status": "starting", "missing": ["local voice: loading"]}
+            assert await get(server, "/readyz") == loading
+            fail.set()
+            await asyncio.Event().wait()
+
+    async with FakeVendor() as vendor:
+        with pytest.raises(ConfigError, match=r"^local engines: this CPU lacks AVX2$"):
+            await watch(settings_for(tmp_path, vendor, **{"agents.default.tts": "local/hibari"}))

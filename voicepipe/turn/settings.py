@@ -68,12 +68,25 @@ class BudgetLimits:
     """The one-second budget: how long each stage may take before it counts as over, in ms."""
 
     endpoint_ms: int = 150
+    """From the caller's last voiced sample to the question to the model."""
+
     llm_ttft_ms: int = 600
+    """From the question to the model's first speakable text or tool call."""
+
     first_clause_ms: int = 100
+    """From the model's first text to the first clause handed to the voice."""
+
     tts_ttfb_ms: int = 150
+    """From the first clause to the voice's first audible sample."""
+
     playback_ms: int = 50
+    """From the first sound written to the socket to the first audible sample at the client."""
+
     overhead_ms: int = 20
+    """Our own queues and CPU."""
+
     total_ms: int = 1_000
+    """From the caller's last voiced sample to the first audible sample at the client; judged by itself."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
