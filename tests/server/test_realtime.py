@@ -146,14 +146,36 @@ async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: 
             assert [await asyncio.wait_for(lengths.get(), 10) for _ in range(3)] == [MAX_FRAME_BYTES, 5, 2]
 
 
+@pytest.mark.parametrize("fragments", [False, True])
+async def test_a_message_without_end_is_stopped_at_16_mib(serve: Any, fragments: bool) -> None:
+    """A frame that claims to be huge is refused at its head; fragments are refused when they add up."""
+    head = b"\x81\xff" + (1 << 40).to_bytes(8) + bytes(4)
+    piece = b"\x01\xff" + (1 << 20).to_bytes(8) + bytes(4) + bytes(1 << 20)
+    more = piece.replace(b"\x01", b"\x00", 1)
+    async with serve() as house:
+        host, port = house.base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(HANDSHAKE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.writelines([piece, *[more] * 16] if fragments else [head])
+        assert await asyncio.wait_for(reader.readexactly(4), 10) == b"\x88\x02" + (1009).to_bytes(2)
+        writer.transport.abort()
+        assert await house.parts.lobby.left(5_000)
+
+
 async def test_text_that_is_no_utf8_reaches_the_session_and_the_line_lives(serve: Any) -> None:
     """The session answers it like any other message that can't be read."""
+
+    async def count(line: ClientSocket) -> None:
+        while (message := await line.receive()) is not None:
+            await line.send(str(list(message)).encode())
+
     async with serve() as house:
+        house.talks.append(count)
         async with house.connect() as line:
-            await line.send_frame(b"\xff\xfe{", aiohttp.WSMsgType.TEXT)
-            with pytest.raises(Exception, match=r"."):
-                await line.receive_str(timeout=5)  # our echo is no UTF-8 either
-        assert len(house.grants) == 1
+            for sent in (b"\xff\xfe{", b"{}"):
+                await line.send_frame(sent, aiohttp.WSMsgType.TEXT)
+                assert await line.receive_str(timeout=5) == str(list(sent))
 
 
 async def test_compression_is_declined(serve: Any) -> None:
