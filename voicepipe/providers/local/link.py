@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,62 +30,6 @@ class Link:
     connect_timeout_ms: int
     idle_timeout_ms: int
 
-    @asynccontextmanager
-    async def ask(self, job: wire.Job) -> AsyncIterator[AsyncIterator[wire.Reply]]:
-        """Hand in a job; the iterator ends with its final reply. Leaving the context cancels it, without waiting.
-
-        Raises:
-            StageError: from the context: no engine was there; from the iterator: it refused, stalled or broke.
-        """
-        reader, writer = await self._connect()
-        try:
-            writer.write(wire.frame(job))
-            yield self._replies(reader)
-        finally:
-            writer.close()
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, waiting as long as the settings allow for an engine that is being started again."""
-        try:
-            async with asyncio.timeout(self.connect_timeout_ms / 1000):
-                while True:
-                    try:
-                        return await asyncio.open_unix_connection(self.socket_path)
-                    except (FileNotFoundError, ConnectionError):
-                        await asyncio.sleep(_RETRY_CONNECT_S)
-        except (TimeoutError, OSError) as error:
-            raise self.broken("the engine process is not running") from error
-
-    async def _replies(self, reader: asyncio.StreamReader) -> AsyncIterator[wire.Reply]:
-        while True:
-            match await self._next(reader):
-                case None:
-                    raise self.broken("the engine process went away")
-                case wire.Refused() as refused:
-                    raise StageRefused(
-                        self.stage,
-                        provider=self.provider,
-                        why=refused.why,
-                        retryable=refused.retryable,
-                        retry_after_ms=refused.retry_after_ms,
-                    )
-                case wire.Broken() as broken:
-                    raise self.broken(broken.why)
-                case reply:
-                    yield reply
-                    if isinstance(reply, wire.FINAL):
-                        return
-
-    async def _next(self, reader: asyncio.StreamReader) -> wire.Reply | None:
-        try:
-            async with asyncio.timeout(self.idle_timeout_ms / 1000):
-                return await wire.receive(reader, wire.REPLIES)
-        except TimeoutError as error:
-            why = f"nothing came for {self.idle_timeout_ms} ms"
-            raise StageTimeout(self.stage, provider=self.provider, why=why, retryable=True) from error
-        except (ValueError, msgspec.MsgspecError) as error:
-            raise self.broken(f"the engine process sent something else: {error}") from error
-
     def broken(self, why: str) -> StageBroken:
         """The engine failed at a job; another try may find a new one."""
         return StageBroken(self.stage, provider=self.provider, why=why, retryable=True)
@@ -95,6 +37,84 @@ class Link:
     def refused(self, why: str) -> StageRefused:
         """What was asked for does not exist here; trying again won't help."""
         return StageRefused(self.stage, provider=self.provider, why=why, retryable=False)
+
+
+class Exchange:
+    """One job at the engine, and the connection that carries it."""
+
+    def __init__(self, link: Link) -> None:
+        self.closed = False
+        self._link = link
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, job: wire.Job) -> None:
+        """Hand in the job, waiting as long as the settings allow for an engine that is being started again.
+
+        Raises:
+            StageBroken: there was none.
+        """
+        try:
+            async with asyncio.timeout(self._link.connect_timeout_ms / 1000):
+                while self._writer is None and not self.closed:
+                    await self._connect()
+        except (TimeoutError, OSError) as error:
+            raise self._link.broken("the engine process is not running") from error
+        if self._writer is None:
+            raise self._link.broken("given up")
+        if self.closed:  # while it connected
+            self._writer.close()
+        self._writer.write(wire.frame(job))
+
+    async def next(self) -> wire.Reply:
+        """The next reply; `wire.FINAL` tells which is the last. When this is cancelled, so is the job.
+
+        Raises:
+            StageError: the engine refused, stalled or broke.
+        """
+        try:
+            reply = await self._receive()
+        except BaseException:
+            self.close()  # part of a frame may have been read
+            raise
+        if isinstance(reply, wire.FINAL):
+            self.close()
+        match reply:
+            case wire.Refused(why, retryable, retry_after_ms):
+                stage, provider = self._link.stage, self._link.provider
+                raise StageRefused(
+                    stage, provider=provider, why=why, retryable=retryable, retry_after_ms=retry_after_ms
+                )
+            case wire.Broken(why):
+                raise self._link.broken(why)
+        return reply
+
+    def close(self) -> None:
+        """Cancel the job, if it is not done. Returns at once; who waits for a reply gets `StageBroken`."""
+        self.closed = True
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _connect(self) -> None:
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(self._link.socket_path)
+        except (FileNotFoundError, ConnectionError):
+            await asyncio.sleep(_RETRY_CONNECT_S)
+
+    async def _receive(self) -> wire.Reply:
+        assert self._reader is not None
+        link = self._link
+        try:
+            async with asyncio.timeout(link.idle_timeout_ms / 1000):
+                reply = await wire.receive(self._reader, wire.REPLIES)
+        except TimeoutError as error:
+            why = f"nothing came for {link.idle_timeout_ms} ms"
+            raise StageTimeout(link.stage, provider=link.provider, why=why, retryable=True) from error
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise link.broken(f"the engine process sent something else: {error}") from error
+        if reply is None:
+            raise link.broken("the engine process went away")
+        return reply
 
 
 def link(stage: wire.Stage, spec: Spec, settings: ProviderSettings, *, model: str) -> Link:

@@ -8,7 +8,7 @@ from typing import Final
 
 from voicepipe.errors import StageError
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.link import Link, link, new_session
+from voicepipe.providers.local.link import Exchange, Link, link, new_session
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.model import Finished, Message, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
 
@@ -55,19 +55,26 @@ class LocalModel:
         """
         if request.model != MODEL:
             raise self._link.refused(f"expected the model {MODEL!r}, got {request.model!r}")
-        async with self._link.ask(self._job(request)) as replies:
-            yield self._events(replies)
+        exchange = Exchange(self._link)
+        try:
+            await exchange.ask(self._job(request))
+            yield self._events(exchange)
+        finally:
+            exchange.close()
 
     async def warm(self, request: ModelRequest) -> None:
         """Have the messages read before they are needed: by the session's cache, or by all free ones without a
         session. Fails in silence."""
         job = wire.Warm(request.session, fitting(_plain(request.messages), CONTEXT_TOKENS))
+        exchange = Exchange(self._link)
         try:
-            async with self._link.ask(job) as replies:
-                async for _ in replies:
-                    pass
+            await exchange.ask(job)
+            while isinstance(await exchange.next(), wire.Reading):
+                pass
         except StageError:
             pass  # the turn itself will say so
+        finally:
+            exchange.close()
 
     def _job(self, request: ModelRequest) -> wire.Generate:
         output_tokens = min(request.max_output_tokens or DEFAULT_OUTPUT_TOKENS, CONTEXT_TOKENS // 2)
@@ -75,20 +82,19 @@ class LocalModel:
         messages = fitting(_plain(request.messages), CONTEXT_TOKENS - output_tokens)
         return wire.Generate(request.session or new_session(), messages, output_tokens, temperature)
 
-    async def _events(self, replies: AsyncIterator[wire.Reply]) -> AsyncIterator[ModelEvent]:
-        async for reply in replies:
-            match reply:
-                case wire.Delta():
-                    yield TextDelta(reply.text)
-                case wire.Answered():
-                    yield Usage(
-                        input_tokens=reply.input_tokens,
-                        output_tokens=reply.output_tokens,
-                        cached_tokens=reply.cached_tokens,
-                    )
-                    yield Finished(reply.reason)
+    async def _events(self, exchange: Exchange) -> AsyncIterator[ModelEvent]:
+        while True:
+            match await exchange.next():
+                case wire.Reading():
+                    pass
+                case wire.Delta(text):
+                    yield TextDelta(text)
+                case wire.Answered(reason, input_tokens, output_tokens, cached_tokens):
+                    yield Usage(input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached_tokens)
+                    yield Finished(reason)
                     return
-        raise self._link.broken("the engine ended without an answer")
+                case _:
+                    raise self._link.broken("the engine ended without an answer")
 
 
 def fitting(messages: tuple[tuple[str, str], ...], n_tokens: int) -> tuple[tuple[str, str], ...]:

@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from voicepipe.errors import StageError
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.link import Link, link, new_session
+from voicepipe.providers.local.link import Exchange, Link, link, new_session
 from voicepipe.providers.local.silence import quietest_cut
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Final as FinalText
@@ -28,6 +29,9 @@ EARLIEST_CUT_MS: Final = 8_000
 
 MAX_PIECES: Final = 40
 """Of one utterance, ten minutes of it. Past that the oldest piece is dropped and counted."""
+
+MAX_FLUSHES: Final = 10
+"""Utterances of one session whose text is still to come."""
 
 _PIECE_SAMPLES: Final = PIECE_MS * wire.STT_RATE_HZ // 1000
 
@@ -96,6 +100,11 @@ class _Flush:
     number: int
     pieces: tuple[_Piece, ...]
 
+    @property
+    def text(self) -> str:
+        """Of all pieces, once each has one."""
+        return " ".join(piece.text for piece in self.pieces if piece.text)
+
 
 class LocalStream:
     """One session's ear. Closed pieces of long speech are decoded while the caller goes on, so that
@@ -106,9 +115,12 @@ class LocalStream:
         """Heard, but forgotten before anybody asked."""
         self._link, self._session = link, new_session()
         self._utterance = _Utterance(0)
-        self._flush: _Flush | None = None
-        """Room for one: a flush that is asked while another waits replaces it, for only the latest matters."""
+        self._flushes: dict[int, _Flush] = {}
+        """utterance -> what was asked last. One for each: a later flush of the same utterance replaces one that
+        waits. Full means that the engine is ten utterances behind: the oldest is dropped."""
         self._wake = asyncio.Event()
+        self._exchange: Exchange | None = None
+        self._failure: StageError | None = None
         self._closed = False
 
     def begin(self, utterance: int) -> None:
@@ -125,35 +137,43 @@ class LocalStream:
 
     def flush(self, flush: int) -> None:
         """Ask for the text of all since `begin`."""
-        rest = _Piece(_joined(self._utterance.rest))
-        self._flush = _Flush(self._utterance.number, flush, (*self._utterance.pieces, rest))
+        utterance = self._utterance
+        rest = _Piece(_joined(utterance.rest))
+        if len(self._flushes) == MAX_FLUSHES and utterance.number not in self._flushes:
+            del self._flushes[next(iter(self._flushes))]
+        self._flushes[utterance.number] = _Flush(utterance.number, flush, (*utterance.pieces, rest))
         self._wake.set()
 
     def close(self) -> None:
-        """End the iteration. A decode that runs is given up when its iterator is."""
+        """End the iteration, and the decode that runs."""
         self._closed = True
         self._wake.set()
+        if self._exchange is not None:
+            self._exchange.close()
 
-    async def __aiter__(self) -> AsyncIterator[Heard]:
-        """Finals, one for each flush that was not replaced by a later one.
+    def __aiter__(self) -> LocalStream:
+        return self
+
+    async def __anext__(self) -> Heard:
+        """The next final; one for each flush that was not replaced by a later one.
 
         Raises:
-            StageError: the engine refused, stalled or broke.
+            StageError: the engine refused, stalled or broke; again each time that it is asked on.
         """
         while not self._closed:
-            asked = self._flush
-            open_piece = self._undecoded(asked.pieces if asked else tuple(self._utterance.pieces))
-            if open_piece is not None:
-                open_piece.text = await self._decode(open_piece.samples)
+            if self._failure is not None:
+                raise self._failure
+            asked = next(iter(self._flushes.values()), None)
+            undecoded = _undecoded(asked.pieces if asked else tuple(self._utterance.pieces))
+            if undecoded is not None:
+                await self._decode(undecoded)
             elif asked is not None:
-                # A later flush may have come meanwhile; this answer is there, so it is given all the same.
-                if self._flush is asked:
-                    self._flush = None
-                text = " ".join(piece.text for piece in asked.pieces if piece.text)
-                yield FinalText(asked.utterance, asked.number, text, "en")
+                del self._flushes[asked.utterance]
+                return FinalText(asked.utterance, asked.number, asked.text, "en")
             else:
                 self._wake.clear()
                 await self._wake.wait()
+        raise StopAsyncIteration
 
     def _close_piece(self, utterance: _Utterance) -> None:
         samples = _joined(utterance.rest)
@@ -164,16 +184,23 @@ class LocalStream:
         utterance.rest, utterance.rest_samples = [samples[cut:]], samples.size - cut
         self._wake.set()
 
-    @staticmethod
-    def _undecoded(pieces: tuple[_Piece, ...]) -> _Piece | None:
-        return next((piece for piece in pieces if piece.text is None), None)
+    async def _decode(self, piece: _Piece) -> None:
+        self._exchange = Exchange(self._link)
+        try:
+            await self._exchange.ask(wire.Transcribe(self._session, piece.samples.tobytes()))
+            reply = await self._exchange.next()
+            if not isinstance(reply, wire.Heard):
+                raise self._link.broken("the engine answered without a text")
+            piece.text = reply.text
+        except StageError as error:
+            if not self._closed:
+                self._failure = error
+        finally:
+            self._exchange.close()
 
-    async def _decode(self, samples: Samples) -> str:
-        async with self._link.ask(wire.Transcribe(self._session, samples.tobytes())) as replies:
-            async for reply in replies:
-                if isinstance(reply, wire.Heard):
-                    return reply.text
-        raise self._link.broken("the engine answered without a text")
+
+def _undecoded(pieces: tuple[_Piece, ...]) -> _Piece | None:
+    return next((piece for piece in pieces if piece.text is None), None)
 
 
 def _joined(parts: list[Samples]) -> Samples:

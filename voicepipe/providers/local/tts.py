@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 import numpy as np
 
-from voicepipe.errors import StageRefused
+from voicepipe.errors import StageError
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.link import Link, link, new_session
+from voicepipe.providers.local.link import Exchange, Link, link, new_session
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 
@@ -24,13 +25,13 @@ FASTEST: Final = 2.0
 """The voice was made for speeds between these (its documentation); others are brought to the nearer."""
 
 MAX_CLAUSES: Final = 256
-"""That may wait to be spoken, an hour of speech. Full refuses: nothing that a model means to say is longer."""
+"""That may wait to be spoken, half an hour of speech. Full refuses: no model means to say more in one turn."""
 
 PIECE_CHARACTERS: Final = 200
 """Spoken in one call, at most: about 12 s of sound and 100 ms of work, which is what a cancel may have to wait for."""
 
-WORD_CHARACTERS: Final = 40
-"""Longer words are cut: each digit of a number can become a word of its own."""
+WORD_CHARACTERS: Final = 30
+"""Longer words are cut: the voice has no name for numbers of more than 36 digits, and fails at them."""
 
 _SLICE_SAMPLES: Final = RATE_HZ // 5
 
@@ -62,7 +63,11 @@ class LocalSynthesizer:
             raise self._link.refused(f"expected the model {MODEL!r}, got {voice.model!r}")
         if voice.voice is not None and voice.voice not in VOICES:
             raise self._link.refused(f"expected one of the voices {', '.join(VOICES)}, got {voice.voice!r}")
-        yield LocalSpeech(self._link, min(max(voice.speed, SLOWEST), FASTEST))
+        speech = LocalSpeech(self._link, min(max(voice.speed, SLOWEST), FASTEST))
+        try:
+            yield speech
+        finally:
+            speech.close()
 
 
 class LocalSpeech:
@@ -71,39 +76,76 @@ class LocalSpeech:
 
     def __init__(self, link: Link, speed: float) -> None:
         self._link, self._speed, self._session = link, speed, new_session()
-        # Room for the finish too. Full refuses, see MAX_CLAUSES.
-        self._clauses: asyncio.Queue[str | None] = asyncio.Queue(maxsize=MAX_CLAUSES + 1)
+        # Full refuses, see MAX_CLAUSES. Items: (clause, piece of its text).
+        self._waiting: deque[tuple[int, str]] = deque()
+        self._sound: deque[Spoken] = deque()  # of one sentence at most: no more is asked for while there is some
+        self._speaking: tuple[int, Exchange] | None = None
+        self._n_said = 0
+        self._changed = asyncio.Event()
+        self._failure: StageError | None = None
+        self._finished = self._closed = False
 
     def say(self, clause: str) -> None:
-        """Speak this clause after those before it.
-
-        Raises:
-            StageRefused: too many clauses wait.
-        """
-        if self._clauses.qsize() >= MAX_CLAUSES:
-            why = f"expected {MAX_CLAUSES} waiting clauses at most"
-            raise StageRefused(self._link.stage, provider=self._link.provider, why=why, retryable=False)
-        self._clauses.put_nowait(clause)
+        """Speak this clause after those before it."""
+        if len(self._waiting) >= MAX_CLAUSES:
+            self._failure = self._link.refused(f"expected {MAX_CLAUSES} waiting clauses at most")
+        self._waiting.extend((self._n_said, piece) for piece in pieces(clause))
+        self._n_said += 1
+        self._changed.set()
 
     def finish(self) -> None:
         """No clause follows."""
-        self._clauses.put_nowait(None)
+        self._finished = True
+        self._changed.set()
 
-    async def __aiter__(self) -> AsyncIterator[Spoken]:
+    def close(self) -> None:
+        """End the iteration, and what is being spoken."""
+        self._closed = True
+        self._changed.set()
+        if self._speaking is not None:
+            self._speaking[1].close()
+
+    def __aiter__(self) -> LocalSpeech:
+        return self
+
+    async def __anext__(self) -> Spoken:
         """Sound, 200 ms at a time. A clause without a speakable character has none.
 
         Raises:
-            StageError: the engine refused, stalled or broke.
+            StageError: the engine refused, stalled or broke, or too many clauses waited; again each time that it
+                is asked on.
         """
-        number = 0
-        while (clause := await self._clauses.get()) is not None:
-            for piece in pieces(clause):
-                async with self._link.ask(wire.Speak(self._session, piece, self._speed)) as replies:
-                    async for reply in replies:
-                        if isinstance(reply, wire.Audio):
-                            for spoken in _slices(number, reply.samples):
-                                yield spoken
-            number += 1
+        while not self._closed:
+            if self._failure is not None:
+                raise self._failure
+            if self._sound:
+                return self._sound.popleft()
+            if self._speaking is not None or self._waiting:
+                await self._speak()
+            elif self._finished:
+                break
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+        raise StopAsyncIteration
+
+    async def _speak(self) -> None:
+        """Fetch the next sentence's sound, or notice that a piece is over."""
+        try:
+            if self._speaking is None:
+                clause, text = self._waiting.popleft()
+                self._speaking = clause, Exchange(self._link)
+                await self._speaking[1].ask(wire.Speak(self._session, text, self._speed))
+            clause, exchange = self._speaking
+            reply = await exchange.next()
+            if isinstance(reply, wire.Audio):
+                self._sound.extend(_slices(clause, reply.samples))
+            else:
+                exchange.close()
+                self._speaking = None
+        except StageError as error:
+            if not self._closed:
+                self._failure = error
 
 
 def pieces(clause: str) -> list[str]:

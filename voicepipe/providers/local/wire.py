@@ -49,7 +49,7 @@ class Transcribe(msgspec.Struct, frozen=True, tag="transcribe"):
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
-    """`messages`: (role, text) pairs. Answered by `Delta`, then `Answered`."""
+    """`messages`: (role, text) pairs. Answered by `Reading`, `Delta`, then `Answered`."""
 
     session: str
     messages: tuple[tuple[str, str], ...]
@@ -58,7 +58,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Warm(msgspec.Struct, frozen=True, tag="warm"):
-    """Read these messages into the session's cache, or into every free one when `session` is empty. `Done`."""
+    """Read these messages into the session's cache, or into every free one when `session` is empty. Answered by
+    `Reading`, then `Done`."""
 
     session: str
     messages: tuple[tuple[str, str], ...]
@@ -104,6 +105,10 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     text: str
 
 
+class Reading(msgspec.Struct, frozen=True, tag="reading"):
+    """A `Generate` or `Warm` is still reading its messages: long ones take longer than a stalled engine may."""
+
+
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
     """A `Generate` is complete."""
 
@@ -137,7 +142,7 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     why: str
 
 
-Reply = Progress | Ready | Heard | Delta | Answered | Audio | Done | Refused | Broken
+Reply = Progress | Ready | Heard | Reading | Delta | Answered | Audio | Done | Refused | Broken
 FINAL: Final = (Heard, Answered, Done, Refused, Broken)
 """Replies after which a job's connection carries nothing more."""
 

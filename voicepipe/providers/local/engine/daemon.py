@@ -51,12 +51,14 @@ class Daemon:
                 client.add_done_callback(clients.discard)
 
             server = await asyncio.start_unix_server(accept, socket_path)
-            self._end_in(STARTER_WAIT_MS)
-            await self._over.wait()
-            os.unlink(socket_path)
-            server.close()
-            for client in clients:  # who came in the last instant: it looks for the next engine
-                client.cancel()
+            try:
+                self._end_in(STARTER_WAIT_MS)
+                await self._over.wait()
+            finally:
+                os.unlink(socket_path)
+                server.close()
+                for client in clients:  # who came in the last instant: it looks for the next engine
+                    client.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._arrived()

@@ -33,12 +33,13 @@ class SmolLm:
 
     lanes = LANES
 
-    def __init__(self, listener: Path) -> None:
+    def __init__(self, listener: Path, *, context_tokens: int = CONTEXT_TOKENS) -> None:
         """`listener`: where the runtime's own HTTP listener goes. It can't be switched off, so it gets a socket in
         our private folder and a key that nobody is told."""
+        self._context_tokens = context_tokens
         listener.unlink(missing_ok=True)
         runtime = importlib.import_module("xllamacpp")
-        self._server = runtime.Server(_params(runtime, listener))
+        self._server = runtime.Server(_params(runtime, listener, context_tokens))
         self._slots = Slots(SLOTS)
         self._complete((("user", "Hi"),), 0, max_tokens=1, temperature=0.0, on_chunk=lambda chunk: False)
 
@@ -53,7 +54,7 @@ class SmolLm:
 
     def _generate(self, task: Task, job: wire.Generate, slot: int) -> None:
         answer = _Answer(task)
-        limit = min(job.max_output_tokens, CONTEXT_TOKENS)
+        limit = min(job.max_output_tokens, self._context_tokens)
         messages = job.messages
         while True:
             self._complete(messages, slot, limit, job.temperature, answer.on_chunk)
@@ -65,9 +66,13 @@ class SmolLm:
         answer.end()
 
     def _warm(self, task: Task, job: wire.Warm) -> None:
+        def on_chunk(chunk: Any) -> bool:
+            task.emit(wire.Reading())
+            return task.cancelled.is_set()
+
         for _ in range(1 if job.session else self._slots.unowned()):
             with self._slots.held(job.session) as slot:
-                self._complete(job.messages, slot, 1, 0.0, lambda chunk: task.cancelled.is_set())
+                self._complete(job.messages, slot, 1, 0.0, on_chunk)
         task.emit(wire.Done())
 
     def _complete(
@@ -110,6 +115,8 @@ class _Answer:
         return self._task.cancelled.is_set()
 
     def _read(self, part: dict[str, Any]) -> None:
+        if "prompt_progress" in part:
+            self._task.emit(wire.Reading())
         error = part.get("error")
         if error:
             self.too_long = error.get("type") == "exceed_context_size_error"
@@ -148,11 +155,11 @@ def shorter(messages: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
     return (*messages[:longest], (role, text[: len(text) // 2]), *messages[longest + 1 :])
 
 
-def _params(runtime: Any, listener: Path) -> Any:
+def _params(runtime: Any, listener: Path, context_tokens: int) -> Any:
     params = runtime.CommonParams()
     params.model.path = str(_weights())
     params.n_parallel = SLOTS
-    params.n_ctx = SLOTS * CONTEXT_TOKENS
+    params.n_ctx = SLOTS * context_tokens
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.kv_unified = False
     params.cache_idle_slots = False

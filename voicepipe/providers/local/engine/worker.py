@@ -100,4 +100,5 @@ class Worker:
             except Exception as error:
                 # Never the job's text: it is what a caller said.
                 log.error("%s: a job failed: %s", self.progress.stage, type(error).__name__)
-                task.emit(wire.Broken(f"the local model failed: {type(error).__name__}"))
+                if not task.cancelled.is_set():
+                    task.emit(wire.Broken(f"the local model failed: {type(error).__name__}"))

@@ -1,0 +1,295 @@
+"""The engine's loop, with stand-ins for the models: order, bounds, failures, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import StageBroken, StageRefused, StageTimeout
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.engine.daemon import Daemon, Loaders
+from voicepipe.providers.local.engine.worker import QUEUE_LIMIT, SESSION_LIMIT, Task
+from voicepipe.providers.local.link import Exchange, Link, link
+from voicepipe.providers.local.stt import open_transcriber
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Final, Hearing, TranscriptStream
+
+RunDaemon = Callable[[Loaders], AbstractAsyncContextManager[ProviderSettings]]
+SPEC = Spec("local", "moonshine-tiny")
+BOUND_S = 10
+
+
+class Echo:
+    """Hears the number of samples. Waits for `gate` before each job, and notes the order in which they came."""
+
+    lanes = 1
+
+    def __init__(self) -> None:
+        self.gate = threading.Semaphore(0)
+        self.begun: list[str] = []
+        self.tasks: list[Task] = []
+        self.first_begun = threading.Event()
+
+    def run(self, task: Task) -> None:
+        assert isinstance(task.job, wire.Transcribe)
+        self.begun.append(task.job.session)
+        self.tasks.append(task)
+        self.first_begun.set()
+        assert self.gate.acquire(timeout=BOUND_S)
+        if task.job.session == "poison":
+            raise ArithmeticError("what the caller said")
+        if not task.cancelled.is_set():
+            task.emit(wire.Heard(f"{len(task.job.audio) // 2} samples"))
+
+    def open(self, n_jobs: int) -> None:
+        """Let as many jobs through."""
+        self.gate.release(n_jobs)
+
+
+def far_side(settings: ProviderSettings) -> Link:
+    """Where the daemon of a test is."""
+    return link("stt", SPEC, settings, model="moonshine-tiny")
+
+
+def listening(settings: ProviderSettings) -> AbstractAsyncContextManager[TranscriptStream]:
+    """One session's ear at the daemon."""
+    return open_transcriber(SPEC, settings).open(Hearing(model="moonshine-tiny", language="en-GB"))
+
+
+async def asked(settings: ProviderSettings, session: str) -> Exchange:
+    """A job that has been handed in."""
+    exchange = Exchange(far_side(settings))
+    await exchange.ask(wire.Transcribe(session, b"\0\0"))
+    return exchange
+
+
+async def test_sessions_are_served_in_turn(run_daemon: RunDaemon) -> None:
+    """One caller's revisions don't make another wait behind them all."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+        jobs = [await asked(settings, "first")]
+        await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        for session in ("a", "a", "a", "b"):
+            jobs.append(await asked(settings, session))
+            await in_queue(settings)
+        echo.open(5)
+        for job in jobs:
+            assert await job.next() == wire.Heard("1 samples")
+            job.close()
+    assert echo.begun == ["first", "a", "b", "a", "a"]
+
+
+async def in_queue(settings: ProviderSettings) -> None:
+    """Return when the daemon has seen all that was sent before: a later lease has been answered."""
+    reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
+    writer.write(wire.frame(wire.Attach(wire.VERSION, ("stt",))))
+    while not isinstance(await wire.receive(reader, wire.REPLIES), wire.Ready):
+        pass
+    writer.close()
+
+
+async def test_full_queue_refuses_at_once(run_daemon: RunDaemon) -> None:
+    """With a hint when to come again; those who wait are answered, and one caller can't take all the room."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+        running = await asked(settings, "running")
+        await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        greedy = [await asked(settings, "greedy") for _ in range(SESSION_LIMIT + 1)]
+        with pytest.raises(StageRefused, match="the queue is full"):
+            await greedy.pop().next()
+        others = [await asked(settings, f"s{n}") for n in range(QUEUE_LIMIT - SESSION_LIMIT)]
+        await in_queue(settings)
+        late = await asked(settings, "late")
+        with pytest.raises(StageRefused) as refused:
+            await late.next()
+        assert (refused.value.retryable, refused.value.retry_after_ms) == (True, 1_000)
+        echo.open(1 + QUEUE_LIMIT)
+        for job in (running, *greedy, *others):
+            assert await job.next() == wire.Heard("1 samples")
+            job.close()
+
+
+async def test_cancelled_jobs_are_not_run(run_daemon: RunDaemon) -> None:
+    """A job whose caller has gone while it waited costs nothing."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+        running = await asked(settings, "running")
+        await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        gone, kept = await asked(settings, "gone"), await asked(settings, "kept")
+        await in_queue(settings)
+        gone.close()
+        await in_queue(settings)
+        echo.open(2)
+        for job in (running, kept):
+            await job.next()
+            job.close()
+    assert echo.begun == ["running", "kept"]
+
+
+async def test_a_failing_job_breaks_only_itself(run_daemon: RunDaemon, caplog: pytest.LogCaptureFixture) -> None:
+    """Its caller may try again; the next job runs; what was said stands in no log."""
+    echo = Echo()
+    echo.open(2)
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+        poison = await asked(settings, "poison")
+        with pytest.raises(
+            StageBroken, match="local/moonshine-tiny: the local model failed: ArithmeticError"
+        ) as broken:
+            await poison.next()
+        assert broken.value.retryable
+        fine = await asked(settings, "fine")
+        assert await fine.next() == wire.Heard("1 samples")
+        fine.close()
+    assert "what the caller said" not in caplog.text
+
+
+async def test_a_model_that_does_not_load_refuses(run_daemon: RunDaemon) -> None:
+    """Jobs that came before and after that is known are told why, and that trying again won't help."""
+    may_fail = threading.Event()
+
+    def load() -> Echo:
+        assert may_fail.wait(BOUND_S)
+        raise OSError("no such weights")
+
+    async with run_daemon({"stt": load}) as settings, asyncio.timeout(BOUND_S):
+        early = await asked(settings, "early")
+        may_fail.set()
+        for job in (early, await asked(settings, "late")):
+            with pytest.raises(StageRefused, match="can't load the local stt model: no such weights") as refused:
+                await job.next()
+            assert not refused.value.retryable
+
+
+async def test_a_stalled_engine_is_a_timeout(run_daemon: RunDaemon) -> None:
+    """After the time that the settings give it."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+        impatient = ProviderSettings(kind="local", options=settings.options, idle_timeout_ms=50)
+        job = await asked(impatient, "a")
+        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+            await job.next()
+        assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, BOUND_S)
+        echo.open(1)
+
+
+async def test_no_engine_is_broken(tmp_path: Path) -> None:
+    """Not a traceback of the socket's, and another provider may be tried."""
+    options = (("socket", str(tmp_path / "nobody.sock")),)
+    with pytest.raises(StageBroken, match="the engine process is not running") as broken:
+        await asked(ProviderSettings(kind="local", options=options, connect_timeout_ms=60), "a")
+    assert broken.value.retryable
+
+
+async def test_another_version_is_not_attached(run_daemon: RunDaemon) -> None:
+    """Two releases on one machine don't misread one another."""
+    async with run_daemon({"stt": Echo}) as settings, asyncio.timeout(BOUND_S):
+        reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
+        writer.write(wire.frame(wire.Attach(wire.VERSION + 1, ("stt",))))
+        refused = await wire.receive(reader, wire.REPLIES)
+        writer.close()
+    assert isinstance(refused, wire.Refused)
+    assert "stop the other" in refused.why
+
+
+async def test_garbage_is_refused_and_survived(run_daemon: RunDaemon) -> None:
+    """Whatever else writes to the socket, the next client is served."""
+    echo = Echo()
+    echo.open(1)
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00\xc1\xc1", b"\x09\x00", b""):
+            reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
+            writer.write(garbage)
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+        job = await asked(settings, "a")
+        assert await job.next() == wire.Heard("1 samples")
+        job.close()
+
+
+async def test_it_ends_after_its_last_client(tmp_path: Path) -> None:
+    """Without one to wait for it does not stay; nor does its socket."""
+    path = tmp_path / "d.sock"
+    async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+        serving = group.create_task(Daemon({"stt": Echo}, linger_ms=10).serve(path))
+        settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
+        job = await asked(settings, "a")
+        job.close()
+        await serving
+    assert not path.exists()
+
+
+async def test_flushes_ask_for_what_was_pushed(run_daemon: RunDaemon) -> None:
+    """A flush has the utterance as it was then; of two that wait the later counts; a new utterance begins empty."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
+        stream.begin(1)
+        stream.push(np.zeros(10, np.int16))
+        stream.flush(1)
+        stream.push(np.zeros(5, np.int16))
+        stream.flush(2)
+        stream.begin(2)
+        stream.push(np.zeros(3, np.int16))
+        stream.flush(1)
+        echo.open(2)
+        assert await anext(aiter(stream)) == Final(1, 2, "15 samples", "en")
+        assert await anext(aiter(stream)) == Final(2, 1, "3 samples", "en")
+
+
+async def test_long_speech_is_decoded_while_it_goes_on(run_daemon: RunDaemon) -> None:
+    """Pieces of it are done before anybody asks, so a flush waits for the rest only; nothing is decoded twice."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
+        stream.begin(1)
+        for _ in range(40):
+            stream.push(np.zeros(16_000, np.int16))
+        echo.open(100)
+        for flush in (1, 2):
+            stream.flush(flush)
+            heard = await anext(aiter(stream))
+            assert isinstance(heard, Final)
+            counts = [int(word) for word in heard.text.split() if word != "samples"]
+            assert sum(counts) == 40 * 16_000
+            assert max(counts) <= 15 * 16_000
+        assert len(echo.begun) == len(counts) + 1
+
+
+async def test_a_broken_stream_stays_broken(run_daemon: RunDaemon) -> None:
+    """Asking on raises the same error, and does not wait."""
+
+    def load() -> Echo:
+        raise OSError("no such weights")
+
+    async with run_daemon({"stt": load}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
+        stream.flush(1)
+        for _ in range(2):
+            with pytest.raises(StageRefused, match="no such weights"):
+                await anext(aiter(stream))
+
+
+async def test_leaving_is_seen_by_the_engine(run_daemon: RunDaemon) -> None:
+    """The job of a stream that was left is cancelled, while another task waits for its text."""
+    echo = Echo()
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+        async with listening(settings) as stream:
+            stream.flush(1)
+            waiting = group.create_task(anext(aiter(stream), None))
+            await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        assert await waiting is None
+        assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, BOUND_S)
+        echo.open(1)
+
+
+@pytest.mark.parametrize("language", ["de", "fr-CA"])
+async def test_other_languages_are_refused(run_daemon: RunDaemon, language: str) -> None:
+    """By name, and before the caller has said anything."""
+    async with run_daemon({"stt": Echo}) as settings:
+        with pytest.raises(StageRefused, match=f"English only, got the language '{language}'"):
+            async with open_transcriber(SPEC, settings).open(Hearing(model="moonshine-tiny", language=language)):
+                pass
