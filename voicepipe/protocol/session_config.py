@@ -33,6 +33,9 @@ from voicepipe.protocol.session_wire import (
 )
 from voicepipe.turn.settings import ReplySettings, Tool, TurnSettings
 
+DEFAULT_VOICE = "default"
+"""What a session shows as its voice when the choice is left to the provider."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
@@ -61,7 +64,7 @@ class SessionConfig:
     noise_reduction: NoiseReduction | None = None
     """Accepted and shown; it changes nothing yet."""
 
-    voice: str = "default"
+    voice: str = DEFAULT_VOICE
     speed: float = 1.0
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"

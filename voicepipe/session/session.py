@@ -85,7 +85,7 @@ class Session:
         self._config = config
         self._wire = Wire(config)
         self._outbox = Outbox(self._on_sent)
-        self._core = Core(grant.session_id.removeprefix("sess_"), config.turn_settings(), settings)
+        self._core = Core(grant.session_id, config.turn_settings(), settings)
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
         self._mouths: dict[tuple[int, int], HeldMouth] = {}

@@ -41,7 +41,7 @@ class Floor:
     def new_id(self, kind: str) -> str:
         """The next id of that kind: `item_SESSION_0001`."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
-        return f"{kind}_{self.session}_{self.counts[kind]:04d}"
+        return f"{kind}_{self.session.removeprefix('sess_')}_{self.counts[kind]:04d}"
 
     def new_turn(self, cause: Cause) -> Turn:
         turn_id = self.new_id("turn")

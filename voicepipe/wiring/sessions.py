@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from voicepipe import clock
 from voicepipe.config.settings import AgentSettings, Settings
-from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_parts import ServerVad
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
@@ -14,9 +14,6 @@ from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.commands import NoteOverrun
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.wiring.stages import LOCAL, Stages
-
-NO_VOICE = "default"
-"""What a session shows as its voice when the agent leaves the choice to the provider."""
 
 
 class Sessions:
@@ -71,7 +68,7 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
     return SessionConfig.start(
         session_id=grant.session_id,
         model=grant.model,
-        voice=agent.voice or NO_VOICE,
+        voice=agent.voice or DEFAULT_VOICE,
         instructions=agent.instructions,
         expires_at=grant.expires_at,
         turn_detection=ServerVad(silence_duration_ms=agent.silence_ms),

@@ -1,0 +1,234 @@
+"""Turns on a real socket, with a fake vendor on another: what a client sees, and what the record says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import calling
+from voicepipe.testing.fakes.cues import (
+    CallCue,
+    Cut,
+    Garbage,
+    Hang,
+    HangUp,
+    Hold,
+    InBandError,
+    LlmCue,
+    Malformed,
+    NoEnd,
+    Stall,
+    Status,
+    SttCue,
+    TtsCue,
+    tokens,
+)
+from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.waiting import eventually
+
+VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
+SHOWN = {
+    "audio": {
+        "input": {
+            "turn_detection": {"type": "server_vad", "silence_duration_ms": 200},
+            "transcription": {"model": "whisper-1"},
+        }
+    }
+}
+MANUAL = {"audio": {"input": {"turn_detection": None}}}
+
+
+async def closed(house: Any, turn_id: str) -> dict[str, Any]:
+    """The record of that turn, once it has an outcome."""
+    record: dict[str, Any] = await eventually(lambda: house.closed(turn_id))
+    return record
+
+
+async def test_a_spoken_question_gets_a_spoken_answer(house: Any, question: Samples) -> None:
+    """The events come in the order of the wire, and the record's parts sum to what the caller felt."""
+    async with calling(house.base_url, session=SHOWN) as caller:
+        await caller.say(question)
+        done = await caller.until("response.done")
+        assert done["response"]["status"] == "completed"
+        assert caller.kinds()[2:] == [
+            "input_audio_buffer.speech_started",
+            "input_audio_buffer.speech_stopped",
+            "input_audio_buffer.committed",
+            "conversation.item.added",
+            "conversation.item.done",
+            "conversation.item.input_audio_transcription.delta",
+            "conversation.item.input_audio_transcription.completed",
+            "response.created",
+            "response.output_item.added",
+            "conversation.item.added",
+            "response.content_part.added",
+            *[k for k in caller.kinds() if k.endswith(".delta") and k.startswith("response.")],
+            "response.output_audio.done",
+            "response.output_audio_transcript.done",
+            "response.content_part.done",
+            "conversation.item.done",
+            "response.output_item.done",
+            "response.done",
+        ]
+        assert np.abs(caller.sound()).max() > 1_000, "it can be heard"
+        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
+    assert (record["outcome"], record["caller_text"]) == ("completed", "what time is it")
+    assert record["heard_text"] == "It is noon. Anything else?"
+    assert abs(record["unattributed_ms"]) <= 5
+    asked = (await house.vendor.stt.nth(0)).samples
+    assert 1.2 < len(asked) / 16_000 < 2.2, "the speech, its padding and little else"
+
+
+async def test_the_model_reads_the_conversation(house: Any, question: Samples) -> None:
+    """The second question comes with the first one and its answer."""
+    async with calling(house.base_url, session=VAD | {"instructions": "Be brief."}) as caller:
+        for _ in range(2):
+            await caller.say(question)
+            await caller.until("response.done")
+    messages = (await house.vendor.llm.nth(1)).question["messages"]
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]
+    assert "It is noon. Anything else?".startswith(messages[2]["content"]), "at most what was said, as far as heard"
+
+
+async def test_a_commit_by_hand_and_a_request(house: Any, question: Samples) -> None:
+    """Without turn detection nothing happens until the client says so."""
+    async with calling(house.base_url, session=MANUAL) as caller:
+        await caller.say(question)
+        await caller.send("input_audio_buffer.commit")
+        await caller.until("input_audio_buffer.committed")
+        await caller.send("response.create")
+        done = await caller.until("response.done")
+        assert "input_audio_buffer.speech_started" not in caller.kinds()
+        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
+    assert (record["cause"], record["caller_text"]) == ("commit", "what time is it")
+
+
+async def test_a_text_only_reply(house: Any) -> None:
+    """Text in, text out: no voice is asked."""
+    async with calling(house.base_url, session={"output_modalities": ["text"]}) as caller:
+        await caller.send(
+            "conversation.item.create",
+            item={"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        )
+        await caller.send("response.create")
+        done = await caller.until("response.done")
+    assert done["response"]["output"][0]["content"] == [{"type": "output_text", "text": "It is noon. Anything else?"}]
+    assert house.vendor.tts.asked == []
+
+
+async def test_a_function_call_and_its_answer(house: Any) -> None:
+    """The call comes with its arguments; the client's output is read by the model in the next response."""
+    house.vendor.llm.cue(
+        LlmCue(tokens=(), calls=(CallCue("get_weather", ('{"place":', '"Paris"}')),), finish="tool_calls")
+    )
+    tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    async with calling(house.base_url, session={"tools": [tool]}) as caller:
+        await caller.send("response.create")
+        call = await caller.until("response.function_call_arguments.done")
+        assert (call["name"], call["arguments"]) == ("get_weather", '{"place":"Paris"}')
+        await caller.until("response.done")
+        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+        await caller.send("conversation.item.create", item=output)
+        await caller.send("response.create")
+        done = await caller.until("response.done")
+        assert done["response"]["status"] == "completed"
+    assert [m["role"] for m in (await house.vendor.llm.nth(1)).question["messages"]][1:] == ["assistant", "tool"]
+
+
+async def test_the_caller_interrupts(house: Any, question: Samples) -> None:
+    """`speech_started` at once, then `cancelled/turn_detected`, no sound after it, and the vendor sees the cancel."""
+    hold = Hold(after=6)
+    house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
+    async with calling(house.base_url, session=VAD) as caller:
+        await caller.say(question)
+        await caller.until("response.output_audio.delta")
+        await soon(hold.reached)
+        await caller.say(question)
+        await caller.until("input_audio_buffer.speech_started")
+        done = next(e for e in reversed(caller.events) if e["type"] == "response.done")
+        assert done["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+        await soon((await house.vendor.llm.nth(0)).gone)
+        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
+    assert record["outcome"] == "interrupted"
+
+
+async def test_a_cut_is_where_the_client_heard_it(house: Any, question: Samples) -> None:
+    """`conversation.item.truncate` leaves in history what was heard, and the model reads no more than that."""
+    async with calling(house.base_url, session=VAD) as caller:
+        await caller.say(question)
+        done = await caller.until("response.done")
+        item_id = done["response"]["output"][0]["id"]
+        await caller.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
+        await caller.until("conversation.item.truncated")
+        await caller.send("response.create", response={"output_modalities": ["text"]})
+        await caller.until("response.done")
+    assert (await house.vendor.llm.nth(1)).question["messages"][-1]["content"] in ("It", "It is")
+
+
+FAULTS = {
+    "refused": Status(401, "no such key"),
+    "busy": Status(429, "slow down", retry_after="1"),
+    "broken": Status(500),
+    "hangs up": HangUp(),
+    "never answers": Hang(),
+    "cut at once": Cut(0),
+    "cut later": Cut(2),
+    "stalls at once": Stall(0),
+    "stalls later": Stall(2),
+    "garbage": Garbage(0),
+}
+LLM_FAULTS = FAULTS | {"malformed": Malformed(1), "error in band": InBandError(1), "no end": NoEnd()}
+
+
+async def survives(house: Any, question: Samples) -> None:
+    """The turn ends with a reason, `failed` or with an answer, and the next turn on the same socket works."""
+    async with calling(house.base_url, session=SHOWN) as caller:
+        await caller.say(question)
+        done = await caller.until("response.done")
+        status = done["response"]["status"]
+        assert status in ("failed", "completed")
+        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
+        if status == "failed":
+            assert record["outcome"] == "failed"
+            assert record["reason"]
+            assert done["response"]["status_details"]["error"]["message"]
+        await caller.say(question)
+        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_transcriber_that_fails_costs_one_turn(house: Any, question: Samples, fault: Any) -> None:
+    """Each way of failing ends the turn with a reason inside its deadlines."""
+    house.vendor.stt.cue(SttCue(fault=fault))
+    await survives(house, question)
+
+
+@pytest.mark.parametrize("fault", LLM_FAULTS.values(), ids=LLM_FAULTS)
+async def test_a_model_that_fails_costs_one_turn(house: Any, question: Samples, fault: Any) -> None:
+    """Before headers, before the first token, in mid-sentence: the client is told, and the call goes on."""
+    house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. Anything else?"), fault=fault))
+    await survives(house, question)
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_voice_that_fails_costs_one_turn(house: Any, question: Samples, fault: Any) -> None:
+    """With the first sound or in the middle of it."""
+    if isinstance(fault, Cut | Stall) and fault.after:
+        fault = type(fault)(12_000)
+    house.vendor.tts.cue(TtsCue(fault=fault))
+    await survives(house, question)
+
+
+async def test_a_vendor_that_dies_and_comes_back(house: Any, question: Samples) -> None:
+    """Nobody listens at the provider's address for a turn; the next one works."""
+    async with calling(house.base_url, session=SHOWN) as caller:
+        house.vendor.unplug()
+        await caller.say(question)
+        assert (await caller.until("response.done"))["response"]["status"] == "failed"
+        await house.vendor.plug_in()
+        await caller.say(question)
+        assert (await caller.until("response.done"))["response"]["status"] == "completed"

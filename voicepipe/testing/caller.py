@@ -1,0 +1,101 @@
+"""A caller on a real socket whose every received event is checked: shape, order, ids."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.strict_events import problems
+from voicepipe.testing.wire_checker import WireChecker
+
+Event = dict[str, Any]
+
+WIRE_HZ = 24_000
+WAIT_S = 20.0
+"""Every wait of a test is bounded by this: longer than any deadline that a test sets, so only a hang meets it."""
+
+
+class Caller:
+    """One session as its client sees it. Events are kept in `events`; what is wrong with them in `problems`."""
+
+    def __init__(self, line: aiohttp.ClientWebSocketResponse) -> None:
+        self.line = line
+        self.events: list[Event] = []
+        self.checker = WireChecker()
+        self.faults: list[str] = []
+        self.close_code: int | None = None
+
+    async def send(self, kind: str, **fields: object) -> None:
+        """Send one event."""
+        event = {"type": kind, **fields}
+        self.checker.sent(event)
+        await self.line.send_str(json.dumps(event))
+
+    async def say(self, samples: Samples, *, then_silence_ms: int = 0) -> None:
+        """Send speech, int16 at 24 kHz, in one append, faster than real time; silence after it if asked."""
+        silence = np.zeros(then_silence_ms * WIRE_HZ // 1_000, dtype=np.int16)
+        pcm = np.concatenate((samples, silence)).tobytes()
+        await self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
+
+    async def next(self) -> Event:
+        """The next event, checked.
+
+        Raises:
+            ConnectionError: the line was closed; `close_code` says how.
+        """
+        async with asyncio.timeout(WAIT_S):
+            message = await self.line.receive()
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            self.close_code = self.line.close_code
+            raise ConnectionError(f"the line was closed with {self.close_code}")
+        event: Event = json.loads(message.data)
+        self.events.append(event)
+        self.faults += [f"{event['type']}: {fault}" for fault in problems(event)]
+        self.checker.see(event)
+        return event
+
+    async def until(self, kind: str, where: Callable[[Event], bool] = lambda event: True) -> Event:
+        """The next event of that type (and kind), passing over others."""
+        while True:
+            event = await self.next()
+            if event["type"] == kind and where(event):
+                return event
+
+    def kinds(self) -> list[str]:
+        """The types of all events so far, deltas once in a row."""
+        kinds = [event["type"] for event in self.events]
+        return [k for i, k in enumerate(kinds) if not (k.endswith(".delta") and i and kinds[i - 1] == k)]
+
+    def sound(self) -> Samples:
+        """All sound that came, int16 at 24 kHz."""
+        deltas = (e["delta"] for e in self.events if e["type"] == "response.output_audio.delta")
+        return np.frombuffer(b"".join(base64.b64decode(delta) for delta in deltas), dtype="<i2")
+
+    def require_sound_wire(self) -> None:
+        """Fail with everything that was wrong with the events."""
+        assert self.faults == []
+        assert self.checker.problems == []
+
+
+@asynccontextmanager
+async def calling(base_url: str, *, session: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Caller]:
+    """Call the server at `http://HOST:PORT`, and change the session to `session` first; check all events at the end."""
+    async with (
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{base_url}/v1/realtime", max_msg_size=0, **more) as line,
+    ):
+        caller = Caller(line)
+        await caller.until("session.created")
+        if session is not None:
+            await caller.send("session.update", session={"type": "realtime", **session})
+            await caller.until("session.updated")
+        yield caller
+        caller.require_sound_wire()
