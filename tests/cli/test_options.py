@@ -1,0 +1,82 @@
+"""What can be written, and what it means."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicepipe import __version__
+from voicepipe.cli import main, parser
+from voicepipe.cli.options import Options
+from voicepipe.errors import ConfigError
+
+
+def read(*arguments: str) -> Options:
+    return Options.of(parser().parse_args(arguments))
+
+
+def test_options_become_settings_by_their_dotted_keys() -> None:
+    options = read("serve", "--port", "0", "--llm", "ollama/llama3.2", "--set", "budget.total_ms=900", "--set", "a=b=c")
+    expected = {"server.port": "0", "agents.default.llm": "ollama/llama3.2", "budget.total_ms": "900", "a": "b=c"}
+    assert options.overrides() == expected
+
+
+def test_a_set_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--set: expected KEY=VALUE.*got 'server.port'"):
+        read("serve", "--set", "server.port").overrides()
+
+
+def test_a_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VOICEPIPE_KEY", raising=False)
+    assert read("talk", "a.wav").credential is None
+    monkeypatch.setenv("VOICEPIPE_KEY", "vp_env")
+    assert read("talk", "a.wav").credential == "vp_env"
+    assert read("talk", "a.wav", "--key", "vp_told").credential == "vp_told"
+
+
+def test_models_that_were_named_ask_for_a_server_of_ones_own() -> None:
+    assert read("talk", "a.wav", "--tts", "openai/tts-1").picks_models
+    assert not read("talk", "a.wav").picks_models
+    assert read("talk", "a.wav").sound == Path("a.wav")
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {command} " in shown for command in ("serve", "talk", "check", "keys"))
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"voicepipe {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["sing"], ["talk"], ["keys"], ["serve", "--nothing"]])
+def test_what_makes_no_sense_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "usage: voicepipe" in capsys.readouterr().err
+
+
+async def test_a_wrong_setting_is_one_line_and_no_traceback(voicepipe: Any) -> None:
+    for command in ("serve", "check"):
+        ran = await voicepipe(command, "--set", "server.prot=1")
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith("voicepipe: server.prot: unknown setting")
+        assert "did you mean server.port" in ran.err
+        assert ran.err.count("\n") == 1
+
+
+def test_what_is_only_drawn_with_is_loaded_by_what_draws(tmp_path: Path) -> None:
+    code = f"import sys; from voicepipe.cli import main; main(['keys', 'list', '--data-dir', {str(tmp_path)!r}]); "
+    ran = subprocess.run(
+        [sys.executable, "-c", code + "print(*sys.modules)"], capture_output=True, text=True, check=True, timeout=60
+    )
+    modules = set(ran.stdout.split())
+    assert "voicepipe.cli.keys" in modules
+    assert modules.isdisjoint({"rich", "voicepipe.cli.talk", "voicepipe.wiring", "onnxruntime"})

@@ -1,0 +1,109 @@
+"""One turn from the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicepipe.audio.files import read_sound
+from voicepipe.audio.samples import first_audible
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue
+from voicepipe.testing.fakes.vendor import FakeVendor
+
+
+async def test_a_recording_is_answered_and_the_turn_drawn(
+    fake_house: Any, voicepipe: Any, question: Path, tmp_path: Path
+) -> None:
+    async with fake_house() as house:
+        house.vendor.stt.cue(SttCue(text="No."))
+        house.vendor.llm.cue(LlmCue(tokens=("Fine", " then.")))
+        ran = await voicepipe("talk", question, "--out", "answer.wav", "--url", house.url)
+    assert ran.status == 0, ran.err
+    assert "you    No.\n" in ran.out
+    assert "agent  Fine then.\n" in ran.out
+    assert "ms from your last voiced sample to the answer, measured here" in ran.out
+    assert "answer.wav" in ran.out
+    assert all(stage in ran.out for stage in ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback"))
+    assert "waited for: endpoint " in ran.out
+    assert first_audible(read_sound(tmp_path / "answer.wav", 24_000)) is not None
+
+
+async def test_a_server_is_started_when_none_is_there(
+    voicepipe: Any, question: Path, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """On a free port, with the settings' own models; it is gone when the call is over."""
+    async with FakeVendor() as vendor:
+        (tmp_path / "voicepipe.toml").write_text(
+            f"""
+            [server]
+            port = {unused_tcp_port}
+            drain_ms = 0
+            [providers.fake]
+            base_url = "{vendor.base_url}"
+            [agents.default]
+            stt = "fake/ear"
+            llm = "fake/mind"
+            tts = "fake/mouth"
+            """
+        )
+        ran = await voicepipe("talk", question)
+        assert ran.status == 0, ran.err
+        assert f"no server at http://127.0.0.1:{unused_tcp_port}: starting one" in ran.err
+        assert "agent  Hello there, caller." in ran.out
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", unused_tcp_port)
+        named = await voicepipe("talk", question, "--text", "--llm", "fake/other")
+        assert "starting a server for this call" in named.err
+        assert vendor.llm.asked[-1].question["model"] == "other"
+
+
+async def test_the_running_server_is_found(fake_house: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_house() as house:
+        port = house.url.rpartition(":")[2]
+        ran = await voicepipe("talk", question, "--text", VOICEPIPE_SERVER__PORT=port)
+        assert ran.status == 0, ran.err
+        assert "starting" not in ran.err
+        assert len(house.vendor.llm.asked) == 1
+        assert not house.vendor.tts.asked
+
+
+async def test_a_failed_answer_says_whose_fault_it_is(fake_house: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_house() as house:
+        house.vendor.llm.cue(LlmCue(fault=Status(500, "out of order")))
+        ran = await voicepipe("talk", question, "--url", house.url)
+    assert ran.status == 1
+    assert "the answer failed: " in ran.err
+    assert "fake/mind" in ran.err
+    assert "Traceback" not in ran.err
+
+
+async def test_a_key_is_asked_for_and_taken(fake_house: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_house() as house:
+        key = ApiKeys(house.folder / "data").create("acme", now_s=1).text
+        refused = await voicepipe("talk", question, "--url", house.url)
+        assert refused.status == 3
+        assert refused.err.startswith("voicepipe: refused with HTTP 401: No credential came.")
+        taken = await voicepipe("talk", question, "--text", "--url", house.url, VOICEPIPE_KEY=key)
+        assert taken.status == 0, taken.err
+        assert "waited for" in taken.out
+
+
+async def test_what_is_wrong_with_the_files_or_the_address_is_said(
+    voicepipe: Any, question: Path, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    (tmp_path / "words.wav").write_text("no sound")
+    for arguments, status, why in (
+        (["nothing.wav"], 2, "expected a file that is there (wav, flac, ogg, mp3): nothing.wav"),
+        (["words.wav"], 2, "expected a sound file (wav, flac, ogg, mp3): words.wav"),
+        ([question, "--out", "no/folder/answer.wav"], 2, "--out: expected a file in a folder that is there"),
+        ([question, "--url", "ftp://h"], 2, "--url: expected an address such as ws://"),
+        ([question, "--url", f"127.0.0.1:{unused_tcp_port}"], 3, "no server answers at http://127.0.0.1"),
+    ):
+        ran = await voicepipe("talk", *arguments)
+        assert (ran.status, ran.out) == (status, ""), ran.err
+        assert ran.err.startswith(f"voicepipe: {why}")
+        assert "Traceback" not in ran.err

@@ -1,0 +1,62 @@
+"""The recording that speaks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples
+from voicepipe.client import CallEnded
+from voicepipe.client.microphone import FRAME_MS, RATE_HZ, Microphone
+
+FRAME_SAMPLES = RATE_HZ * FRAME_MS // 1_000
+
+
+async def test_the_whole_recording_goes_out_in_order_and_silence_after_it() -> None:
+    sound = np.arange(1, 2 * FRAME_SAMPLES + 8, dtype=np.int16)
+    frames: list[Samples] = []
+    enough = asyncio.Event()
+
+    async def send(frame: Samples) -> None:
+        frames.append(frame)
+        if len(frames) == 4:
+            enough.set()
+
+    async with asyncio.TaskGroup() as group:
+        speaking = group.create_task(Microphone(sound, first_ms=0).run(send))
+        async with asyncio.timeout(10):
+            await enough.wait()
+        speaking.cancel()
+    assert {len(frame) for frame in frames} == {FRAME_SAMPLES}
+    sent = np.concatenate(frames)
+    assert (sent[: len(sound)] == sound).all()
+    assert not sent[len(sound) :].any()
+
+
+async def test_no_frame_leaves_before_it_was_captured() -> None:
+    """A frame holds the past: its last sample has been captured when it is sent."""
+    microphone = Microphone(np.zeros(10 * FRAME_SAMPLES, dtype=np.int16), first_ms=5_000)
+    early: list[int] = []
+    n_frames = 0
+
+    async def send(frame: Samples) -> None:
+        nonlocal n_frames
+        n_frames += 1
+        early.append(5_000 + n_frames * FRAME_MS - microphone.position_ms())
+        if n_frames == 5:
+            raise CallEnded(1000, "")
+
+    async with asyncio.timeout(10):
+        await microphone.run(send)
+    assert max(early) <= 0
+
+
+async def test_it_ends_with_the_line() -> None:
+    """Whoever listens tells of the end; the microphone just stops."""
+
+    async def send(frame: Samples) -> None:
+        raise CallEnded(1006, "")
+
+    async with asyncio.timeout(10):
+        await Microphone(np.zeros(0, dtype=np.int16), first_ms=0).run(send)

@@ -1,0 +1,67 @@
+"""A whole server with fake vendors, and a short recording to say to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from voicepipe.audio.files import read_sound, write_wav
+from voicepipe.config import load
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.wiring import running
+
+DATA = Path(__file__).parent / "data"
+
+RATE_HZ = 24_000
+SPOKEN_MS = 1_300
+"""The word is over after 1045 ms."""
+
+
+@dataclass(frozen=True)
+class FakeHouse:
+    """A server that answers, and the vendor behind all its stages."""
+
+    url: str
+    vendor: FakeVendor
+    folder: Path
+    """Everything that it writes is below."""
+
+
+Open = Callable[..., AbstractAsyncContextManager[FakeHouse]]
+
+
+@pytest.fixture
+def fake_house(tmp_path: Path) -> Open:
+    """`async with fake_house({"server.max_sessions": 1}) as house:`; a setting more by its dotted key."""
+
+    @asynccontextmanager
+    async def opened(more: dict[str, object] | None = None) -> AsyncIterator[FakeHouse]:
+        async with FakeVendor() as vendor:
+            overrides = {
+                "server.port": 0,
+                "server.drain_ms": 0,
+                "server.data_dir": str(tmp_path / "data"),
+                "providers.fake.base_url": vendor.base_url,
+                "agents.default.stt": "fake/ear",
+                "agents.default.llm": "fake/mind",
+                "agents.default.tts": "fake/mouth",
+                **(more or {}),
+            }
+            settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+            async with running(settings) as server:
+                yield FakeHouse(server.base_url, vendor, tmp_path)
+
+    return opened
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> Path:
+    """A wav file in which somebody says "no"."""
+    path = tmp_path / "question.wav"
+    sound = read_sound(DATA / "clean" / "cv_22058264.flac", RATE_HZ)
+    write_wav(path, sound[: SPOKEN_MS * RATE_HZ // 1_000], RATE_HZ)
+    return path

@@ -1,0 +1,207 @@
+"""The README is true: every command, option, endpoint, setting, event and limit is in it, and its code runs."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import voicepipe
+from voicepipe.cli import parser
+from voicepipe.cli.options import Options
+from voicepipe.config import load, markdown
+from voicepipe.protocol import client_events, writer
+from voicepipe.server.app import build_app
+from voicepipe.server.parts import Parts
+from voicepipe.telemetry.store import KeptTurn, turn_plain
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.records import turn_record
+from voicepipe.turn.settings import BudgetLimits
+from voicepipe.turn.states import diagram
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(name: str) -> str:
+    """What stands between the two marks of a generated block."""
+    found = re.search(rf"<!-- begin {name} -->\n(.*?)<!-- end {name} -->", README, re.DOTALL)
+    assert found is not None, f"no generated block {name}"
+    return found[1]
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one of its rank or above."""
+    rank = title.partition(" ")[0]
+    found = re.search(rf"^{re.escape(title)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", README, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"no section {title}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables' lines below their heads."""
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
+
+
+def code(kind: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def named(cell: str) -> set[str]:
+    """Everything between backticks."""
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def test_the_settings_are_those_of_the_code() -> None:
+    """To renew them: python -m voicepipe.config --markdown"""
+    assert block("settings") == markdown()
+
+
+def test_the_states_are_those_of_the_code() -> None:
+    assert block("states") == f"```mermaid\n{diagram()}```\n"
+
+
+def test_the_limits_are_the_defaults() -> None:
+    table = {next(iter(named(row[0]))): row[3] for row in rows(section("### The budget")) if named(row[0])}
+    limits = BudgetLimits()
+    assert table == {each.name.removesuffix("_ms"): f"{getattr(limits, each.name)} ms" for each in fields(BudgetLimits)}
+
+
+def test_every_field_of_a_record_is_told() -> None:
+    kept = KeptTurn(record=turn_record(), project="p", agent="default", started_at_ms=0)
+    told = set().union(*(named(row[0]) for row in rows(section("### A turn's record"))))
+    assert told == set(turn_plain(kept))
+
+
+def commands(tree: argparse.ArgumentParser, before: str = "voicepipe") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    nested = [action for action in tree._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        yield before, tree
+    for action in nested:
+        for name, command in action.choices.items():
+            yield from commands(command, f"{before} {name}")
+
+
+def test_every_command_and_option_is_told_and_no_other() -> None:
+    told = " ".join(row[0] for row in rows(section("## Commands")))
+    known = dict(commands(parser()))
+    commands_told = {re.sub(r" [A-Z]+", "", each) for each in named(told) if each.startswith("voicepipe ")}
+    assert commands_told == {*known, "voicepipe --version"}
+    options_told = {each.partition(" ")[0] for each in named(told) if each.startswith("--")}
+    options = {name for command in known.values() for action in command._actions for name in action.option_strings}
+    assert options_told == {name for name in options if name.startswith("--")} - {"--help"}
+
+
+def test_options_are_told_where_they_are_taken() -> None:
+    known = {name.removeprefix("voicepipe "): command for name, command in commands(parser())}
+    for row in rows(section("## Commands")):
+        options = {each.partition(" ")[0] for each in named(row[0]) if each.startswith("--")}
+        if not options:
+            continue
+        takers = set(known) if row[1] == "all" else set(row[1].split(", "))
+        for option in options:
+            takes = {n for n, command in known.items() if option in command._option_string_actions}
+            assert takers == takes, option
+
+
+def test_every_endpoint_is_told_and_no_other() -> None:
+    app = build_app(cast(Parts, object()))
+    routes = {(route.method, route.resource.canonical.rstrip("/")) for route in app.router.routes() if route.resource}
+    table = rows(section("## Endpoints"))
+    told = {tuple(each.split()) for row in table for each in named(row[0]) if " " in each}
+    told |= {("GET", each) for row in table for each in named(row[1]) if each.startswith("/")}
+    assert told == {route for route in routes if route[0] != "HEAD"}
+
+
+def test_every_client_event_is_told_and_no_other() -> None:
+    taken = {kind.__struct_config__.tag for kind in client_events._Event.__subclasses__()}
+    told = {event for row in rows(section("## The wire")) for event in named(row[0])}
+    assert taken <= told
+    assert told - taken == server_events()
+
+
+def server_events() -> set[str]:
+    """The published names that the writer knows, as they stand in its source."""
+    source = ast.parse(Path(writer.__file__).read_text(encoding="utf-8"))
+    strings = {
+        node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    event = re.compile(r"(session|conversation|input_audio_buffer|response|rate_limits)\.[a-z_.]+|error")
+    only_beta = {"conversation.created"}
+    return {text for text in strings if event.fullmatch(text)} - only_beta
+
+
+@pytest.mark.parametrize("line", [line for each in code("sh") for line in each.splitlines()])
+def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> None:
+    words = shlex.split(line)
+    environ = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+    arguments = words[len(environ) :]
+    if arguments[:2] == ["python", "-m"]:
+        assert (ROOT / arguments[2].replace(".", "/")).with_suffix(".py").is_file()
+        return
+    assert arguments[0] == "voicepipe"
+    options = Options.of(parser().parse_args(arguments[1:]))
+    settings = load(overrides=options.overrides(), environ={"HOME": "/", **environ}, folder=ROOT)
+    for stage in ("stt", "llm", "tts"):
+        spec = settings.agents["default"].spec(stage)
+        settings.connection(spec, key=stage)
+    if options.command == "talk":
+        assert (ROOT / options.sound).is_file()
+
+
+def test_the_settings_file_is_one_that_loads(tmp_path: Path) -> None:
+    for text in code("toml"):
+        (tmp_path / "voicepipe.toml").write_text(text)
+        settings = load(environ={"HOME": str(tmp_path), "MINE_API_KEY": "k"}, folder=tmp_path)
+        assert settings.agent_named("help-desk") == "support"
+        assert settings.budget.total_ms == 900
+
+
+@pytest.mark.parametrize("snippet", code("python"))
+async def test_the_snippets_run_as_they_stand(snippet: str, fake_house: Any, question: Path, tmp_path: Path) -> None:
+    """In a process of their own, against a server on another port."""
+    async with fake_house() as house:
+        house.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest."))
+        told = snippet.replace("http://127.0.0.1:8080", house.url)
+        assert told != snippet
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", told),
+            stdout=asyncio.subprocess.PIPE,
+            cwd=question.parent,
+            env={**os.environ, "PYTHONPATH": str(Path(voicepipe.__file__).parents[1])},
+        )
+        try:
+            async with asyncio.timeout(60):
+                out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert process.returncode == 0
+    assert b"Mount Everest." in out
+    assert (tmp_path / "answer.wav").stat().st_size > 1_000
+
+
+def test_links_lead_somewhere() -> None:
+    headings = {re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in README.splitlines()}
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert target.removeprefix("#") in headings if target.startswith("#") else (ROOT / target).is_file(), target
+
+
+def test_the_version_and_the_files_that_are_named_are_there() -> None:
+    assert f"version {voicepipe.__version__}" in README
+    assert f"### {voicepipe.__version__}\n" in section("## Change log")
+    for path in ("deploy/up.py", "LICENSE", "THIRD_PARTY"):
+        assert path in README
+        assert (ROOT / path).is_file()
