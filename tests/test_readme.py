@@ -1,4 +1,7 @@
-"""The README is true: every command, option, endpoint, setting, event and limit is in it, and its code runs."""
+"""The README is true: every command, option, endpoint, setting, event and limit is in it, and its code runs.
+
+`python tests/test_readme.py` renews its two generated blocks.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ from voicepipe.turn.states import diagram
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
+GENERATED = {"settings": markdown(), "states": f"```mermaid\n{diagram()}```\n"}
+
 
 def block(name: str) -> str:
     """What stands between the two marks of a generated block."""
@@ -63,13 +68,17 @@ def named(cell: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", cell))
 
 
-def test_the_settings_are_those_of_the_code() -> None:
-    """To renew them: python -m voicepipe.config --markdown"""
-    assert block("settings") == markdown()
+def renewed() -> str:
+    """The README with its generated blocks as the code has them now."""
+    text = README
+    for name, now in GENERATED.items():
+        text = text.replace(f"{name} -->\n{block(name)}<!-- end", f"{name} -->\n{now}<!-- end")
+    return text
 
 
-def test_the_states_are_those_of_the_code() -> None:
-    assert block("states") == f"```mermaid\n{diagram()}```\n"
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_generated_blocks_are_those_of_the_code(name: str) -> None:
+    assert block(name) == GENERATED[name], "renew them with: python tests/test_readme.py"
 
 
 def test_the_limits_are_the_defaults() -> None:
@@ -205,3 +214,7 @@ def test_the_version_and_the_files_that_are_named_are_there() -> None:
     for path in ("deploy/up.py", "LICENSE", "THIRD_PARTY"):
         assert path in README
         assert (ROOT / path).is_file()
+
+
+if __name__ == "__main__":
+    (ROOT / "README.md").write_text(renewed(), encoding="utf-8")
