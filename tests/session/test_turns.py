@@ -135,7 +135,8 @@ async def test_a_function_call_and_its_answer(house: Any) -> None:
         await caller.send("response.create")
         done = await caller.until("response.done")
         assert done["response"]["status"] == "completed"
-    assert [m["role"] for m in (await house.vendor.llm.nth(1)).question["messages"]][1:] == ["assistant", "tool"]
+    messages = (await house.vendor.llm.nth(1)).question["messages"]
+    assert [message["role"] for message in messages] == ["system", "assistant", "tool"]
 
 
 async def test_the_caller_interrupts(house: Any, question: Samples) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, ledger
+from voicepipe.turn import budget, ledger, patience, telling
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
-from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, ItemStatus
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
@@ -18,11 +17,9 @@ from voicepipe.turn.turns import Turn
 REMEMBERED_TURNS = 8
 """So many of the latest replies can still be cut to what was heard."""
 
-_OUTPUT_DUE, _PROGRESS_DUE, _REPLY_DUE = "first_output", "progress", "reply"
-
 
 class AgentSide:
-    """Runs one reply at a time (and any number beside it that join no history), and closes its turn."""
+    """Runs one reply at a time (and some beside it that join no history), and closes its turn."""
 
     def __init__(self, floor: Floor, unlawful: list[str]) -> None:
         self.state = Agent.IDLE
@@ -51,11 +48,22 @@ class AgentSide:
         """Whether a reply of the conversation is being made (one that only plays on is not)."""
         return self.turn is not None and (self.turn.response_open or not self.turn.released)
 
+    @property
+    def n_asides(self) -> int:
+        """How many out-of-band replies run."""
+        return len(self._asides)
+
     def find(self, turn: int, revision: int) -> Turn | None:
         """The running turn of that number and revision; None when it is stale."""
-        running = (self.turn, *self._tails, *self._asides.values())
-        found = next((t for t in running if t is not None and t.number == turn), None)
-        return found if found is not None and found.revision == revision and found.outcome is None else None
+        return next((t for t in self._running() if t.number == turn and t.revision == revision), None)
+
+    def remembered(self, item_id: str) -> Turn | None:
+        """The turn that made this item, if it still runs or ended lately."""
+        return next((t for t in (*self._ended, *self._running()) if t.item_id == item_id), None)
+
+    def overdue(self, name: str) -> tuple[Turn, str, str] | None:
+        """A deadline passed: the turn, the stage that it waits for, and what to say of it."""
+        return patience.missed(self._floor, name, self._running())
 
     # --- beginning ----------------------------------------------------------------------------
 
@@ -72,65 +80,71 @@ class AgentSide:
         turn.heard_question = turn.question
         context = items if turn.reply.context is None else turn.reply.context
         self._floor.order(StartReply(turn.number, turn.revision, turn.item_id, turn.reply, context))
-        self._due(turn, _OUTPUT_DUE, now_ms + self._floor.core.deadlines.first_output_ms)
-        self._due(turn, _REPLY_DUE, now_ms + self._floor.core.deadlines.reply_ms)
-
-    def announce(self, turn: Turn) -> None:
-        """Tell the client that a response is being made, once."""
-        if not turn.response_id:
-            turn.response_open, turn.response_id = True, self._floor.new_id("resp")
-            self._floor.say(a.ResponseStarted(turn.response_id, turn.reply, turn.id))
+        patience.await_output(self._floor, turn, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Let the held output go."""
-        self.announce(turn)
+        telling.start_response(self._floor, turn)
         turn.released = True
         turn.mark(budget.GATE_OPENED, now_ms)
-        self._floor.due.pop(f"{_OUTPUT_DUE} {turn.number}", None)
+        patience.output_came(self._floor, turn)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
-        self._start_items(turn)
+        telling.start_items(self._floor, turn)
         self._floor.order(OpenGate(turn.number, turn.revision, turn.response_id))
-        self._progress(turn, now_ms)
-        self._complete(turn, now_ms)
+        self._go_on(turn, now_ms)
 
     # --- what the reply does ------------------------------------------------------------------
 
     def model_asked(self, turn: Turn, fact: e.ModelAsked, now_ms: int) -> None:
+        """The question is on its way."""
         turn.mark(budget.ASKED, now_ms)
         turn.providers["llm"] = fact.provider
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
+        """More text. A spoken reply waits for its sound."""
         turn.mark(budget.FIRST_DELTA, now_ms)
         turn.text += fact.text
         self._step(turn, now_ms, ready=not turn.reply.audible)
 
     def call_grew(self, turn: Turn, fact: e.CallGrew, now_ms: int) -> None:
+        """More of a function call. Only the first piece is sure to say who is called."""
         turn.mark(budget.FIRST_DELTA, now_ms)
         old = turn.calls.get(fact.index)
-        arguments = fact.arguments if old is None else old.arguments + fact.arguments
-        item_id = call_item_id(turn.item_id, fact.index)
-        turn.calls[fact.index] = FunctionCall(item_id, fact.call_id, fact.name, arguments, "in_progress")
+        if old is None:
+            item_id = call_item_id(turn.item_id, fact.index)
+            turn.calls[fact.index] = FunctionCall(item_id, fact.call_id, fact.name, fact.arguments, "in_progress")
+        else:
+            turn.calls[fact.index] = replace(old, arguments=old.arguments + fact.arguments)
         self._step(turn, now_ms, ready=not turn.text)
 
     def tokens_counted(self, turn: Turn, fact: e.TokensCounted, now_ms: int) -> None:
+        """The provider's count."""
         turn.tokens = TokenCount(fact.input_tokens, fact.output_tokens, fact.cached_tokens)
 
     def model_finished(self, turn: Turn, fact: e.ModelFinished, now_ms: int) -> None:
+        """All text and calls have come."""
         turn.finish_reason = fact.reason
         self._step(turn, now_ms, ready=bool(turn.calls))
 
     def clause_handed_over(self, turn: Turn, fact: e.ClauseHandedOver, now_ms: int) -> None:
+        """The voice has a clause to speak."""
         turn.mark(budget.FIRST_CLAUSE, now_ms)
         turn.providers["tts"] = fact.provider
         turn.clauses.append(ClauseSound(fact.text))
-        self._progress(turn, now_ms)
+        self._step(turn, now_ms, ready=False)
 
     def sound_arrived(self, turn: Turn, fact: e.SoundArrived, now_ms: int) -> None:
+        """The voice has spoken: there is something to hear."""
         if fact.audible_after_ms is not None and turn.audible_at_ms is None:
             turn.audible_at_ms = turn.arrived_ms + fact.audible_after_ms
             turn.mark(budget.FIRST_SOUND, now_ms)
         turn.add_sound(fact.clause, fact.duration_ms)
+        self._step(turn, now_ms, ready=True)
+
+    def voice_finished(self, turn: Turn, fact: e.VoiceFinished, now_ms: int) -> None:
+        """All sound has come."""
+        turn.voice_done = True
         self._step(turn, now_ms, ready=True)
 
     def output_sent(self, turn: Turn, fact: e.OutputSent, now_ms: int) -> None:
@@ -139,68 +153,48 @@ class AgentSide:
             turn.mark(budget.FIRST_SENT, now_ms)
         if fact.duration_ms:
             starts_ms = self._playback.send(fact.duration_ms, now_ms)
-            if turn.plays_from_ms is None:
-                turn.plays_from_ms = starts_ms
             turn.sent_ms += fact.duration_ms
             turn.plays_until_ms = self._playback.ends_ms
             self._mark_heard(turn, starts_ms, fact.duration_ms, now_ms)
-        self._progress(turn, now_ms)
-        self._await_playback(turn, now_ms)
-
-    def voice_finished(self, turn: Turn, fact: e.VoiceFinished, now_ms: int) -> None:
-        turn.voice_done = True
-        self._step(turn, now_ms, ready=True)
+        self._go_on(turn, now_ms)
 
     # --- ending -------------------------------------------------------------------------------
 
     def fail(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
-        """End a turn that can't be answered, and tell the client; the conversation goes on."""
-        self.announce(turn)
+        """End a turn that can't be answered, and tell the client; the conversation goes on.
+
+        What was sent already is played to its end, so the reply is cut there and not where it plays now.
+        """
+        telling.start_response(self._floor, turn)
+        self._cut(turn, turn.sent_ms)
         self._stop(turn)
-        self._end_response(turn, "failed", f"{stage}_failed", why)
+        telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
-    def overdue(self, name: str) -> tuple[Turn, str, str] | None:
-        """A deadline passed (`first_output 3`): the turn, the stage that it waits for, and what to say of it."""
-        kind, _, number = name.partition(" ")
-        running = (self.turn, *self._tails, *self._asides.values())
-        turn = next((t for t in running if t is not None and t.number == int(number)), None)
-        if turn is None:
-            return None
-        limits = self._floor.core.deadlines
-        if kind == _OUTPUT_DUE:
-            stage = "tts" if budget.FIRST_CLAUSE in turn.marks else "llm"
-            return turn, stage, f"nothing to say within {limits.first_output_ms} ms"
-        if kind == _REPLY_DUE:
-            return turn, "reply", f"not complete within {limits.reply_ms} ms"
-        return turn, _waiting_for(turn), f"no progress for {limits.progress_ms} ms"
-
-    def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
-        """End a turn early: the client asked for it, or the session is over."""
-        self._cut(turn, now_ms)
+    def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, told: str) -> None:
+        """End a turn early. `told` is what the client hears of it: `turn_detected` or `client_cancelled`."""
+        self._cut(turn, turn.heard_ms(now_ms))
         self._stop(turn)
-        self._end_response(turn, "cancelled", "client_cancelled")
+        telling.end_response(self._floor, turn, "cancelled", told)
         self._close(turn, outcome, reason, now_ms)
+        self._fall_silent(now_ms)
 
-    def cancel_requested(self, fact: e.CancelRequested, now_ms: int) -> None:
-        """The client cancels the running response."""
-        running = [t for t in (self.turn, *self._asides.values()) if t is not None and t.response_open]
-        target = next((t for t in running if fact.response_id in (None, t.response_id)), None)
+    def cancel(self, response_id: str | None, now_ms: int) -> bool:
+        """The client cancels the running response; False when none runs, or none of that id."""
+        found = [t for t in self._running() if t.response_open and response_id in (None, t.response_id)]
+        target = next(iter(sorted(found, key=lambda t: t is not self.turn)), None)  # the conversation's own first
         if target is None:
-            named = "" if fact.response_id is None else f" with id {fact.response_id!r}"
-            self._floor.refuse(
-                fact.event_id, "response_cancel_not_active", f"Cancellation failed: no active response{named}"
-            )
-            return
-        self.give_up(target, "interrupted" if target.released else "abandoned", "client_cancelled", now_ms)
+            return False
+        outcome: Outcome = "interrupted" if target.released else "abandoned"
+        self.give_up(target, outcome, "client_cancelled", now_ms, told="client_cancelled")
+        return True
 
-    def revise(self, turn: Turn, now_ms: int) -> None:
+    def revise(self, turn: Turn) -> None:
         """The caller goes on before anything was audible: the same turn, its next revision."""
         if self.turn is turn:
             self._stop(turn)
-            self._end_response(turn, "cancelled", "turn_detected")
-            self._move(Agent.IDLE)
-            self._resume_tail()
+            telling.end_response(self._floor, turn, "cancelled", "turn_detected")
+            self._stand_down()
         turn.revise()
 
     def yield_floor(self, now_ms: int) -> None:
@@ -208,132 +202,105 @@ class AgentSide:
         if self.state is Agent.SPEAKING:
             self._move(Agent.YIELDED)
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            self._cut(turn, now_ms)
+            outcome: Outcome = "interrupted" if turn.released else "abandoned"
+            self.give_up(turn, outcome, "turn_detected", now_ms, told="turn_detected")
+
+    def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
+        """The client says how much of a reply was heard: one that only played on is silent now."""
+        whole = turn.voice_done and cut_ms >= turn.arrived_ms
+        turn.cut_ms = None if whole else cut_ms
+        telling.write_down(self._floor, turn)
+        if turn.outcome is not None:
+            turn.outcome, turn.reason = _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
+            ledger.keep(self._floor, turn, now_ms)
+        elif not whole and turn.released and not turn.response_open:
             self._stop(turn)
-            self._end_response(turn, "cancelled", "turn_detected")
-            self._close(turn, "interrupted" if turn.released else "abandoned", "turn_detected", now_ms)
-        self._playback.flush(now_ms)
+            self._close(turn, *_how_it_went(turn), now_ms)
+            self._fall_silent(now_ms)
 
     def played(self, now_ms: int) -> None:
         """Close the turns whose sound has been played."""
-        for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            if _all_sent(turn) and turn.plays_until_ms <= now_ms:
-                self._close(turn, "completed", _why_incomplete(turn), now_ms)
-            else:
-                self._await_playback(turn, now_ms)
+        for turn in self._running():
+            self._await_playback(turn, now_ms)
 
-    def hang_up(self, now_ms: int) -> None:
+    def hang_up(self, why: str, now_ms: int) -> None:
         """The session is over: every turn that runs ends with it."""
-        for turn in (*self._tails, *((self.turn,) if self.turn else ()), *self._asides.values()):
-            self.give_up(turn, "abandoned", "the caller left", now_ms)
+        for turn in self._running():
+            self.give_up(turn, "abandoned", why, now_ms, told="client_cancelled")
 
     def write_down(self) -> None:
-        """Bring the conversation up to what the running reply has said."""
-        for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            self._write_down(turn)
-
-    def remembered(self, item_id: str) -> Turn | None:
-        """The turn that made this item, if it still runs or ended lately."""
-        known = (*self._ended, *self._tails, self.turn)
-        return next((t for t in known if t is not None and t.item_id == item_id), None)
+        """Bring the conversation up to what the running replies have said."""
+        for turn in self._running():
+            telling.write_down(self._floor, turn)
 
     # --- by hand ------------------------------------------------------------------------------
+
+    def _running(self) -> tuple[Turn, ...]:
+        return (*self._tails, *((self.turn,) if self.turn else ()), *self._asides.values())
 
     def _step(self, turn: Turn, now_ms: int, *, ready: bool) -> None:
         """The reply got further."""
         if turn.released:
-            self._start_items(turn)
-            self._progress(turn, now_ms)
-            self._complete(turn, now_ms)
+            telling.start_items(self._floor, turn)
+            self._go_on(turn, now_ms)
         elif turn is not self.turn:
             if ready:
                 self.open_gate(turn, now_ms)
         elif ready and self.state is Agent.PREPARING:
             self._move(Agent.READY)
-            self._floor.due.pop(f"{_OUTPUT_DUE} {turn.number}", None)
+            patience.output_came(self._floor, turn)
 
-    def _start_items(self, turn: Turn) -> None:
-        """Tell the client of each output item once there is something of it."""
-        said = turn.text if not turn.reply.audible else turn.clauses
-        if said and turn.item_id not in turn.started_items:
-            self._start_item(turn, replace(turn.message(), parts=(), status="in_progress"))
-        for call in turn.calls.values():
-            if call.id not in turn.started_items:
-                self._start_item(turn, replace(call, arguments=""))
-
-    def _start_item(self, turn: Turn, item: a.OutputItem) -> None:
-        turn.started_items.append(item.id)
-        previous = self._floor.conversation.add(item) if turn.reply.in_conversation else None
-        self._floor.say(a.OutputStarted(turn.response_id, item, previous))
-
-    def _complete(self, turn: Turn, now_ms: int) -> None:
-        """All has come: the response is over on the wire; the turn lasts until it has been played."""
-        if not (turn.response_open and turn.finish_reason and turn.voice_done):
-            return
-        if turn.finish_reason in ("length", "content_filter"):
-            cut = "max_output_tokens" if turn.finish_reason == "length" else "content_filter"
-            self._end_response(turn, "incomplete", cut)
+    def _go_on(self, turn: Turn, now_ms: int) -> None:
+        """A step of a reply whose gate is open. Once all has come the response is over; the turn is when it has
+        been played."""
+        if turn.response_open and turn.finish_reason and turn.voice_done:
+            telling.finish_response(self._floor, turn)
+            patience.await_nothing(self._floor, turn)
+            ledger.keep(self._floor, turn, now_ms)
+        if turn.response_open:
+            patience.await_progress(self._floor, turn, now_ms)
         else:
-            self._end_response(turn, "completed")
-        self._clear_due(turn)
-        ledger.keep(self._floor, turn, now_ms)
-        self._await_playback(turn, now_ms)
+            self._await_playback(turn, now_ms)
 
     def _await_playback(self, turn: Turn, now_ms: int) -> None:
-        if turn.response_open or not turn.released or turn.outcome is not None:
+        if turn.response_open or not turn.released:
             return
-        if turn in self._asides.values() or (_all_sent(turn) and turn.plays_until_ms <= now_ms):
-            self._close(turn, "completed", _why_incomplete(turn), now_ms)
-        elif _all_sent(turn):
-            self._floor.due.pop(f"{_PROGRESS_DUE} {turn.number}", None)
-            self._floor.due["playback"] = min(turn.plays_until_ms, self._floor.due.get("playback", turn.plays_until_ms))
+        if not turn.all_sent:
+            patience.await_progress(self._floor, turn, now_ms)
+        elif turn.plays_until_ms <= now_ms:
+            self._close(turn, *_how_it_went(turn), now_ms)
         else:
-            self._progress(turn, now_ms)
+            patience.await_nothing(self._floor, turn)
+            self._floor.due["playback"] = min(turn.plays_until_ms, self._floor.due.get("playback", turn.plays_until_ms))
 
-    def _end_response(self, turn: Turn, status: a.ResponseStatus, reason: str = "", message: str = "") -> None:
-        if not turn.response_open:
-            return
-        turn.response_open = False
-        done: ItemStatus = "completed" if status == "completed" else "incomplete"
-        turn.calls = {i: replace(call, status=done) for i, call in turn.calls.items()}
-        if status == "failed":
-            turn.outcome = "failed"
-        self._write_down(turn)
-        t = turn.tokens
-        self._floor.say(a.ResponseEnded(turn.response_id, status, reason, message, t.input, t.output, t.cached))
-
-    def _write_down(self, turn: Turn) -> None:
-        if turn.reply.in_conversation:
-            self._floor.conversation.put(turn.message())
-            for call in turn.calls.values():
-                self._floor.conversation.put(call)
-
-    def _cut(self, turn: Turn, now_ms: int) -> None:
+    def _cut(self, turn: Turn, at_ms: int) -> None:
         if turn.reply.audible and turn.released and turn.cut_ms is None:
-            turn.cut_ms = turn.heard_ms(now_ms)
-            self._write_down(turn)
+            turn.cut_ms = at_ms
+            telling.write_down(self._floor, turn)
 
     def _stop(self, turn: Turn) -> None:
-        self._clear_due(turn)
-        self._floor.order(StopReply(turn.number, turn.revision))
+        if turn.item_id:  # else it was never started
+            self._floor.order(StopReply(turn.number, turn.revision))
+        patience.await_nothing(self._floor, turn)
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
-        turn.outcome, turn.reason = outcome, reason
-        self._clear_due(turn)
-        ledger.keep(self._floor, turn, now_ms)
+        patience.await_nothing(self._floor, turn)
+        ledger.close(self._floor, turn, outcome, reason, now_ms)
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._asides.pop(turn.number, None)
         if turn in self._tails:
             self._tails.remove(turn)
         elif turn is self.turn:
-            self._move(Agent.IDLE)
-            self._resume_tail()
+            self._stand_down()
 
-    def _resume_tail(self) -> None:
+    def _stand_down(self) -> None:
         """The running reply is gone; an earlier one may still be playing."""
         self.turn = self._tails.pop() if self._tails else None
-        if self.turn is not None:
-            self.state = Agent.SPEAKING
+        self._move(Agent.IDLE if self.turn is None else Agent.SPEAKING)
+
+    def _fall_silent(self, now_ms: int) -> None:
+        """A reply was cut: the loudspeaker has only what the others have sent."""
+        self._playback.flush(max([now_ms, *(turn.plays_until_ms for turn in self._running())]))
 
     def _mark_heard(self, turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
         """Stamp when the first audible sample left, and when it plays if the client plays at once."""
@@ -343,32 +310,14 @@ class AgentSide:
         turn.mark(budget.FIRST_SENT, now_ms)
         turn.mark(budget.HEARD, starts_ms + max(0, audible_ms - (turn.sent_ms - duration_ms)))
 
-    def _progress(self, turn: Turn, now_ms: int) -> None:
-        if turn.outcome is None and turn.released:
-            self._due(turn, _PROGRESS_DUE, now_ms + self._floor.core.deadlines.progress_ms)
-
-    def _due(self, turn: Turn, kind: str, at_ms: int) -> None:
-        self._floor.due[f"{kind} {turn.number}"] = at_ms
-
-    def _clear_due(self, turn: Turn) -> None:
-        for kind in (_OUTPUT_DUE, _PROGRESS_DUE, _REPLY_DUE):
-            self._floor.due.pop(f"{kind} {turn.number}", None)
-
     def _move(self, to: Agent) -> None:
         if to is not self.state and to not in AGENT_LAW.get((self.state, self._fact), frozenset()):
             self._unlawful.append(f"agent {self.state.value} -> {to.value} by {self._fact.__name__}")
         self.state = to
 
 
-def _all_sent(turn: Turn) -> bool:
-    return turn.released and not turn.response_open and turn.sent_ms >= turn.arrived_ms
-
-
-def _why_incomplete(turn: Turn) -> str:
-    return "" if turn.finish_reason in ("stop", "tool_calls") else turn.finish_reason
-
-
-def _waiting_for(turn: Turn) -> str:
-    if turn.sent_ms < turn.arrived_ms:
-        return "client"
-    return "tts" if turn.finish_reason else "llm"
+def _how_it_went(turn: Turn) -> tuple[Outcome, str]:
+    """Of a reply that was made to its end: its outcome, and the reason unless it simply completed."""
+    if turn.cut_ms is not None and turn.cut_ms < turn.arrived_ms:
+        return "interrupted", "client_truncated"
+    return "completed", "" if turn.finish_reason in ("stop", "tool_calls") else turn.finish_reason
