@@ -25,6 +25,7 @@ import numpy as np
 
 from voicepipe.audio.files import read_sound
 from voicepipe.client import RATE_HZ, Answer, CallFailed, closed_turn, connect, until_ready
+from voicepipe.errors import VoicepipeError
 from voicepipe.turn.record import TurnRecord
 
 STAGES: Final = (
@@ -183,7 +184,7 @@ def say(line: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the report; 1 when a recording was not answered."""
+    """Print the report; 1 when a recording was not answered, 2 when there is no server or no such folder."""
     parser = argparse.ArgumentParser(prog="python -m voicepipe.bench.talk_set", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a folder with manifest.jsonl and its recordings")
     parser.add_argument("--kind", default="clean", help="only recordings of this kind (clean)")
@@ -193,7 +194,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--agent", help="who is to answer")
     parser.add_argument("--csv", type=Path, default=Path("talk_set.csv"), help="where the figures go (talk_set.csv)")
     options = parser.parse_args(arguments)
-    talks = asyncio.run(run(options))
+    try:
+        talks = asyncio.run(run(options))
+    except (VoicepipeError, OSError) as why:
+        sys.stderr.write(f"talk_set: {why}\n")
+        return 2
     write_csv(options.csv, talks)
     say("")
     for line in report(talks):

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 
 from voicepipe import clock
 from voicepipe.client.address import Address
 from voicepipe.client.failures import ServerUnreachable
+from voicepipe.client.http import get
 
 _ASK_AGAIN_S: Final = 0.3
-_ANSWER_S: Final = 5.0
 _READY_MS: Final = 180_000
 """A slow machine loads the local models in well under a minute."""
 
@@ -52,15 +51,8 @@ async def until_ready(url: str, say: Callable[[str], None], *, patience_ms: int 
 
 async def _get(where: str) -> tuple[int, dict[str, Any]]:
     """Status and JSON object of an answer; an empty one when it holds something else."""
+    got = await get(where)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as http,
-            http.get(where) as answer,
-        ):
-            body = await answer.read()
-    except (aiohttp.ClientError, TimeoutError) as why:
-        raise ServerUnreachable(where, str(why) or type(why).__name__) from why
-    try:
-        return answer.status, msgspec.json.decode(body, type=dict[str, Any])
+        return got.status, msgspec.json.decode(got.body, type=dict[str, Any])
     except msgspec.DecodeError:
-        return answer.status, {}
+        return got.status, {}

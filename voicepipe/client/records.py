@@ -6,16 +6,14 @@ import asyncio
 from typing import Final
 from urllib.parse import quote
 
-import aiohttp
-
 from voicepipe import clock
 from voicepipe.client.address import Address
-from voicepipe.client.failures import CallRefused, ServerUnreachable
+from voicepipe.client.failures import CallRefused
+from voicepipe.client.http import get
 from voicepipe.telemetry.record_json import record_from_json
 from voicepipe.turn.record import TurnRecord
 
 ASK_AGAIN_S: Final = 0.2
-_ANSWER_S: Final = 10.0
 
 
 async def fetch_turn(url: str, turn_id: str, *, key: str | None = None) -> TurnRecord | None:
@@ -30,9 +28,12 @@ async def fetch_turn(url: str, turn_id: str, *, key: str | None = None) -> TurnR
         ServerUnreachable: nobody answers there.
         CallRefused: the server does not show it to us.
     """
-    address = Address.parse(url)
-    async with _http(key) as http:
-        return await _fetch(http, address, turn_id)
+    got = await get(f"{Address.parse(url).http}/v1/turns/{quote(turn_id, safe='')}", key=key)
+    if got.status == 404:
+        return None
+    if got.status != 200:
+        raise CallRefused(got.status, got.reason)
+    return record_from_json(got.body)
 
 
 async def closed_turn(url: str, turn_id: str, *, key: str | None = None, patience_ms: int) -> TurnRecord | None:
@@ -44,29 +45,9 @@ async def closed_turn(url: str, turn_id: str, *, key: str | None = None, patienc
     Raises:
         ServerUnreachable, CallRefused: as `fetch_turn` does.
     """
-    address, until_ms = Address.parse(url), clock.monotonic_ms() + patience_ms
-    async with _http(key) as http:
-        while True:
-            record = await _fetch(http, address, turn_id)
-            if (record is not None and record.outcome is not None) or clock.monotonic_ms() >= until_ms:
-                return record
-            await asyncio.sleep(ASK_AGAIN_S)
-
-
-def _http(key: str | None) -> aiohttp.ClientSession:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
-
-
-async def _fetch(http: aiohttp.ClientSession, address: Address, turn_id: str) -> TurnRecord | None:
-    where = f"{address.http}/v1/turns/{quote(turn_id, safe='')}"
-    try:
-        async with http.get(where) as answer:
-            body = await answer.read()
-    except (aiohttp.ClientError, TimeoutError) as why:
-        raise ServerUnreachable(where, str(why) or type(why).__name__) from why
-    if answer.status == 404:
-        return None
-    if answer.status != 200:
-        raise CallRefused(answer.status, answer.reason or "without a reason")
-    return record_from_json(body)
+    until_ms = clock.monotonic_ms() + patience_ms
+    while True:
+        record = await fetch_turn(url, turn_id, key=key)
+        if (record is not None and record.outcome is not None) or clock.monotonic_ms() >= until_ms:
+            return record
+        await asyncio.sleep(ASK_AGAIN_S)
