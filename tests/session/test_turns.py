@@ -233,3 +233,16 @@ async def test_a_vendor_that_dies_and_comes_back(house: Any, question: Samples) 
         await house.vendor.plug_in()
         await caller.say(question)
         assert (await caller.until("response.done"))["response"]["status"] == "completed"
+
+
+async def test_a_voice_that_the_provider_lacks_is_its_own_choice(house: Any) -> None:
+    """A client may ask for any name; the vendor is asked only for one that it can have."""
+    async with calling(house.base_url, session={"audio": {"output": {"voice": "marin"}}}) as caller:
+        await caller.send("response.create")
+        await caller.until("response.done")
+        await caller.send("session.update", session={"type": "realtime", "audio": {"output": {"voice": "default"}}})
+        await caller.send("response.create")
+        await caller.until("response.done")
+    asked = [asked.question.get("voice") for asked in house.vendor.tts.asked]
+    assert asked[0] == "marin"
+    assert "default" not in asked

@@ -25,7 +25,7 @@ async def keep_hearing(
                 listener.attach(stream)
                 async for heard in stream:
                     pause_s = FIRST_PAUSE_S
-                    post(_fact(heard))
+                    post(_fact(heard, transcriber.name))
             why = "ended its stream"
         except StageError as failure:
             why = failure.why
@@ -35,9 +35,9 @@ async def keep_hearing(
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def _fact(heard: Interim | Final) -> e.Fact:
+def _fact(heard: Interim | Final, provider: str) -> e.Fact:
     match heard:
         case Interim(utterance, text):
             return e.TranscriptGrew(utterance, text)
         case Final(utterance, flush, text, language):
-            return e.TranscriptFinished(utterance, flush, text, language)
+            return e.TranscriptFinished(utterance, flush, text, language, provider)

@@ -77,6 +77,9 @@ class Synthesizer(Protocol):
     name: str
     """The spec that the settings know it by, `local/hibari`."""
 
+    voices: frozenset[str] | None
+    """The names that it takes as a voice; None when only its provider knows them."""
+
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         """Begin one turn's speech.
 

@@ -50,6 +50,7 @@ class LocalSynthesizer:
 
     def __init__(self, link: Link) -> None:
         self.name = link.provider
+        self.voices: frozenset[str] | None = frozenset(VOICES)
         self._link = link
 
     @asynccontextmanager

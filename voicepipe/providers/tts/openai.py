@@ -45,6 +45,7 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
 class _OpenAiSynthesizer:
     def __init__(self, peer: Peer, options: OpenAiOptions) -> None:
         self.name = peer.name
+        self.voices: frozenset[str] | None = None
         self._peer, self._options = peer, options
         self._extra = extra(options.tts_extra)
 

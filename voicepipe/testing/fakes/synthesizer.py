@@ -168,6 +168,7 @@ class FakeSynthesizer:
         idle_timeout_ms: int = 15_000,
     ) -> None:
         self.name = name
+        self.voices: frozenset[str] | None = None
         self.desk: Desk[TtsCue | None, AskedVoice] = Desk(cast("Callable[[Any], TtsCue | None]", usual))
         self.failing = Failing("tts", name, idle_timeout_ms)
         self.speeches: list[FakeSpeech] = []
