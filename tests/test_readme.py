@@ -156,7 +156,7 @@ def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> Non
     words = shlex.split(line)
     environ = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     arguments = words[len(environ) :]
-    if arguments[:2] == ["python", "-m"]:
+    if arguments[:2] == [".venv/bin/python", "-m"]:
         assert (ROOT / arguments[2].replace(".", "/")).with_suffix(".py").is_file()
         return
     assert arguments[0] == "voicepipe"

@@ -46,3 +46,11 @@ def test_what_can_not_be_is_refused_in_a_line(
 ) -> None:
     assert main(["keys", *arguments, "--data-dir", str(folder)]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_folder_that_can_not_be_made_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.write_text("a file")
+    assert main(["keys", "list", "--data-dir", str(folder / "below")]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"voicepipe: server.data_dir: expected a folder that can be made, got {folder}"
+    )

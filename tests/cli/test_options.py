@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,19 @@ async def test_a_wrong_setting_is_one_line_and_no_traceback(voicepipe: Any) -> N
         assert ran.err.startswith("voicepipe: server.prot: unknown setting")
         assert "did you mean server.port" in ran.err
         assert ran.err.count("\n") == 1
+
+
+def test_a_reader_who_leaves_is_no_reason_for_a_traceback(tmp_path: Path) -> None:
+    """As in `voicepipe check | head -1`: the pipe's other end is closed before anything is written."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    code = "import sys; from voicepipe.cli import main; sys.exit(main(['check', '--set', 'agents.default.llm=x/y', "
+    code += f"'--set', 'providers.x.base_url=http://127.0.0.1:1', '--data-dir', {str(tmp_path)!r}]))"
+    try:
+        ran = subprocess.run([sys.executable, "-c", code], stdout=write_end, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(write_end)
+    assert (ran.returncode, ran.stderr) == (141, b"")
 
 
 def test_what_is_only_drawn_with_is_loaded_by_what_draws(tmp_path: Path) -> None:

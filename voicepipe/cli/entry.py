@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -24,6 +25,9 @@ NO_SERVER: Final = 3
 INTERRUPTED: Final = 130
 """128 and the number of SIGINT, as shells have it."""
 
+NOBODY_READS: Final = 141
+"""128 and the number of SIGPIPE: whoever read our output has left."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. `arguments` are those of the process unless given."""
@@ -36,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _command(options.command)(options)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes stdout at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
     except VoicepipeError as error:
         return _told(error)
     except BaseExceptionGroup as group:

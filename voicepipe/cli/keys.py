@@ -10,6 +10,7 @@ from voicepipe.auth.scopes import KEY_DEFAULT
 from voicepipe.cli.options import Options
 from voicepipe.clock import unix_s
 from voicepipe.config import load
+from voicepipe.errors import ConfigError
 
 
 def run(options: Options) -> int:
@@ -19,7 +20,10 @@ def run(options: Options) -> int:
         ConfigError: a setting, a name, a scope or an id is wrong.
     """
     folder = load(options.config, overrides=options.overrides()).data_path
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as why:
+        raise ConfigError(f"server.data_dir: expected a folder that can be made, got {folder}: {why.strerror}") from why
     keys = ApiKeys(folder)
     match options.action:
         case "create":
