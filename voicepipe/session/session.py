@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol import client_events as asked
-from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.writer import Frames, Wire
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hearing import keep_hearing
@@ -35,9 +35,6 @@ _log = logging.getLogger(__name__)
 
 GOING_AWAY, INTERNAL_ERROR = 1001, 1011
 """Close codes of RFC 6455, section 7.4.1."""
-
-ANY_VOICE = "default"
-"""The voice that a session shows when its agent leaves the choice to the provider."""
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
@@ -267,7 +264,10 @@ class Session:
 
     def _voice(self, order: c.StartReply) -> Voice:
         language = self._config.turn_settings().language
-        voice = None if order.reply.voice == ANY_VOICE else order.reply.voice
+        known = self._stages.synthesizer.voices
+        # Clients name another vendor's voices by habit: one that this provider can't have is its own choice.
+        lacks = order.reply.voice == DEFAULT_VOICE or (known is not None and order.reply.voice not in known)
+        voice = None if lacks else order.reply.voice
         return Voice(model=self._stages.tts_model, voice=voice, speed=order.reply.speed, language=language)
 
     def _open(self, order: c.OpenGate) -> None:
