@@ -149,7 +149,7 @@ async def test_the_caller_interrupts(house: Any, question: Samples) -> None:
         await soon(hold.reached)
         await caller.say(question)
         await caller.until("input_audio_buffer.speech_started")
-        done = next(e for e in reversed(caller.events) if e["type"] == "response.done")
+        done = await caller.until("response.done")
         assert done["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
         await soon((await house.vendor.llm.nth(0)).gone)
         assert (await caller.until("response.done"))["response"]["status"] == "completed"
