@@ -57,7 +57,7 @@ def test_what_was_not_to_be_had_is_not_counted() -> None:
 
 def test_a_recording_without_an_answer_is_an_error_and_no_figure(tmp_path: Path) -> None:
     lost = Talk(Clip("a", tmp_path, "no", 1_045), error="no answer: nothing heard")
-    assert list(report([lost])) == ["1 recordings, 0 answered in full"]
+    assert list(report([lost])) == ["1 recordings, 0 answered"]
     write_csv(tmp_path / "out.csv", [lost])
     with (tmp_path / "out.csv").open(newline="") as file:
         line = next(csv.DictReader(file))
@@ -93,7 +93,7 @@ async def test_a_run_prints_the_table_and_writes_the_figures(fake_house: Any, qu
                 await process.wait()
     assert process.returncode == 0
     out = printed.decode()
-    assert "1 recordings, 1 answered in full\nword error rate 100.0% of 1 words\n" in out
+    assert "1 recordings, 1 answered\nword error rate 100.0% of 1 words\n" in out
     assert all(name in out for name in ("heard latency (client)", "t0 - label", "gate_wait", "unattributed"))
     with (tmp_path / "out.csv").open(newline="") as file:
         line = next(csv.DictReader(file))

@@ -71,6 +71,14 @@ async def test_the_running_server_is_found(fake_house: Any, voicepipe: Any, ques
         assert not house.vendor.tts.asked
 
 
+async def test_an_answer_that_was_cut_is_told_from_a_whole_one(fake_house: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_house() as house:
+        house.vendor.llm.cue(LlmCue(finish="length"))
+        ran = await voicepipe("talk", question, "--text", "--url", house.url)
+    assert ran.status == 0
+    assert "(cut short: max_output_tokens)" in ran.out
+
+
 async def test_a_failed_answer_says_whose_fault_it_is(fake_house: Any, voicepipe: Any, question: Path) -> None:
     async with fake_house() as house:
         house.vendor.llm.cue(LlmCue(fault=Status(500, "out of order")))

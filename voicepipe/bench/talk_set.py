@@ -34,9 +34,12 @@ STAGES: Final = (
 )
 """What a record tells, in the order of a turn; `stt_final` and `gate_wait` are parts of `endpoint`."""
 
+ANSWERED: Final = ("completed", "incomplete")
+"""An answer that was cut at the agent's longest is one."""
+
 RECORD_LATE_MS: Final = 5_000
 
-_COLUMNS: Final = ("id", "text", "transcript", "wer", "answer", "latency_ms", "from_label_ms", "t0_bias_ms")
+_COLUMNS: Final = ("id", "text", "transcript", "wer", "answer", "status", "latency_ms", "from_label_ms", "t0_bias_ms")
 
 _WRITTEN: Final = {"mr": "mister", "mrs": "missus", "dr": "doctor", "st": "saint"}
 """Readers' texts spell these out, speech to text does not; neither is an error."""
@@ -112,7 +115,7 @@ async def talk(clip: Clip, url: str, key: str | None, agent: str | None) -> Talk
     try:
         async with connect(url, key=key, agent=agent) as call:
             answer = done.answer = await call.turn(sound)
-            if answer.status != "completed":
+            if answer.status not in ANSWERED:
                 done.error = f"{answer.status}: {answer.why}"
             patience_ms = answer.duration_ms + RECORD_LATE_MS
             record = await closed_turn(url, answer.turn_id, key=key, patience_ms=patience_ms)
@@ -125,7 +128,7 @@ async def talk(clip: Clip, url: str, key: str | None, agent: str | None) -> Talk
 def report(talks: list[Talk]) -> Iterator[str]:
     """Yield the summary, line by line."""
     answered = [done for done in talks if done.answer]
-    yield f"{len(talks)} recordings, {sum(not done.error for done in talks)} answered in full"
+    yield f"{len(talks)} recordings, {sum(not done.error for done in talks)} answered"
     if not answered:
         return
     asked = [normalised(done.clip.text) for done in answered]
@@ -158,10 +161,11 @@ def write_csv(path: Path, talks: list[Talk]) -> None:
 
 
 def _cells(done: Talk) -> list[Any]:
-    heard, said = (done.answer.caller_text, done.answer.agent_text) if done.answer else ("", "")
+    answer = done.answer
+    heard, said, status = (answer.caller_text, answer.agent_text, answer.status) if answer else ("", "", "")
     wer = round(jiwer.wer(normalised(done.clip.text), normalised(heard)), 4)
     figures = (done.latency_ms, done.from_label_ms, done.t0_bias_ms, *(done.stages_ms.get(each) for each in STAGES))
-    return [done.clip.id, done.clip.text, heard, wer, said, *figures, done.error]
+    return [done.clip.id, done.clip.text, heard, wer, said, status, *figures, done.error]
 
 
 async def run(options: argparse.Namespace) -> list[Talk]:

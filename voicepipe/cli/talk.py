@@ -85,6 +85,8 @@ def print_answer(answer: Answer, shown: Console) -> None:
     """Print both sides' words and the time between them, as measured here."""
     shown.print(f"you    {answer.caller_text or '(nothing understood)'}", markup=False)
     shown.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
+    if answer.status in ("incomplete", "cancelled"):
+        shown.print(f"(cut short: {answer.why})", markup=False)
     if answer.earlier:
         shown.print(f"(answer {answer.earlier + 1}: after each pause of yours the agent began one)", markup=False)
     if answer.latency_ms is not None:
