@@ -59,7 +59,7 @@ def test_session_update() -> None:
 
 def test_transcription_session_update_is_tolerated() -> None:
     asked = ask(type="transcription_session.update", session={"input_audio_format": "pcm16"})
-    assert asked == SessionUpdateAsked(None, {"input_audio_format": "pcm16"})
+    assert asked == SessionUpdateAsked(None, {"input_audio_format": "pcm16"}, listening_only=True)
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 2, 959, 960, 240_000])

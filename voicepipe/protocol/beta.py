@@ -37,6 +37,7 @@ _FORMATS: Final[dict[FormatName, str]] = {
     "audio/pcmu": "g711_ulaw",
     "audio/pcma": "g711_alaw",
 }
+_LISTENING: Final = "realtime.transcription_session"
 _DEFAULT_TEMPERATURE: Final = 0.8
 """What the hosted service of that time took."""
 
@@ -53,10 +54,14 @@ class Beta:
             return None
         if kind == "response.function_call_arguments.done":
             fields = {key: value for key, value in fields.items() if key != "name"}
+        if kind == "session.updated" and fields["session"]["object"] == _LISTENING:
+            name = "transcription_session.updated"
         return {"type": name, **fields}
 
     def session(self, config: SessionConfig) -> JsonObject:
         """The complete, flat `session` object."""
+        if config.kind == "transcription":
+            return _listening_session(config)
         return {
             "id": config.session_id,
             "object": "realtime.session",
@@ -104,6 +109,21 @@ class Beta:
 
 
 BETA: Final = Beta()
+
+
+def _listening_session(config: SessionConfig) -> JsonObject:
+    """A session that only writes down what the caller says; the older type has room for little."""
+    detection = _turn_detection(config)
+    known = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
+    return {
+        "id": config.session_id,
+        "object": _LISTENING,
+        "modalities": ["text"],
+        "input_audio_format": _FORMATS[config.input_format.name],
+        "input_audio_transcription": transcription_object(config.transcription),
+        "turn_detection": detection and {key: detection[key] for key in known if key in detection},
+        "expires_at": config.expires_at,
+    }
 
 
 def _modalities(audible: bool) -> list[str]:

@@ -68,6 +68,8 @@ class SessionUpdateAsked:
 
     event_id: str | None
     update: JsonObject
+    listening_only: bool = False
+    """It came as `transcription_session.update`, which says by its name what kind of session is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +228,10 @@ def _append(event: _Append) -> AudioAppended | Unreadable:
 
 def _asked(event: _AnyEvent, config: SessionConfig, find: Find) -> Asked:
     match event:
-        case _SessionUpdate() | _TranscriptionSessionUpdate():
+        case _SessionUpdate():
             return SessionUpdateAsked(event.event_id, event.session)
+        case _TranscriptionSessionUpdate():
+            return SessionUpdateAsked(event.event_id, event.session, listening_only=True)
         case _Commit():
             return CommitAsked(event.event_id)
         case _Clear():
@@ -242,12 +246,19 @@ def _asked(event: _AnyEvent, config: SessionConfig, find: Find) -> Asked:
         case _ItemDelete():
             return ItemDeleted(event.event_id, event.item_id)
         case _ResponseCreate():
+            _refuse_answers(config)
             reply = read_reply(event.response, config.reply_settings(), find)
             return ReplyRequested(event.event_id, reply)
         case _ResponseCancel():
             return CancelRequested(event.event_id, event.response_id)
         case _:
             return Nothing()
+
+
+def _refuse_answers(config: SessionConfig) -> None:
+    if config.kind == "transcription":
+        why = "type: expected an event for a session that only listens, got a request for a response"
+        raise ProtocolError(why, field="type", code="invalid_value")
 
 
 # --- what can't be read -----------------------------------------------------------------------

@@ -86,7 +86,7 @@ class SessionConfig:
         cls, *, session_id: str, model: str, voice: str, instructions: str, expires_at: int, **defaults: Any
     ) -> SessionConfig:
         """The session before its client has said anything: an agent's settings, any other field by name."""
-        return cls(
+        session = cls(
             session_id=session_id,
             model=model,
             voice=voice,
@@ -94,6 +94,11 @@ class SessionConfig:
             expires_at=expires_at,
             **defaults,
         )
+        return session.listening_only() if session.kind == "transcription" else session
+
+    def listening_only(self) -> SessionConfig:
+        """This session as one that only writes down what the caller says, which it shows unless told otherwise."""
+        return replace(self, kind="transcription", transcription=self.transcription or Transcription())
 
     def merged(self, update: object) -> SessionConfig:
         """This session with the `session` of a `session.update` laid over it.
@@ -108,7 +113,8 @@ class SessionConfig:
         found = asked_changes(update)
         if found.get("extensions"):
             found["extensions"] = {**(self.extensions or {}), **found["extensions"]}
-        return replace(self, **found)
+        before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
+        return replace(before, **found)
 
     def to_wire(self) -> JsonObject:
         """The complete `session` object of the published events.

@@ -42,6 +42,11 @@ def is_flat(update: JsonObject) -> bool:
     return not _ONLY_NESTED & update.keys() and bool(_ONLY_FLAT & update.keys())
 
 
+def is_published(update: object) -> bool:
+    """Whether whoever wrote this update knows the published shape, whatever was said in the handshake."""
+    return isinstance(update, dict) and bool(_ONLY_NESTED & update.keys())
+
+
 def _read_instructions(value: object, path: str) -> str:
     return "" if value is None else text(value, path)
 

@@ -72,6 +72,14 @@ class Wire:
         self.config = config
         return self._event("session.updated", session=self._dialect.session(config))
 
+    def speak(self, dialect: Dialect) -> None:
+        """Go on in this dialect, from the next event on: the client has shown that it knows it."""
+        self._dialect = dialect
+        for response in self._open.values():
+            for output in response.outputs:
+                if isinstance(output, OpenMessage):
+                    output.audio_head = self._audio_head(output)
+
     def error(self, why: said.Refused | Unreadable, *, kind: str = "invalid_request_error") -> Frames:
         """An `error` event. `kind` is `invalid_request_error`, or `server_error` when it is not the client's fault."""
         error = {

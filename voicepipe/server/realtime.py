@@ -85,6 +85,7 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
         identity=(claims.identity or claims.subject or None) if claims is not None else None,
         config=config,
         expires_at=now_s + length_s,
+        kind="transcription" if query.get("intent") == "transcription" else "realtime",
         dialect=_dialect(shown, query),
     )
 

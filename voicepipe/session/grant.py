@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from voicepipe.protocol.session_parts import SessionKind
+
 Dialect = Literal["ga", "beta"]
 
 
@@ -33,6 +35,9 @@ class SessionGrant:
 
     expires_at: int
     """Unix seconds at which the session must end."""
+
+    kind: SessionKind = "realtime"
+    """`transcription`: nobody answers; the caller's words are written down (`session.update` may still change it)."""
 
     dialect: Dialect = "ga"
     """The shape of the events that the client understands (`session.update` may still change it)."""

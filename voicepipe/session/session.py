@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol import client_events as asked
+from voicepipe.protocol.beta import BETA
+from voicepipe.protocol.ga import GA
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
+from voicepipe.protocol.session_update import is_published
 from voicepipe.protocol.writer import Frames, Wire
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hearing import keep_hearing
@@ -80,7 +83,7 @@ class Session:
         self._stages, self._hooks = stages, hooks
         self._clock = clock.SessionClock()
         self._config = config
-        self._wire = Wire(config)
+        self._wire = Wire(config, dialect=BETA if grant.dialect == "beta" else GA)
         self._outbox = Outbox(self._on_sent)
         self._core = Core(grant.session_id, config.turn_settings(), settings)
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
@@ -149,15 +152,15 @@ class Session:
     # --- the client's events ------------------------------------------------------------------
 
     async def _take(self, raw: str | bytes) -> None:
-        match asked.read(raw, self._config, self._core.floor.conversation.find):
+        match what := asked.read(raw, self._config, self._core.floor.conversation.find):
             case asked.AudioAppended(audio):
                 await self._listener.hear(audio)
             case asked.CommitAsked(event_id):
                 self.post(self._listener.commit_fact(event_id))
             case asked.ClearAsked(event_id):
                 self.post(e.ClearRequested(event_id))
-            case asked.SessionUpdateAsked(event_id, update):
-                self._update(event_id, update)
+            case asked.SessionUpdateAsked():
+                self._update(what)
             case asked.Unreadable() as why:
                 self._put(self._wire.error(why))
             case asked.Nothing():
@@ -165,12 +168,15 @@ class Session:
             case fact:
                 self.post(fact)
 
-    def _update(self, event_id: str | None, update: object) -> None:
+    def _update(self, wanted: asked.SessionUpdateAsked) -> None:
         try:
-            self._config = self._config.merged(update)
+            before = self._config.listening_only() if wanted.listening_only else self._config
+            self._config = before.merged(wanted.update)
         except ProtocolError as why:
-            self._put(self._wire.error(asked.Unreadable.because(why, event_id)))
+            self._put(self._wire.error(asked.Unreadable.because(why, wanted.event_id)))
             return
+        if is_published(wanted.update):
+            self._wire.speak(GA)  # some applications send the older header and the published events
         self._listener.configure(self._config)
         self._put(self._wire.updated(self._config))
         self.post(e.SettingsChanged(self._config.turn_settings()))

@@ -71,6 +71,7 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         voice=agent.voice or DEFAULT_VOICE,
         instructions=agent.instructions,
         expires_at=grant.expires_at,
+        kind=grant.kind,
         turn_detection=ServerVad(silence_duration_ms=agent.silence_ms),
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
