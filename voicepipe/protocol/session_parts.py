@@ -48,6 +48,13 @@ in mid-thought, high is just above the pauses that speakers make between phrases
 
 KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")
 _FORMATS: Final[tuple[FormatName, ...]] = ("audio/pcm", "audio/pcmu", "audio/pcma")
+FLAT_FORMATS: Final[dict[str, FormatName]] = {
+    "pcm16": "audio/pcm",
+    "g711_ulaw": "audio/pcmu",
+    "g711_alaw": "audio/pcma",
+}
+"""Formats as old clients write them."""
+
 _NOISES: Final[tuple[NoiseReduction, ...]] = ("near_field", "far_field")
 _ANY_ARGUMENTS: Final = '{"type":"object","properties":{}}'
 _MODES: Final = ("auto", "none", "required")
@@ -128,8 +135,7 @@ def _see_rate(value: object, rate_hz: int, path: str) -> None:
 
 def read_flat_format(value: object, path: str) -> AudioFormat:
     """A format's name as old clients write it; a null means pcm at 24 kHz."""
-    names: dict[str, FormatName] = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-    return AudioFormat() if value is None else AudioFormat(names[one_of(value, path, tuple(names))])
+    return AudioFormat() if value is None else AudioFormat(FLAT_FORMATS[one_of(value, path, tuple(FLAT_FORMATS))])
 
 
 def read_turn_detection(value: object, path: str) -> TurnDetection | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from voicepipe.errors import ProtocolError
 from voicepipe.protocol.fields import JsonObject, Reader, changes, number, one_of, record, refuse_depth, text
 from voicepipe.protocol.session_parts import (
+    FLAT_FORMATS,
     KINDS,
     SessionKind,
     read_audible,
@@ -45,6 +47,31 @@ def is_flat(update: JsonObject) -> bool:
 def is_published(update: object) -> bool:
     """Whether whoever wrote this update knows the published shape, whatever was said in the handshake."""
     return isinstance(update, dict) and bool(_ONLY_NESTED & update.keys())
+
+
+def published(flat: JsonObject, kind: SessionKind) -> JsonObject:
+    """A session in the older, flat shape as the published one says it; keys that are unknown there are left out.
+
+    Raises:
+        ProtocolError: a value has the wrong type or is out of range; `field` is its key.
+    """
+    try:
+        asked_changes(flat)
+    except ProtocolError as why:
+        raise ProtocolError(why.why, field=(why.field or "").removeprefix("session."), code=why.code) from None
+    session: JsonObject = {"type": kind}
+    for key, (name, _) in _FLAT.items():
+        if key in flat:
+            form = name in ("input_format", "output_format") and flat[key] is not None
+            _put(session, _PUBLISHED_KEYS[name], {"type": FLAT_FORMATS[flat[key]]} if form else flat[key])
+    return session
+
+
+def _put(session: JsonObject, dotted: str, value: object) -> None:
+    *owners, last = dotted.split(".")
+    for owner in owners:
+        session = session.setdefault(owner, {})
+    session[last] = value
 
 
 def _read_instructions(value: object, path: str) -> str:
@@ -113,6 +140,9 @@ _FLAT: Final[dict[str, tuple[str, Reader]]] = {
     "voice": ("voice", _read_voice),
     "speed": ("speed", _read_speed),
 }
+_PUBLISHED_KEYS: Final = {name: dotted for dotted, (name, _) in _NESTED.items()}
+"""A field of the configuration -> where the published shape has it."""
+
 _ONLY_NESTED: Final = frozenset({"type", "audio", "output_modalities", "max_output_tokens"})
 _ONLY_FLAT: Final = frozenset(_FLAT) - frozenset(_SHARED)
 _NEVER_NULL: Final = frozenset({"kind", "voice", "speed"})

@@ -8,6 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from voicepipe.server.health import healthz, readyz
+from voicepipe.server.legacy import sessions, transcription_sessions
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import realtime
 from voicepipe.server.refusals import refuse_in_json
@@ -31,6 +32,8 @@ def build_app(parts: Parts) -> web.Application:
     routes = [
         *(("GET", path, realtime) for path in REALTIME_PATHS),
         ("POST", "/v1/realtime/client_secrets", client_secrets),
+        ("POST", "/v1/realtime/sessions", sessions),
+        ("POST", "/v1/realtime/transcription_sessions", transcription_sessions),
         ("GET", "/v1/turns", list_turns),
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/healthz", healthz),

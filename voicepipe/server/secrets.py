@@ -15,6 +15,7 @@ from voicepipe.auth.door import check_may_mint
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, fits_inline, mint, new_token_id
 from voicepipe.clock import unix_s
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.session.grant import SessionGrant
@@ -45,18 +46,27 @@ class Minted:
 
     value: str
     expires_at: int
-    session: dict[str, Any]
+    session: SessionConfig
 
 
 async def client_secrets(request: web.Request) -> web.Response:
     """Mint an `ek_` for whoever holds an API key; a client secret never mints another."""
-    parts = request.app[PARTS]
-    visitor = await parts.doorway.admit(request)
+    visitor = await admit_minter(request)
+    minted = await mint_secret(visitor, read_wanted(await request.read()), request.app[PARTS])
+    body = {"value": minted.value, "expires_at": minted.expires_at, "session": minted.session.to_wire()}
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+
+async def admit_minter(request: web.Request) -> Visitor:
+    """Find out who asks for a secret.
+
+    Raises:
+        AuthError: 401, 403 or 429; a client secret may not mint.
+    """
+    visitor = await request.app[PARTS].doorway.admit(request)
     if visitor.holder is not None:
         check_may_mint(visitor.holder)
-    minted = await _minted(visitor, read_wanted(await request.read()), parts)
-    body = {"value": minted.value, "expires_at": minted.expires_at, "session": minted.session}
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return visitor
 
 
 def read_wanted(body: bytes) -> SecretWanted:
@@ -76,7 +86,12 @@ def read_wanted(body: bytes) -> SecretWanted:
         raise ProtocolError("Expected a JSON object as the body, or no body.", code="invalid_json") from None
 
 
-async def _minted(visitor: Visitor, wanted: SecretWanted, parts: Parts) -> Minted:
+async def mint_secret(visitor: Visitor, wanted: SecretWanted, parts: Parts) -> Minted:
+    """Mint what was wanted.
+
+    Raises:
+        ProtocolError: the session can't be started like that; `field` names what is wrong.
+    """
     now_s = unix_s()
     expires_at = now_s + (wanted.expires_after or ExpiresAfter()).seconds
     session = wanted.session or {}
@@ -102,7 +117,7 @@ async def _minted(visitor: Visitor, wanted: SecretWanted, parts: Parts) -> Minte
     return Minted(value, expires_at, shown)
 
 
-def _session_shown(visitor: Visitor, session: dict[str, Any], expires_at: int, parts: Parts) -> dict[str, Any]:
+def _session_shown(visitor: Visitor, session: dict[str, Any], expires_at: int, parts: Parts) -> SessionConfig:
     """The whole session that the token will start, and with it the check that it can.
 
     Raises:
@@ -121,4 +136,4 @@ def _session_shown(visitor: Visitor, session: dict[str, Any], expires_at: int, p
         config=session,
         expires_at=expires_at,
     )
-    return parts.start_config(grant).merged(session).to_wire()
+    return parts.start_config(grant).merged(session)

@@ -1,0 +1,69 @@
+"""The older endpoints that mint: a flat session in, the whole of it out with the client secret inside."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.beta import BETA
+from voicepipe.protocol.session_parts import SessionKind
+from voicepipe.protocol.session_update import is_published, published
+from voicepipe.server.parts import PARTS
+from voicepipe.server.secrets import ExpiresAfter, SecretWanted, admit_minter, mint_secret
+
+LIFE_S: Final = 60
+"""How long these secrets open sessions unless the request says otherwise: one minute, as the older service had it."""
+
+
+async def sessions(request: web.Request) -> web.Response:
+    """`POST /v1/realtime/sessions`: a secret for sessions that talk."""
+    return await _answer(request, "realtime")
+
+
+async def transcription_sessions(request: web.Request) -> web.Response:
+    """`POST /v1/realtime/transcription_sessions`: a secret for sessions that only listen."""
+    return await _answer(request, "transcription")
+
+
+async def _answer(request: web.Request, kind: SessionKind) -> web.Response:
+    visitor = await admit_minter(request)
+    wanted = read_older(await request.read(), kind)
+    minted = await mint_secret(visitor, wanted, request.app[PARTS])
+    secret = {"value": minted.value, "expires_at": minted.expires_at}
+    body = {**BETA.session(minted.session), "client_secret": secret}
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+
+def read_older(body: bytes, kind: SessionKind) -> SecretWanted:
+    """Read a flat session, which may say at `client_secret.expires_after` how long its secret lives.
+
+    Raises:
+        ProtocolError: it is not such a JSON object; `field` is the path of what is wrong.
+    """
+    try:
+        given = msgspec.json.decode(body, type=dict[str, Any]) if body.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ProtocolError("Expected a JSON object as the body, or no body.", code="invalid_json") from None
+    session = {**given, "type": kind} if is_published(given) else published(given, kind)
+    if "model" in given:
+        session["model"] = given["model"]
+    return SecretWanted(expires_after=_life(given), session=session)
+
+
+def _life(given: dict[str, Any]) -> ExpiresAfter:
+    secret = given.get("client_secret")
+    if not isinstance(secret, dict):
+        secret = given
+    # The older transcription endpoint calls it `expires_at`, with the same content.
+    wanted = secret.get("expires_after") or secret.get("expires_at")
+    if wanted is None:
+        return ExpiresAfter(seconds=LIFE_S)
+    try:
+        return msgspec.convert({"seconds": LIFE_S, **wanted} if isinstance(wanted, dict) else wanted, ExpiresAfter)
+    except msgspec.ValidationError as wrong:
+        why, _, path = str(wrong).partition(" - at ")
+        field = f"client_secret.expires_after{path.strip('`').removeprefix('$')}"
+        raise ProtocolError(why, field=field) from None
