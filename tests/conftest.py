@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,10 @@ import pytest
 
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.config import load
+from voicepipe.session.session import Session
+from voicepipe.session.socket import ClientSocket
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.recording import Recording
 from voicepipe.wiring import running
 
 DATA = Path(__file__).parent / "data"
@@ -19,6 +22,19 @@ DATA = Path(__file__).parent / "data"
 RATE_HZ = 24_000
 SPOKEN_MS = 1_300
 """The word is over after 1045 ms."""
+
+
+@pytest.fixture(autouse=True)
+def recorded_wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
+    """Every event that a session sends in any test is of its published shape, in order, with ids that match."""
+    recording, run = Recording(), Session.run
+
+    async def run_recorded(session: Session, socket: ClientSocket) -> None:
+        await run(session, recording.of(socket))
+
+    monkeypatch.setattr(Session, "run", run_recorded)
+    yield recording
+    assert recording.problems() == []
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ class Caller:
             raise ConnectionError(f"the line was closed with {self.close_code}")
         event: Event = json.loads(message.data)
         self.events.append(event)
-        self.faults += [f"{event['type']}: {fault}" for fault in problems(event)]
         self.checker.see(event)
+        self.faults += [f"{event['type']}: {fault}" for fault in problems(event, dialect=self.checker.dialect)]
         return event
 
     async def until(self, kind: str, where: Callable[[Event], bool] = lambda event: True) -> Event:

@@ -6,7 +6,7 @@ assert problems(event, dialect="beta") == []  # the older one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
@@ -19,6 +19,10 @@ Dialect = Literal["ga", "beta"]
 
 SERVER_SIDE_SESSION_FIELDS: Final = frozenset({"id", "object", "expires_at"})
 """What real servers add to the published session type, which is that of a request."""
+
+
+NEVER_NULL: Final = frozenset({"id", "type", "status", "role", "name", "call_id", "object", "detail", "image_url"})
+"""Members of an item or part that readers of another language take for absent or a string (zod's `optional()`)."""
 
 
 def _classes(union: Any) -> Mapping[str, type[BaseModel]]:
@@ -47,14 +51,48 @@ def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga") -> list[str]:
     if published is None:
         return [f"type: unknown event {event.get('type')!r}"]
     found = [] if event.get("event_id") else ["event_id: missing"]
+    found += [fault for item in _items(event) for fault in _item_faults(item)]
     session = event.get("session")
     if isinstance(session, dict):
-        event = {**event, "session": {k: v for k, v in session.items() if k not in SERVER_SIDE_SESSION_FIELDS}}
+        event = {**event, "session": _comparable(session, dialect)}
     try:
         _adapter(published).validate_python(dict(event), strict=True, extra="forbid")
     except ValidationError as error:
         found += [f"{'.'.join(map(str, e['loc']))}: {e['type']}: {e['msg']}" for e in error.errors()]
     return found
+
+
+def _comparable(session: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """A session without what the published types can't have: the server's own fields, and names that are ours."""
+    shown = {key: value for key, value in session.items() if key not in SERVER_SIDE_SESSION_FIELDS}
+    if dialect == "ga":
+        return shown
+    shown.pop("model", None)  # the older types list the models of their day
+    if session.get("object") == "realtime.transcription_session":
+        shown["input_audio_transcription"] = None
+        shown["client_secret"] = {"value": "ek_", "expires_at": 0}  # over REST only, says its own docstring
+    return shown
+
+
+def _items(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if isinstance(event.get("item"), dict):
+        yield event["item"]
+    response = event.get("response")
+    if isinstance(response, dict):
+        yield from response.get("output") or ()
+
+
+def _item_faults(item: Mapping[str, Any]) -> Iterator[str]:
+    """What the published types allow and some client dies of."""
+    parts = item.get("content", []) if item.get("type") == "message" else []
+    if not isinstance(parts, list) or (item.get("type") == "message" and "content" not in item):
+        yield "item.content: an array, even when it is empty"
+        return
+    for owner in (item, *parts):
+        yield from (f"item.{key}: null" for key in NEVER_NULL & owner.keys() if owner[key] is None)
+    for part in parts:
+        if part.get("type") == "input_audio" and "transcript" not in part:
+            yield "item.content.transcript: missing"
 
 
 def require_strict(events: list[Mapping[str, Any]], *, dialect: Dialect = "ga") -> None:

@@ -1,7 +1,7 @@
 """A pure checker of what a server says on the wire: order, ids that match, deltas that join, nothing after the end.
 
-`strict_events` checks the shape of single events; this one checks that they make sense together. Published (GA)
-names only. It sees one session from its first event.
+`strict_events` checks the shape of single events; this one checks that they make sense together. It sees one session
+from its first event, and tells from the session objects which dialect is spoken.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from voicepipe.testing.strict_events import Dialect
+
 Event = dict[str, Any]
 
 _SOUND: Final = "response.output_audio"
@@ -18,6 +20,13 @@ _WORDS: Final = "response.output_audio_transcript"
 _TEXT: Final = "response.output_text"
 _ARGUMENTS: Final = "response.function_call_arguments"
 _TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
+
+_OLDER_FAMILIES: Final = {
+    "response.audio": _SOUND,
+    "response.audio_transcript": _WORDS,
+    "response.text": _TEXT,
+}
+"""What the older dialect calls them."""
 
 
 @dataclass(slots=True)
@@ -59,6 +68,9 @@ class WireChecker:
         self.problems: list[str] = []
         """What was wrong, each with the number and the type of the event."""
 
+        self.dialect: Dialect = "ga"
+        """What the latest session object was written in."""
+
         self._n_seen = 0
         self._kind = ""
         self._event_ids: set[str] = set()
@@ -76,6 +88,7 @@ class WireChecker:
             "input_audio_buffer.speech_stopped": self._speech_stopped,
             "input_audio_buffer.committed": self._audio_committed,
             "conversation.item.added": self._item_added,
+            "conversation.item.created": self._item_created,
             "conversation.item.done": self._item_done,
             "conversation.item.truncated": self._item_named,
             "conversation.item.deleted": self._item_deleted,
@@ -111,8 +124,11 @@ class WireChecker:
         told: Event = event if isinstance(event, dict) else json.loads(event)
         self._n_seen += 1
         self._kind = told.get("type", "")
+        if "session" in told:
+            self.dialect = "ga" if "type" in told["session"] else "beta"
         self._frame(told)
         family, _, ending = self._kind.rpartition(".")
+        family = _OLDER_FAMILIES.get(family, family)
         if self._kind in self._rules:
             self._rules[self._kind](told)
         elif family in (_SOUND, _WORDS, _TEXT, _ARGUMENTS):
@@ -165,6 +181,13 @@ class WireChecker:
         if item.get("role") == "assistant" and item["status"] == "in_progress":
             self._need(item["content"] == [], "an item in progress begins without content")
         self._place(item_id, previous)
+
+    def _item_created(self, event: Event) -> None:
+        """The older dialect's one event for an item that is whole, or that a response begins."""
+        self._need(self.dialect == "beta", "an event of the older dialect")
+        self._item_added(event)
+        if event["item"]["status"] != "in_progress":
+            self._items_done.add(event["item"]["id"])
 
     def _place(self, item_id: str, previous: str | None) -> None:
         if previous is None:
@@ -282,7 +305,8 @@ class WireChecker:
         if key is not None:
             self._need(whole == output.joined.get(family, ""), "the deltas do not join to it")
         if family == _ARGUMENTS:
-            self._need(event["name"] == output.item.get("name"), f"name {event['name']!r} is not the item's")
+            name = event.get("name")
+            self._need(self.dialect == "beta" or name == output.item.get("name"), f"name {name!r} is not the item's")
             self._need(_is_object(whole), f"arguments {whole!r} are no JSON object")
         output.done[family] = whole
 
@@ -304,6 +328,8 @@ class WireChecker:
             return
         item = event["item"]
         self._need(item["status"] != "in_progress", "a done item is not in progress")
+        if self.dialect == "beta":
+            self._items_done.add(item["id"])  # there is no conversation.item.done
         if self._responses[event["response_id"]].in_conversation:
             self._need(item["id"] in self._items_done, "conversation.item.done comes before")
         if item["type"] == "message":

@@ -1,0 +1,92 @@
+"""Writes down what a server and its client say to one another, and checks all of it afterwards. Needs openai, pydantic.
+
+recording = Recording()
+await session.run(recording.of(socket))
+assert recording.problems() == []
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class Line(Protocol):
+    """A client's WebSocket, as sessions have it."""
+
+    async def receive(self) -> str | bytes | None: ...
+    async def send(self, frame: bytes) -> None: ...
+    async def close(self, code: int, reason: str) -> None: ...
+    def abort(self) -> None: ...
+
+
+@dataclass(slots=True)
+class RecordedLine:
+    """A line, and everything that went over it, in order."""
+
+    line: Line
+    said: list[tuple[bool, str | bytes]] = field(default_factory=list)
+    """(whether the server said it, the message)."""
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message of the client."""
+        message = await self.line.receive()
+        if message is not None:
+            self.said.append((False, message))
+        return message
+
+    async def send(self, frame: bytes) -> None:
+        """Send an event to the client."""
+        self.said.append((True, frame))
+        await self.line.send(frame)
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the line."""
+        await self.line.close(code, reason)
+
+    def abort(self) -> None:
+        """Drop the line."""
+        self.line.abort()
+
+    def problems(self) -> list[str]:
+        """What was wrong with the server's events: each one's shape, and their order and ids."""
+        # Imported here, since the published types take a second to load and most tests need none of them.
+        from voicepipe.testing.strict_events import problems
+        from voicepipe.testing.wire_checker import WireChecker
+
+        checker, faults = WireChecker(), []
+        for by_server, message in self.said:
+            event = _object(message)
+            if by_server:
+                checker.see(event)
+                shape = problems(event, dialect=checker.dialect)
+                faults += [f"{event.get('type')}: {fault}" for fault in shape]
+            else:
+                checker.sent(event)
+        return faults + checker.problems
+
+
+@dataclass(slots=True)
+class Recording:
+    """The lines of all sessions that ran."""
+
+    lines: list[RecordedLine] = field(default_factory=list)
+
+    def of(self, line: Line) -> RecordedLine:
+        """That line, recorded from here on."""
+        self.lines.append(RecordedLine(line))
+        return self.lines[-1]
+
+    def problems(self) -> list[str]:
+        """What was wrong with any event of any session."""
+        return [fault for line in self.lines for fault in line.problems()]
+
+
+def _object(message: str | bytes) -> dict[str, Any]:
+    """A message as an event; whatever is none has nothing in it."""
+    try:
+        event = json.loads(message)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
