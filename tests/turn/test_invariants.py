@@ -22,7 +22,7 @@ from voicepipe.turn.states import Agent, Caller
 CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
-    asked token call usage finished clause sound sent voice_done stage_failed manual auto stale
+    asked token call usage finished clause sound sent voice_done stage_failed manual auto stale impostor misplaced
 """.split()  # noqa: SIM905 - a column of thirty strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -50,7 +50,10 @@ class World:
     opened: set[tuple[int, int]] = field(default_factory=set)
     asked: set[tuple[int, int]] = field(default_factory=set)
     spoke: set[tuple[int, int]] = field(default_factory=set)
+    audible: set[tuple[int, int]] = field(default_factory=set)
+    sounded: set[tuple[int, int]] = field(default_factory=set)
     open_responses: set[str] = field(default_factory=set)
+    in_conversation: set[str] = field(default_factory=set)
     ended_responses: set[str] = field(default_factory=set)
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -107,13 +110,14 @@ class World:
                 return e.TokensCounted(turn, revision, 10, 5, 0)
             case "finished" if (turn, revision) in self.asked:
                 return e.ModelFinished(turn, revision, "stop")
-            case "clause" if (turn, revision) in self.spoke:
+            case "clause" if (turn, revision) in self.spoke & self.audible:
                 self.clauses[turn, revision] = clause + 1
                 return e.ClauseHandedOver(turn, revision, clause, CLAUSE, "fake/tts")
             case "sound" if clause:
+                self.sounded.add((turn, revision))
                 return e.SoundArrived(turn, revision, clause - 1, 200 + pick, 10)
             case "sent" if (turn, revision) in self.opened & self.spoke:
-                return e.OutputSent(turn, revision, 100)
+                return e.OutputSent(turn, revision, 100 if (turn, revision) in self.sounded else 0)
             case "voice_done" if (turn, revision) in self.asked:
                 return e.VoiceFinished(turn, revision)
             case "stage_failed":
@@ -125,6 +129,11 @@ class World:
                 return e.SettingsChanged(changed)
             case "stale":
                 return e.SoundArrived(turn, revision + 7, 0, 100, 0)
+            case "impostor":
+                next_number = self.book.core.floor.counts.get("item", 0) + pick % 2
+                return e.ItemOffered("evt", Message(f"item_s_{next_number:04d}", "user", ()), None)
+            case "misplaced" if (turn, revision) in self.asked:
+                return e.SoundArrived(turn, revision, 99, 100, None)
         return None
 
     def watch(self, orders: list[c.Order]) -> None:
@@ -139,6 +148,8 @@ class World:
                     key = (order.turn, order.revision)
                     assert key not in self.replies, "a reply of one revision starts once"
                     self.replies.append(key)
+                    if order.reply.audible:
+                        self.audible.add(key)
                 case c.StopReply():
                     self.stopped.add((order.turn, order.revision))
                 case c.OpenGate():
@@ -157,6 +168,9 @@ class World:
         match what:
             case a.ResponseStarted():
                 self.open_responses.add(what.response_id)
+                if what.reply.in_conversation:
+                    self.in_conversation.add(what.response_id)
+                    assert len(self.in_conversation & self.open_responses) == 1, "one answer at a time"
             case a.ResponseEnded():
                 assert what.response_id in self.open_responses, "each response ends once"
                 self.open_responses.remove(what.response_id)
@@ -227,6 +241,8 @@ def test_leaving_ends_everything_at_once(plot: list[tuple[int, str, int]], core:
     world = play(plot, core)
     world.watch(world.book.at(world.book.now_ms, e.CallerLeft("the caller left")))
     assert world.open_responses == set()
+    n_turns = world.book.core.floor.counts.get("turn", 0)
+    assert len(world.book.records) == n_turns, "every turn has a record"
     assert all(record.outcome is not None for record in world.book.records.values())
     assert world.book.at(world.book.now_ms + 60_000, e.SpeechStarted(0, 0)) == []
     assert world.book.core.unlawful == []

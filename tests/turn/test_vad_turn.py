@@ -65,8 +65,8 @@ def test_speech_after_the_end_and_before_sound_revises_the_turn() -> None:
     book = Playbook()
     spoken_turn(book)
     got = book.at(2_600, e.SpeechStarted(2_540, 2_240))
-    assert names(got) == ["StopReply", "ResponseEnded", "BeginUtterance", "CallerSpoke"]
-    assert announced(got)[0] == a.ResponseEnded("resp_s_0001", "cancelled", "turn_detected")
+    assert names(got) == ["BeginUtterance", "CallerSpoke", "StopReply", "ResponseEnded"]
+    assert announced(got)[-1] == a.ResponseEnded("resp_s_0001", "cancelled", "turn_detected")
     book.at(3_080, e.SpeechPaused(3_000, 3_000))
     book.at(3_200, e.TranscriptFinished(2, 1, "In Paris?"))
     got = book.at(3_500, e.SilenceGrew(500))
@@ -85,7 +85,7 @@ def test_the_caller_interrupts_a_reply() -> None:
     spoken_turn(book)
     answered(book, 2_500)
     got = book.at(3_300, e.SpeechStarted(3_240, 2_940))
-    assert names(got) == ["StopReply", "KeepRecord", "BeginUtterance", "CallerSpoke"]
+    assert names(got) == ["BeginUtterance", "CallerSpoke", "StopReply", "KeepRecord"]
     record = book.records["turn_s_0001"]
     assert (record.outcome, record.reason, record.heard_text) == ("interrupted", "turn_detected", "It is")
     assert book.core.floor.conversation.items[1].text() == "It is"  # type: ignore[union-attr]
@@ -93,14 +93,17 @@ def test_the_caller_interrupts_a_reply() -> None:
 
 
 def test_a_running_response_is_cancelled_on_the_wire_when_interrupted() -> None:
-    """`response.done` says `cancelled/turn_detected`, before the next item is spoken of twice."""
+    """The client hears that the caller speaks, and then that the response is `cancelled/turn_detected`."""
     book = Playbook()
     spoken_turn(book)
     book.at(2_500, e.ModelAsked(1, 0, "fake/llm"), e.ModelSpoke(1, 0, "It is noon. "))
     book.at(2_600, e.ClauseHandedOver(1, 0, 0, "It is noon.", "fake/tts"))
     book.at(2_700, e.SoundArrived(1, 0, 0, 1_000, 0), e.OutputSent(1, 0, 1_000))
     got = book.at(3_000, e.SpeechStarted(2_940, 2_640))
-    assert announced(got)[0] == a.ResponseEnded("resp_s_0001", "cancelled", "turn_detected")
+    assert announced(got) == [
+        a.CallerSpoke("item_s_0003", 2_640),
+        a.ResponseEnded("resp_s_0001", "cancelled", "turn_detected"),
+    ]
 
 
 def test_a_truncation_corrects_the_estimate() -> None:
@@ -133,7 +136,7 @@ def test_a_transcript_that_never_comes_fails_the_turn() -> None:
     book.at(2_080, e.SpeechPaused(2_000, 2_000))
     book.at(2_500, e.SilenceGrew(500))
     got = book.at(8_000)
-    assert names(got) == ["TranscriptFailed", "ResponseStarted", "StopReply", "ResponseEnded", "KeepRecord"]
+    assert names(got) == ["TranscriptFailed", "ResponseStarted", "ResponseEnded", "KeepRecord"]
     assert book.core.caller.state is Caller.QUIET
     spoken_turn(book, 9_000)
     assert book.core.agent.state is Agent.PREPARING

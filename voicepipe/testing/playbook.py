@@ -10,6 +10,7 @@ from voicepipe.turn.events import Fact, TimePassed
 from voicepipe.turn.machine import Core
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.steps import Move
 
 SESSION = "s"
 
@@ -25,6 +26,9 @@ class Playbook:
     core_settings: CoreSettings = field(default_factory=CoreSettings)
     now_ms: int = 0
     orders: list[Order] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    """What the facts moved, in order."""
+
     core: Core = field(init=False)
     _wake_ms: int | None = None
 
@@ -45,6 +49,7 @@ class Playbook:
 
     def _tell(self, fact: Fact) -> list[Order]:
         orders = self.core.handle(fact, self.now_ms)
+        self.moves += self.core.steps.moves
         for order in orders:
             if isinstance(order, WakeAt):
                 self._wake_ms = order.at_ms

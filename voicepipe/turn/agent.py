@@ -11,7 +11,8 @@ from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
-from voicepipe.turn.states import AGENT_LAW, Agent
+from voicepipe.turn.states import Agent
+from voicepipe.turn.steps import Steps
 from voicepipe.turn.turns import Turn
 
 REMEMBERED_TURNS = 8
@@ -21,14 +22,12 @@ REMEMBERED_TURNS = 8
 class AgentSide:
     """Runs one reply at a time (and some beside it that join no history), and closes its turn."""
 
-    def __init__(self, floor: Floor, unlawful: list[str]) -> None:
+    def __init__(self, floor: Floor, steps: Steps) -> None:
         self.state = Agent.IDLE
         self.turn: Turn | None = None
         """The turn whose reply is being made or played."""
 
-        self._floor = floor
-        self._unlawful = unlawful
-        self._fact: type = type(None)
+        self._floor, self._steps = floor, steps
         self._playback = Playback()
         self._tails: list[Turn] = []
         """Turns whose reply is complete and still playing while the next one is made."""
@@ -38,10 +37,6 @@ class AgentSide:
 
         self._asides: dict[int, Turn] = {}
         """Out-of-band replies, by turn."""
-
-    def facing(self, fact: e.Fact) -> None:
-        """The fact that all moves until the next call are due to."""
-        self._fact = type(fact)
 
     @property
     def busy(self) -> bool:
@@ -177,7 +172,8 @@ class AgentSide:
         self._stop(turn)
         telling.end_response(self._floor, turn, "cancelled", told)
         self._close(turn, outcome, reason, now_ms)
-        self._fall_silent(now_ms)
+        if turn.released:
+            self._fall_silent(now_ms)
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:
         """The client cancels the running response; False when none runs, or none of that id."""
@@ -211,7 +207,9 @@ class AgentSide:
         turn.cut_ms = None if whole else cut_ms
         telling.write_down(self._floor, turn)
         if turn.outcome is not None:
-            turn.outcome, turn.reason = _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
+            turn.outcome, turn.reason = (
+                _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
+            )
             ledger.keep(self._floor, turn, now_ms)
         elif not whole and turn.released and not turn.response_open:
             self._stop(turn)
@@ -221,7 +219,8 @@ class AgentSide:
     def played(self, now_ms: int) -> None:
         """Close the turns whose sound has been played."""
         for turn in self._running():
-            self._await_playback(turn, now_ms)
+            if turn.all_sent:
+                self._await_playback(turn, now_ms)
 
     def hang_up(self, why: str, now_ms: int) -> None:
         """The session is over: every turn that runs ends with it."""
@@ -274,7 +273,8 @@ class AgentSide:
             self._floor.due["playback"] = min(turn.plays_until_ms, self._floor.due.get("playback", turn.plays_until_ms))
 
     def _cut(self, turn: Turn, at_ms: int) -> None:
-        if turn.reply.audible and turn.released and turn.cut_ms is None:
+        whole = turn.voice_done and at_ms >= turn.arrived_ms
+        if turn.reply.audible and turn.released and turn.cut_ms is None and not whole:
             turn.cut_ms = at_ms
             telling.write_down(self._floor, turn)
 
@@ -311,9 +311,7 @@ class AgentSide:
         turn.mark(budget.HEARD, starts_ms + max(0, audible_ms - (turn.sent_ms - duration_ms)))
 
     def _move(self, to: Agent) -> None:
-        if to is not self.state and to not in AGENT_LAW.get((self.state, self._fact), frozenset()):
-            self._unlawful.append(f"agent {self.state.value} -> {to.value} by {self._fact.__name__}")
-        self.state = to
+        self.state = self._steps.take(self.state, to)
 
 
 def _how_it_went(turn: Turn) -> tuple[Outcome, str]:

@@ -26,6 +26,9 @@ ASKED = "asked"
 FIRST_DELTA = "first_delta"
 FIRST_CLAUSE = "first_clause"
 FIRST_SOUND = "first_sound"
+REQUESTED = "requested"
+"""The client asked for the reply."""
+
 GATE_OPENED = "gate_opened"
 FIRST_SENT = "first_sent"
 HEARD = "heard"
@@ -50,6 +53,8 @@ _HELD_PATH = (
 )
 """When the reply was ready before the turn was over: the caller waited for the gate alone."""
 
+_HELD_TEXT_PATH = (("endpoint", VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENED, FIRST_SENT))
+
 _PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED))
 
 SETTING = {
@@ -63,6 +68,9 @@ SETTING = {
 }
 """Which setting moves a stage."""
 
+_ENDPOINT_SETTING = {"settings": SETTING["endpoint"], "client": "turn_detection.type", "server": "server.max_sessions"}
+"""Which setting moves the endpoint, by who is to blame for it; the rest of its owners are transcribers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -74,6 +82,11 @@ class Judgement:
     contributions: tuple[Contribution, ...]
     unattributed_ms: int
     breach: Breach | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the marks account for the whole turn, from t0 to what was heard."""
+        return self.total_ms is not None and self.unattributed_ms <= UNATTRIBUTED_LIMIT_MS
 
 
 def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, str], *, audible: bool) -> Judgement:
@@ -88,18 +101,19 @@ def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, s
     The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
     `total_ms`; a turn that never came to its end has no total and no contributions.
     """
-    path = _SPEECH_PATH if audible else _TEXT_PATH
-    last = HEARD if audible else FIRST_SENT
+    path, held_path = (_SPEECH_PATH, _HELD_PATH) if audible else (_TEXT_PATH, _HELD_TEXT_PATH)
+    last, ready = (HEARD, FIRST_SOUND) if audible else (FIRST_SENT, FIRST_DELTA)
     total_ms = _span(marks, VOICED_LAST, last)
-    ready = FIRST_SOUND if audible else FIRST_DELTA
-    held = GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready] and audible
-    critical = _contributions(marks, _HELD_PATH if held else path) if total_ms is not None else ()
+    held = GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
+    critical = _contributions(marks, held_path if held else path) if total_ms is not None else ()
     stages = tuple(
         _judged(marks, span, critical, limits, owners) for span in path if _span(marks, *span[1:]) is not None
     )
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
     parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
-    return Judgement(total_ms, stages, parts, critical, unattributed_ms, _breach(stages, total_ms, limits))
+    return Judgement(
+        total_ms, stages, parts, critical, unattributed_ms, _breach(stages, total_ms, critical, limits, owners)
+    )
 
 
 def _span(marks: Mapping[str, int], a: str, b: str) -> int | None:
@@ -137,13 +151,30 @@ def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str)
     return max(0, min(marks[part.to_mark], marks[end]) - max(marks[part.from_mark], marks[start]))
 
 
-def _breach(stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits) -> Breach | None:
+def _breach(
+    stages: tuple[StageSpan, ...],
+    total_ms: int | None,
+    critical: tuple[Contribution, ...],
+    limits: BudgetLimits,
+    owners: Mapping[str, str],
+) -> Breach | None:
+    """The first stage over its limit; or the total, which the longest part of the critical path would move most."""
     for span in stages:
         if span.verdict == "over":
-            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, SETTING[span.stage])
-    if total_ms is not None and total_ms > limits.total_ms:
-        return Breach("total", total_ms - limits.total_ms, "settings", SETTING["total"])
-    return None
+            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, _setting(span.stage, span.owner))
+    if total_ms is None or total_ms <= limits.total_ms:
+        return None
+    longest = max(critical, key=lambda part: part.duration_ms, default=None)
+    if longest is None:
+        return Breach("total", total_ms - limits.total_ms, "server", SETTING["total"])
+    owner = owners.get(longest.stage, "server")
+    return Breach("total", total_ms - limits.total_ms, owner, _setting(longest.stage, owner))
+
+
+def _setting(stage: str, owner: str) -> str:
+    if stage != "endpoint":
+        return SETTING[stage]
+    return _ENDPOINT_SETTING.get(owner, "agents.NAME.stt")
 
 
 def limit_of(limits: BudgetLimits, stage: str) -> int:

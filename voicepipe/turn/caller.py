@@ -8,7 +8,8 @@ from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import CALLER_LAW, Caller
+from voicepipe.turn.states import Caller
+from voicepipe.turn.steps import Steps
 from voicepipe.turn.turns import Turn, Utterance
 
 MIN_COMMIT_MS = 100
@@ -18,23 +19,18 @@ HOLD_GRACE_MS = 2_000
 """How much later than the awaited silence a pause ends by the clock alone, should the ear fall silent too."""
 
 REMEMBERED_UTTERANCES = 8
-"""So many of the latest utterances still take a late text."""
+"""So many of the latest utterances still take a late text; one that is waited for is never among the forgotten."""
 
 
 class CallerSide:
     """Opens and closes utterances, asks for their text, and knows where the caller is."""
 
-    def __init__(self, floor: Floor, unlawful: list[str]) -> None:
+    def __init__(self, floor: Floor, steps: Steps) -> None:
         self.state = Caller.QUIET
         self.turn: Turn | None = None
         """The turn that the caller is in, until its reply is audible or given up."""
 
-        self.unanswered: Turn | None = None
-        """The latest turn that was committed without a reply; `response.create` answers it."""
-
-        self._floor = floor
-        self._unlawful = unlawful
-        self._fact: type = type(None)
+        self._floor, self._steps = floor, steps
         self._utterance: Utterance | None = None
         self._recent: list[Utterance] = []
 
@@ -43,20 +39,20 @@ class CallerSide:
         """The client says when a turn is over."""
         return self._floor.settings.detection == "none"
 
-    def facing(self, fact: e.Fact) -> None:
-        """The fact that all moves until the next call are due to."""
-        self._fact = type(fact)
+    @property
+    def deaf(self) -> bool:
+        """Whether speech that starts means nothing: the client rules the turns, or the caller speaks already."""
+        return self.manual or self.state is Caller.SPEAKING
 
     # --- the ear ------------------------------------------------------------------------------
 
     def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
         """The caller speaks: open a turn, or go on with the one that seemed to be over."""
-        if self.manual:
+        if self.deaf:
             return
-        resumed = self.state is Caller.HOLDING
         if self.turn is None:
             self.turn = self._floor.new_turn("vad")
-        if not resumed:
+        if self.state is not Caller.HOLDING:
             self._open(self.turn, fact.audio_start_ms, now_ms)
         self._move(Caller.SPEAKING)
         self._floor.due.pop("holding", None)
@@ -79,6 +75,12 @@ class CallerSide:
         """Has the caller finished?"""
         if self.state is Caller.HOLDING and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
             self.end(now_ms)
+
+    def overdue(self, now_ms: int) -> None:
+        """The caller spoke for as long as anybody may: the turn is over, and speech that goes on is the next one."""
+        if self.turn is not None:
+            self.turn.overlong = True
+        self.end(now_ms)
 
     def end(self, now_ms: int) -> None:
         """The turn is over: what was said becomes an item."""
@@ -110,22 +112,25 @@ class CallerSide:
         utterance = self._find(fact.utterance)
         if utterance is None:
             return
-        speaking = self.state is Caller.SPEAKING and utterance is self._utterance
-        pause = fact.flush or (0 if speaking else utterance.pauses)
-        if pause < utterance.answered_pause or pause == 0:
+        pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
+        if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
         utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
-        if self.turn is not None and utterance in self.turn.utterances and utterance.known:
-            self.turn.mark(budget.TRANSCRIBED, now_ms)
+        if utterance.turn is not None and utterance.known:
+            utterance.turn.mark(budget.TRANSCRIBED, now_ms)
+            utterance.turn.providers["stt"] = fact.provider
         if utterance.committed:
             self._floor.due.pop(f"transcript {utterance.number}", None)
             self._write_down(utterance)
 
-    def transcript_failed(self, fact: e.TranscriberFailed, now_ms: int) -> None:
-        """The words of an utterance are lost."""
+    def transcript_failed(self, fact: e.TranscriberFailed) -> None:
+        """The words of an utterance are lost, unless all that was said in it is known already."""
         utterance = self._find(fact.utterance)
-        if utterance is not None and not utterance.done:
-            self._lose(utterance, f"{fact.provider}: {fact.why}")
+        if utterance is None or utterance.done or (utterance.known and not self._grows(utterance)):
+            return
+        if utterance.turn is not None:
+            utterance.turn.providers["stt"] = fact.provider
+        self._lose(utterance, f"{fact.provider}: {fact.why}")
 
     def transcript_overdue(self, number: int) -> None:
         """The transcriber had its time for this utterance."""
@@ -139,8 +144,8 @@ class CallerSide:
 
     # --- the client ---------------------------------------------------------------------------
 
-    def commit_requested(self, fact: e.CommitRequested, now_ms: int) -> None:
-        """The client ends the turn; a reply starts only when it asks for one."""
+    def commit_requested(self, fact: e.CommitRequested, now_ms: int) -> Turn | None:
+        """The client ends the turn; returns it, or None when there was nothing to commit."""
         utterance = self._utterance
         open_states = (Caller.SPEAKING, Caller.HOLDING)
         heard = utterance is not None and (self.manual or self.state in open_states)
@@ -150,24 +155,26 @@ class CallerSide:
                 "input_audio_buffer_commit_empty",
                 f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {fact.buffered_ms} ms",
             )
-            return
+            return None
         speaking = self.turn if self.state in open_states else None
         turn = speaking or self._floor.new_turn("commit")
-        if utterance not in turn.utterances:
-            turn.utterances.append(utterance)
+        turn.add(utterance)
         if self.state is not Caller.HOLDING:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
             turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
         turn.marks[budget.ENDED] = now_ms
-        turn.cause, self.unanswered = "commit", turn
+        turn.cause = "commit"
+        if speaking is not None:
+            self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
         self._commit(turn, utterance, now_ms)
         if speaking is not None:
             self._move(Caller.QUIET)
             self.turn = None
         self._begin_manual()
+        return turn
 
-    def clear_requested(self, now_ms: int) -> Turn | None:
+    def clear_requested(self) -> Turn | None:
         """Forget what is not committed; returns the turn that is given up with it, if one had begun."""
         dropped = self.turn if self.state in (Caller.SPEAKING, Caller.HOLDING) else None
         self._floor.order(DropAudio())
@@ -224,7 +231,7 @@ class CallerSide:
 
     def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> None:
         utterance = self._utterance = self._new_utterance(audio_start_ms)
-        turn.utterances.append(utterance)
+        turn.add(utterance)
         self._floor.due["utterance"] = now_ms + self._floor.core.deadlines.utterance_ms
         self._floor.say(a.CallerSpoke(utterance.item_id, audio_start_ms))
 
@@ -232,7 +239,8 @@ class CallerSide:
         item_id = self._floor.new_id("item")
         number = self._floor.counts["utterance"] = self._floor.counts.get("utterance", 0) + 1
         utterance = Utterance(number, item_id, audio_start_ms)
-        self._recent = [*self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
+        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and not u.known]
+        self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
         self._floor.order(BeginUtterance(number))
         return utterance
 
@@ -251,7 +259,7 @@ class CallerSide:
         utterance.committed = True
         self._floor.order(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))
-        previous = self._floor.conversation.add(item)
+        previous = self._floor.conversation.claim(item)
         self._floor.say(a.AudioCommitted(utterance.item_id, previous))
         self._floor.say(a.ItemAdded(item, previous))
         if not self.manual:
@@ -268,13 +276,13 @@ class CallerSide:
         if utterance.done or not utterance.known:
             return
         utterance.done = True
-        self._show(utterance, text, whole=True)
+        self._show(utterance, text)
         if self._floor.settings.transcribe:
             self._floor.say(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
 
-    def _show(self, utterance: Utterance, text: str, *, whole: bool = False) -> None:
+    def _show(self, utterance: Utterance, text: str) -> None:
         fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
-        if not self._floor.settings.transcribe or not fits or not (whole or " " in text):
+        if not self._floor.settings.transcribe or not fits:
             return
         self._floor.say(a.TranscriptDelta(utterance.item_id, text[len(utterance.shown) :]))
         utterance.shown = text
@@ -288,13 +296,15 @@ class CallerSide:
         if self._floor.settings.transcribe:
             self._floor.say(a.TranscriptFailed(utterance.item_id, why))
 
+    def _grows(self, utterance: Utterance) -> bool:
+        """Whether the caller is speaking in it right now, for all that we can tell."""
+        return utterance is self._utterance and (self.manual or self.state is Caller.SPEAKING)
+
     def _find(self, number: int) -> Utterance | None:
         return next((u for u in self._recent if u.number == number), None)
 
     def _move(self, to: Caller) -> None:
-        if to is not self.state and to not in CALLER_LAW.get((self.state, self._fact), frozenset()):
-            self._unlawful.append(f"caller {self.state.value} -> {to.value} by {self._fact.__name__}")
-        self.state = to
+        self.state = self._steps.take(self.state, to)
 
 
 def _common_words(older: str, newer: str) -> str:

@@ -187,6 +187,11 @@ class Conversation:
         self.items.insert(place, item)
         return self.items[place - 1].id if place else None
 
+    def claim(self, item: Item) -> str | None:
+        """Put an item of our own last; one that a client put under its id before us gives way."""
+        self.items = [old for old in self.items if old.id != item.id]
+        return self.add(item)
+
     def put(self, item: Item) -> None:
         """Replace the item of the same id, if it is still there."""
         self.items = [item if old.id == item.id else old for old in self.items]

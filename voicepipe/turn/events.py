@@ -63,6 +63,7 @@ class TranscriptFinished:
     flush: int
     text: str
     language: str | None = None
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)

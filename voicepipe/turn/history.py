@@ -7,7 +7,6 @@ from dataclasses import replace
 from voicepipe.errors import ProtocolError
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
-from voicepipe.turn import ledger
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.floor import Floor
 
@@ -58,8 +57,7 @@ class History:
             return
         turn = self._agent.remembered(fact.item_id)
         if turn is not None:
-            turn.cut_ms = cut_ms
-            ledger.keep(self._floor, turn, now_ms)
+            self._agent.truncated(turn, cut_ms, now_ms)
         self._floor.say(a.ItemCut(fact.item_id, fact.content_index, fact.audio_end_ms))
 
     def _refuse(self, event_id: str | None, why: ProtocolError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from voicepipe.turn import budget
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.record import HeardBy, TurnRecord
+from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
 from voicepipe.turn.turns import Turn
 
 
@@ -17,6 +17,12 @@ def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
         if span.verdict == "over" and span.stage not in turn.noted:
             turn.noted.add(span.stage)
             floor.order(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
+
+
+def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
+    """End a turn, and order its last record."""
+    turn.outcome, turn.reason = outcome, reason
+    keep(floor, turn, now_ms)
 
 
 def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
@@ -62,10 +68,16 @@ def _owners(turn: Turn) -> dict[str, str]:
 
 
 def _endpoint_owner(turn: Turn) -> str:
-    """The transcriber, if the turn waited longer for it than for the caller's silence; else the settings."""
+    """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us."""
     marks = turn.marks
-    if budget.ENDED not in marks or budget.TRANSCRIBED not in marks:
-        return "settings" if turn.cause == "vad" else "server"
-    waited_ms = marks[budget.TRANSCRIBED] - marks[budget.ENDED]
-    silent_ms = marks[budget.ENDED] - marks.get(budget.VOICED_LAST, marks[budget.ENDED])
-    return turn.providers.get("stt", "server") if waited_ms > silent_ms else "settings"
+    t0_ms = marks.get(budget.VOICED_LAST, 0)
+    ended_ms = marks.get(budget.ENDED, t0_ms)
+    known_ms = max(ended_ms, marks.get(budget.TRANSCRIBED, ended_ms))
+    wished_ms = max(known_ms, marks.get(budget.REQUESTED, known_ms))
+    waits = (
+        (ended_ms - t0_ms, "settings" if turn.cause == "vad" else "client"),
+        (known_ms - ended_ms, turn.providers.get("stt", "server")),
+        (wished_ms - known_ms, "client"),
+        (max(1, marks.get(budget.ASKED, wished_ms) - wished_ms), "server"),
+    )
+    return max(waits, key=lambda wait: wait[0])[1]

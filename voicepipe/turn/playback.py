@@ -18,6 +18,6 @@ class Playback:
         self.ends_ms = starts_ms + duration_ms
         return starts_ms
 
-    def flush(self, now_ms: int) -> None:
-        """The client dropped what it had not played."""
-        self.ends_ms = min(self.ends_ms, now_ms)
+    def flush(self, until_ms: int) -> None:
+        """The client dropped what it would have played after this instant."""
+        self.ends_ms = min(self.ends_ms, until_ms)

@@ -49,11 +49,11 @@ _Rows = dict[tuple[_State, type], frozenset[_State]]
 _TRANSCRIPT = (e.TranscriptFinished, e.TranscriberFailed)
 _OUTPUT = (e.ModelSpoke, e.CallGrew, e.ModelFinished, e.SoundArrived, e.VoiceFinished)
 _COMPLETE = (e.ModelFinished, e.VoiceFinished)
-_GIVE_UP = (e.StageFailed, e.TimePassed, e.CancelRequested)
-_DROP = (e.ClearRequested, e.SettingsChanged)
-_PUT_AWAY = (e.CommitRequested, *_DROP)
-_REVISE = (e.SpeechStarted, e.TranscriptFinished, e.SilenceGrew, e.ReplyRequested)
-_NEXT_REPLY = (e.ReplyRequested, e.SilenceGrew, e.TimePassed, *_TRANSCRIPT, *_COMPLETE)
+_BREAK = (e.StageFailed, e.TimePassed)
+_PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
+_REVISE = (e.SpeechStarted, e.TranscriptFinished, e.ReplyRequested)
+_FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, e.CancelRequested, e.ReplyRequested, e.SilenceGrew, e.SettingsChanged)
+"""What may let a reply begin: its turn is over, its words are known, or the one before it is out of the way."""
 
 
 def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
@@ -74,24 +74,33 @@ CALLER_LAW: Final[_Rows[Caller]] = _rows(
     (Caller.HOLDING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
     (Caller.ENDED, (e.SpeechStarted,), Caller.SPEAKING),
     (Caller.ENDED, (e.SpeechStarted, e.SilenceGrew, e.CallerLeft, *_TRANSCRIPT), Caller.QUIET),
-    (Caller.ENDED, (*_OUTPUT, *_GIVE_UP, e.SettingsChanged), Caller.QUIET),
+    (Caller.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), Caller.QUIET),
 )
 """(state, fact) -> states that may follow. A fact that is not named leaves the caller where they are."""
 
 AGENT_LAW: Final[_Rows[Agent]] = _rows(
-    (Agent.IDLE, (*_NEXT_REPLY, *_GIVE_UP, *_PUT_AWAY, e.SpeechStarted, e.SpeechPaused), Agent.PREPARING),
+    (Agent.IDLE, _FREE, Agent.PREPARING),
     (Agent.PREPARING, _OUTPUT, Agent.READY),
-    (Agent.PREPARING, (*_GIVE_UP, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
-    (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed, e.SpeechStarted), Agent.SPEAKING),
-    (Agent.READY, (e.StageFailed, e.TimePassed, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
-    (Agent.SPEAKING, (*_GIVE_UP, *_COMPLETE, e.SilenceGrew, e.CallerLeft), Agent.IDLE),
-    (Agent.SPEAKING, (*_NEXT_REPLY, *_GIVE_UP, *_PUT_AWAY, e.SpeechPaused), Agent.PREPARING),
+    (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.CallerLeft), Agent.IDLE),
+    (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), Agent.SPEAKING),
+    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
+    (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
+    (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.CallerLeft), Agent.IDLE),
     (Agent.SPEAKING, (e.SpeechStarted,), Agent.YIELDED),
     (Agent.YIELDED, (e.SpeechStarted,), Agent.IDLE),
+    # An earlier reply may still be playing while the next one is made, and goes on when that is put away.
+    (Agent.SPEAKING, _FREE, Agent.PREPARING),
+    (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),
+    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE), Agent.SPEAKING),
 )
 """(state, fact) -> states that may follow."""
 
-LAW: Final = {Caller: CALLER_LAW, Agent: AGENT_LAW}
+
+def may_follow(source: Caller | Agent, fact: type) -> frozenset[Caller] | frozenset[Agent]:
+    """The states that the law lets this kind of fact lead to; none means that it moves nothing."""
+    if isinstance(source, Caller):
+        return CALLER_LAW.get((source, fact), frozenset())
+    return AGENT_LAW.get((source, fact), frozenset())
 
 
 def diagram() -> str:

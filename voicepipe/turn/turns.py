@@ -37,6 +37,8 @@ class Utterance:
     """The client was told all of its text, or that there will be none."""
 
     failed: str = ""
+    turn: Turn | None = None
+    """The turn that it belongs to, once it does."""
 
     @property
     def known(self) -> bool:
@@ -64,6 +66,9 @@ class Turn:
     response_open: bool = False
     """The wire has said that a response is being made, and not yet that it is over."""
 
+    item_status: ItemStatus = "in_progress"
+    """Of the reply's message."""
+
     heard_question: str = ""
     """The caller's words that the running reply answers."""
 
@@ -79,6 +84,9 @@ class Turn:
     settled: bool = False
     """The caller can't revise it any more: it has another cause than their speech, or they may not interrupt."""
 
+    overlong: bool = False
+    """It was ended by its deadline: whoever speaks on is in the next turn, or noise would never be answered."""
+
     released: bool = False
     """The gate has opened."""
 
@@ -89,7 +97,6 @@ class Turn:
     """Where the first audible sample lies in the reply's sound."""
 
     sent_ms: int = 0
-    plays_from_ms: int | None = None
     plays_until_ms: int = 0
     cut_ms: int | None = None
     """Where in the reply's sound it was cut, if it was."""
@@ -108,7 +115,30 @@ class Turn:
 
     @property
     def transcribed(self) -> bool:
+        """Whether the words of all that the caller said are known, or known to be lost."""
         return all(u.known for u in self.utterances)
+
+    @property
+    def lost(self) -> str:
+        """Why the caller's words could not be had; empty when none were lost."""
+        return next((u.failed for u in self.utterances if u.failed), "")
+
+    @property
+    def current(self) -> bool:
+        """Whether the running reply answers what the caller is known to have said."""
+        return self.transcribed and self.heard_question == self.question
+
+    def add(self, utterance: Utterance) -> None:
+        """Count this utterance as part of the turn."""
+        if utterance.turn is not self:
+            self.utterances.append(utterance)
+            utterance.turn = self
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether the reply is complete and has left for the client."""
+        told = self.reply.audible or not self.text.strip() or budget.FIRST_SENT in self.marks
+        return self.released and not self.response_open and self.sent_ms >= self.arrived_ms and told
 
     def mark(self, name: str, now_ms: int) -> None:
         """Stamp a mark, once."""
@@ -122,7 +152,7 @@ class Turn:
         self.text, self.heard_question, self.finish_reason = "", "", ""
         self.clauses, self.calls, self.started_items = [], {}, []
         self.voice_done, self.arrived_ms, self.audible_at_ms = False, 0, None
-        self.response_id = ""
+        self.response_id, self.item_id, self.item_status = "", "", "in_progress"
         self.tokens = TokenCount()
 
     def heard_ms(self, now_ms: int) -> int:
@@ -141,19 +171,18 @@ class Turn:
 
     def message(self) -> Message:
         """The reply's words as an item of the conversation, as far as they have come."""
-        status: ItemStatus = (
-            "in_progress" if self.response_open else "completed" if self.outcome != "failed" else "incomplete"
-        )
         if not self.reply.audible:
-            return Message(self.item_id, "assistant", (OutputText(self.text),), status)
+            return Message(self.item_id, "assistant", (OutputText(self.text),), self.item_status)
         speech = OutputAudio(self.text, tuple(self.clauses))
-        if self.cut_ms is not None:
-            speech = OutputAudio(speech.heard_until(self.cut_ms), speech.clauses)
-            status = "incomplete"
-        return Message(self.item_id, "assistant", (speech,), status)
+        if self.cut_ms is None:
+            return Message(self.item_id, "assistant", (speech,), self.item_status)
+        heard = OutputAudio(speech.heard_until(self.cut_ms), speech.clauses)
+        return Message(self.item_id, "assistant", (heard,), "incomplete")
 
     def add_sound(self, clause: int, duration_ms: int) -> None:
-        """Count sound of a clause."""
-        old = self.clauses[clause]
-        self.clauses[clause] = ClauseSound(old.text, old.sound_ms + duration_ms)
+        """Count sound of a clause. A clause that was never handed over can't be placed: the last one takes it."""
         self.arrived_ms += duration_ms
+        if self.clauses:
+            place = min(max(clause, 0), len(self.clauses) - 1)
+            old = self.clauses[place]
+            self.clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms)

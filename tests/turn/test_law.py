@@ -1,0 +1,391 @@
+"""Every row of the law, told: who was where, what happened, where that led; and no row that nobody can tell.
+
+The plots of the agent are told twice: on a silent line, and over an earlier reply that is complete and plays on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from voicepipe.testing.story import Story
+from voicepipe.turn import events as e
+from voicepipe.turn import states
+from voicepipe.turn.settings import Deadlines, ReplySettings
+from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.steps import Move
+
+Plot = Callable[[Story], object]
+
+PATIENT = Deadlines(utterance_ms=8_000)
+HASTY = Deadlines(first_output_ms=1_000, reply_ms=1_500)
+"""So short that a reply misses its deadlines while the caller's pause still lasts."""
+
+
+def line(*, playing: bool = False, deadlines: Deadlines = PATIENT) -> Story:
+    """A caller on the line; perhaps an earlier reply still plays, which their voice does not interrupt."""
+    story = Story(speculate=True, deadlines=deadlines, interrupt_response=not playing)
+    if playing:
+        story.says("How far is the moon?")
+        story.answers("It is far away.", duration_ms=60_000)
+    return story
+
+
+# --- how a reply comes to be where the plots need it ----------------------------------------------
+
+
+def guessing(story: Story) -> None:
+    """A pause, and its words: the model is asked before the turn is over."""
+    story.speaks()
+    story.pauses()
+    story.hears()
+
+
+def guessed(story: Story) -> None:
+    """The answer is ready before the turn is over."""
+    guessing(story)
+    story.model_asked()
+    story.token()
+    story.clause()
+    story.sound()
+
+
+def answering(story: Story) -> None:
+    """The turn is over, and the model was asked."""
+    story.says()
+
+
+def answering_in_text(story: Story) -> None:
+    """The same, for a reply without sound."""
+    story.creates(audible=False)
+    story.model_asked()
+
+
+def talking(story: Story) -> None:
+    """The reply is on its way out and not complete."""
+    story.creates()
+    story.begins_to_answer()
+
+
+def one_waits(story: Story) -> None:
+    """A reply in text is being made; the caller has said something that is answered after it."""
+    story.changes(interrupt_response=False)
+    answering_in_text(story)
+    story.token()
+    story.sent(0)
+    story.says("And the sun?")
+
+
+def asked_before_the_words(story: Story) -> None:
+    """Two pieces of speech were committed and a reply asked for; the words of the second are still to come."""
+    story.changes(detection="none")
+    story.commits()
+    story.creates()
+    story.commits()
+    story.hears(of=-3)
+
+
+# --- the caller -----------------------------------------------------------------------------------
+
+PUT_AWAY: dict[type, Plot] = {
+    e.ClearRequested: lambda s: s.clears(),
+    e.CommitRequested: lambda s: s.commits(),
+    e.SettingsChanged: lambda s: s.changes(detection="none"),
+}
+LEFT: dict[type, Plot] = {e.CallerLeft: lambda s: s.leaves()}
+
+
+def speech(story: Story) -> None:
+    """The caller speaks."""
+    story.speaks()
+
+
+def a_pause(story: Story) -> None:
+    """The caller has paused."""
+    story.speaks()
+    story.pauses()
+
+
+def the_end(story: Story) -> None:
+    """The turn is over; its words are still to come."""
+    a_pause(story)
+    story.stops()
+
+
+CALLER_PLOTS: list[tuple[Plot, Plot, Caller, type, Caller]] = [
+    (lambda s: None, speech, Caller.QUIET, e.SpeechStarted, Caller.SPEAKING),
+    (speech, lambda s: s.pauses(), Caller.SPEAKING, e.SpeechPaused, Caller.HOLDING),
+    (speech, lambda s: s.passes(9_000), Caller.SPEAKING, e.TimePassed, Caller.ENDED),
+    (a_pause, lambda s: s.speaks(), Caller.HOLDING, e.SpeechStarted, Caller.SPEAKING),
+    (a_pause, lambda s: s.stops(), Caller.HOLDING, e.SilenceGrew, Caller.ENDED),
+    (a_pause, lambda s: s.passes(3_000), Caller.HOLDING, e.TimePassed, Caller.ENDED),
+    *((speech, act, Caller.SPEAKING, fact, Caller.QUIET) for fact, act in (PUT_AWAY | LEFT).items()),
+    *((a_pause, act, Caller.HOLDING, fact, Caller.QUIET) for fact, act in (PUT_AWAY | LEFT).items()),
+    (the_end, lambda s: s.speaks(), Caller.ENDED, e.SpeechStarted, Caller.SPEAKING),
+    (the_end, lambda s: s.hears(""), Caller.ENDED, e.TranscriptFinished, Caller.QUIET),
+    (the_end, lambda s: s.goes_deaf(), Caller.ENDED, e.TranscriberFailed, Caller.QUIET),
+    (the_end, lambda s: s.passes(6_000), Caller.ENDED, e.TimePassed, Caller.QUIET),
+    (the_end, lambda s: s.leaves(), Caller.ENDED, e.CallerLeft, Caller.QUIET),
+    (guessed, lambda s: s.stops(), Caller.ENDED, e.SilenceGrew, Caller.QUIET),
+    (answering, lambda s: s.breaks(), Caller.ENDED, e.StageFailed, Caller.QUIET),
+    (answering, lambda s: s.cancels(), Caller.ENDED, e.CancelRequested, Caller.QUIET),
+]
+
+
+@pytest.mark.parametrize("plot", CALLER_PLOTS, ids=lambda p: f"{p[2].value}-{p[3].__name__}-{p[4].value}")
+def test_where_the_caller_goes(plot: tuple[Plot, Plot, Caller, type, Caller]) -> None:
+    """From each state, by each fact that matters there."""
+    before, act, source, fact, target = plot
+    tell(line(), before, act, Move(source, fact, target))
+
+
+def test_a_caller_who_may_not_interrupt_begins_a_new_turn() -> None:
+    """Their last one is answered as it is."""
+    story = line()
+    story.changes(interrupt_response=False)
+    tell(story, answering, lambda s: s.speaks(), Move(Caller.ENDED, e.SpeechStarted, Caller.QUIET))
+    assert story.book.core.caller.state is Caller.SPEAKING
+    assert story.ended() == []
+
+
+# --- the reply's output ---------------------------------------------------------------------------
+
+
+def says_a_word_and_calls(story: Story) -> None:
+    """Text that no clause was made of, then a call: only the end of it tells that there is nothing to speak."""
+    story.model_asked()
+    story.token("Well")
+    story.call()
+
+
+OUTPUT: dict[type, tuple[Plot, Plot]] = {
+    e.SoundArrived: (lambda s: (s.model_asked(), s.token(), s.clause()), lambda s: s.sound()),
+    e.CallGrew: (lambda s: s.model_asked(), lambda s: s.call()),
+    e.ModelFinished: (says_a_word_and_calls, lambda s: s.model_done("tool_calls")),
+    e.VoiceFinished: (lambda s: (s.model_asked(), s.token(), s.model_done()), lambda s: s.voice_done()),
+    e.ModelSpoke: (lambda s: s.model_asked(), lambda s: s.token()),
+}
+
+
+@pytest.mark.parametrize("fact", OUTPUT, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("playing", [False, True])
+def test_the_first_output_opens_the_gate_of_a_turn_that_is_over(fact: type, playing: bool) -> None:
+    """And with it the turn can't be revised any more."""
+    tell_of_output(fact, playing=playing)
+
+
+def tell_of_output(fact: type, *, playing: bool = False) -> Story:
+    before, act = OUTPUT[fact]
+    story = line(playing=playing)
+    if fact is e.ModelSpoke:  # a reply in text is ready with its first words
+        story.changes(reply=text_only())
+    story.says()
+    before(story)
+    moves = [(Agent.PREPARING, Agent.READY), (Agent.READY, Agent.SPEAKING), (Caller.ENDED, Caller.QUIET)]
+    return tell(story, lambda s: None, act, *(Move(source, fact, target) for source, target in moves))
+
+
+def text_only() -> ReplySettings:
+    """A reply without sound."""
+    return ReplySettings(audible=False)
+
+
+@pytest.mark.parametrize("playing", [False, True])
+def test_an_answer_that_was_guessed_waits_for_the_end_of_the_turn(playing: bool) -> None:
+    """Be it noticed by the ear, or by the clock when the ear falls silent."""
+    for fact, act in ENDS_THE_PAUSE.items():
+        tell(line(playing=playing), guessed, act, Move(Agent.READY, fact, Agent.SPEAKING))
+
+
+ENDS_THE_PAUSE: dict[type, Plot] = {e.SilenceGrew: lambda s: s.stops(), e.TimePassed: lambda s: s.passes(2_500)}
+
+# --- a reply is put away --------------------------------------------------------------------------
+
+NO_USE: dict[type, Plot] = {
+    **PUT_AWAY,
+    e.SpeechStarted: lambda s: s.speaks(),
+    e.TranscriptFinished: lambda s: s.hears("What time is it in Paris?"),
+    e.ReplyRequested: lambda s: s.creates(),
+    e.StageFailed: lambda s: s.breaks(),
+    e.TimePassed: lambda s: s.passes(1_450),
+}
+
+
+@pytest.mark.parametrize("fact", [*NO_USE, e.CallerLeft], ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("guess", [guessing, guessed])
+@pytest.mark.parametrize("playing", [False, True])
+def test_a_guess_that_is_no_use_is_put_away(fact: type, guess: Plot, playing: bool) -> None:
+    """The client never hears of it; what still plays goes on playing."""
+    story = tell_of_no_use(fact, guess, playing=playing)
+    assert story.ended() == [("completed", "")] * playing
+
+
+def tell_of_no_use(fact: type, guess: Plot, *, playing: bool = False) -> Story:
+    source = Agent.PREPARING if guess is guessing else Agent.READY
+    target = Agent.SPEAKING if playing and fact is not e.CallerLeft else Agent.IDLE
+    return tell(line(playing=playing, deadlines=HASTY), guess, (NO_USE | LEFT)[fact], Move(source, fact, target))
+
+
+@pytest.mark.parametrize("playing", [False, True])
+def test_the_client_cancels_a_reply_of_which_nothing_was_heard(playing: bool) -> None:
+    """The turn is given up."""
+    story = tell_of_a_cancel(playing=playing)
+    assert story.outcomes()[-1] == ("abandoned", "client_cancelled")
+    assert story.ended()[-1] == ("cancelled", "client_cancelled")
+
+
+def tell_of_a_cancel(*, playing: bool = False) -> Story:
+    target = Agent.SPEAKING if playing else Agent.IDLE
+    return tell(
+        line(playing=playing), answering, lambda s: s.cancels(), Move(Agent.PREPARING, e.CancelRequested, target)
+    )
+
+
+# --- a reply is over ------------------------------------------------------------------------------
+
+
+def played(story: Story) -> None:
+    """A spoken reply is complete and still playing."""
+    story.creates()
+    story.answers()
+
+
+def only_called(story: Story) -> None:
+    """A guess that is complete, and has nothing to play."""
+    guessing(story)
+    story.model_asked()
+    story.call()
+    story.model_done("tool_calls")
+    story.voice_done()
+
+
+OVER: dict[type, tuple[Plot, Plot]] = {
+    e.TimePassed: (played, lambda s: s.passes(2_000)),
+    e.StageFailed: (talking, lambda s: s.breaks("tts")),
+    e.CancelRequested: (talking, lambda s: s.cancels()),
+    e.CallerLeft: (talking, lambda s: s.leaves()),
+    e.ItemTruncated: (played, lambda s: s.truncates(s.started()[-1].item_id, 300)),
+    e.ModelFinished: (
+        lambda s: (answering_in_text(s), s.token(), s.sent(0), s.voice_done()),
+        lambda s: s.model_done(),
+    ),
+    e.VoiceFinished: (
+        lambda s: (answering_in_text(s), s.token(), s.sent(0), s.model_done()),
+        lambda s: s.voice_done(),
+    ),
+    e.OutputSent: (
+        lambda s: (answering_in_text(s), s.token(), s.model_done(), s.voice_done()),
+        lambda s: s.sent(0),
+    ),
+    e.SilenceGrew: (only_called, lambda s: s.stops()),
+}
+
+
+@pytest.mark.parametrize("fact", OVER, ids=lambda fact: fact.__name__)
+def test_a_reply_is_over(fact: type) -> None:
+    """It was played, or broke, or was cut; then the line is silent."""
+    story = tell(line(), *OVER[fact], Move(Agent.SPEAKING, fact, Agent.IDLE))
+    assert story.outcomes()[-1][0] is not None
+
+
+def test_the_caller_takes_the_floor() -> None:
+    """The reply yields, and is put away at once."""
+    steps = (Agent.SPEAKING, Agent.YIELDED), (Agent.YIELDED, Agent.IDLE)
+    tell(line(), talking, speech, *(Move(source, e.SpeechStarted, target) for source, target in steps))
+
+
+# --- a reply begins -------------------------------------------------------------------------------
+
+
+def unwanted(story: Story) -> None:
+    """A pause with words, while the session wants no replies."""
+    story.changes(create_response=False)
+    a_pause(story)
+    story.hears()
+
+
+def unguessed(story: Story) -> None:
+    """A pause with words, and no guess made of them: one broke."""
+    guessing(story)
+    story.breaks()
+
+
+BEGINS: dict[type, tuple[Plot, Plot]] = {
+    e.ReplyRequested: (lambda s: None, lambda s: s.creates()),
+    e.SilenceGrew: (unguessed, lambda s: s.stops()),
+    e.TimePassed: (unguessed, lambda s: s.passes(3_000)),
+    e.TranscriptFinished: (the_end, lambda s: s.hears()),
+    e.SettingsChanged: (unwanted, lambda s: s.changes(create_response=True)),
+    e.TranscriberFailed: (asked_before_the_words, lambda s: s.goes_deaf(of=-2)),
+    e.StageFailed: (one_waits, lambda s: s.breaks()),
+    e.CancelRequested: (one_waits, lambda s: s.cancels()),
+    e.ModelFinished: (lambda s: (one_waits(s), s.voice_done()), lambda s: s.model_done()),
+    e.VoiceFinished: (lambda s: (one_waits(s), s.model_done()), lambda s: s.voice_done()),
+}
+
+
+@pytest.mark.parametrize("fact", BEGINS, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("playing", [False, True])
+def test_a_reply_begins(fact: type, playing: bool) -> None:
+    """Its turn is over and its words are known, or what was in the way is gone."""
+    tell_of_a_beginning(fact, playing=playing)
+
+
+def tell_of_a_beginning(fact: type, *, playing: bool = False) -> Story:
+    source = Agent.SPEAKING if playing else Agent.IDLE
+    story = line(playing=playing)
+    before, act = BEGINS[fact]
+    before(story)
+    n_started = len(story.started())
+    tell(story, lambda s: None, act, Move(source, fact, Agent.PREPARING))
+    assert len(story.started()) == n_started + 1
+    return story
+
+
+# --- the whole law --------------------------------------------------------------------------------
+
+
+def tell(story: Story, before: Plot, act: Plot, *moves: Move) -> Story:
+    """Tell a plot, and see that its act makes these moves, and that all of it is lawful."""
+    before(story)
+    n_before = len(story.book.moves)
+    act(story)
+    assert set(moves) <= set(story.book.moves[n_before:])
+    assert story.book.core.unlawful == []
+    return story
+
+
+def all_stories() -> list[Story]:
+    """Every plot of this file."""
+    both = (False, True)
+    return [
+        *(tell(line(), before, act, Move(*steps)) for before, act, *steps in CALLER_PLOTS),
+        *(tell_of_output(fact, playing=playing) for fact, playing in product(OUTPUT, both)),
+        *(tell(line(), guessed, act, Move(Agent.READY, fact, Agent.SPEAKING)) for fact, act in ENDS_THE_PAUSE.items()),
+        *(
+            tell_of_no_use(fact, guess, playing=playing)
+            for fact, guess, playing in product([*NO_USE, e.CallerLeft], (guessing, guessed), both)
+        ),
+        *(tell_of_a_cancel(playing=playing) for playing in both),
+        *(tell(line(), *plot, Move(Agent.SPEAKING, fact, Agent.IDLE)) for fact, plot in OVER.items()),
+        tell(line(), talking, speech, Move(Agent.YIELDED, e.SpeechStarted, Agent.IDLE)),
+        *(tell_of_a_beginning(fact, playing=playing) for fact, playing in product(BEGINS, both)),
+        kept_turn(),
+    ]
+
+
+def kept_turn() -> Story:
+    story = line()
+    story.changes(interrupt_response=False)
+    return tell(story, answering, speech, Move(Caller.ENDED, e.SpeechStarted, Caller.QUIET))
+
+
+def test_every_row_of_the_law_is_told() -> None:
+    """A row that no plot tells is one that can't happen, or one that nobody has thought through."""
+    told = {move for story in all_stories() for move in story.book.moves}
+    law = states.CALLER_LAW.items() | states.AGENT_LAW.items()
+    rows = {Move(source, fact, target) for (source, fact), targets in law for target in targets}
+    assert {str(row) for row in rows - told} == set()
+    assert {str(move) for move in told - rows} == set()

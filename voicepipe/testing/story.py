@@ -1,0 +1,203 @@
+"""Stories: a playbook in verbs, for plots where the numbers of turns, utterances and flushes only get in the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from voicepipe.testing.playbook import Playbook
+from voicepipe.turn import announcements as a
+from voicepipe.turn import events as e
+from voicepipe.turn.commands import BeginUtterance, FlushTranscript, Order, StartReply
+from voicepipe.turn.conversation import Item
+from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
+
+STEP_MS = 50
+"""So much time passes before each fact, unless the teller says more."""
+
+
+class Story:
+    """Everybody on stage knows only what they were told: the transcriber its flushes, the provider its replies.
+
+    What a reply does is told of the latest one that was started, unless `of` says which (0 for the first).
+    Every verb returns the orders that followed.
+    """
+
+    def __init__(
+        self, *, speculate: bool = False, max_flushes: int = 3, deadlines: Deadlines | None = None, **settings: Any
+    ) -> None:
+        core = CoreSettings(speculate=speculate, max_flushes=max_flushes, deadlines=deadlines or Deadlines())
+        self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000)
+        self._utterances: list[int] = []
+        self._flushes: dict[int, int] = {}
+        self._replies: list[StartReply] = []
+        self._n_clauses: dict[tuple[int, int], int] = {}
+
+    # --- the caller ---------------------------------------------------------------------------
+
+    def speaks(self, for_ms: int = 1_000) -> list[Order]:
+        """The caller begins to speak, and does so for a while."""
+        now_ms = self.book.now_ms + STEP_MS
+        got = self._tell(e.SpeechStarted(now_ms - 60, now_ms - 360))
+        return got + self.passes(for_ms)
+
+    def pauses(self) -> list[Order]:
+        """The caller falls silent for a moment."""
+        now_ms = self.book.now_ms + STEP_MS
+        return self._tell(e.SpeechPaused(now_ms - 80, now_ms - 80))
+
+    def stops(self) -> list[Order]:
+        """The silence has lasted long enough."""
+        return self._tell(e.SilenceGrew(self.book.settings.silence_ms), after_ms=400)
+
+    def says(self, words: str = "What time is it?") -> list[Order]:
+        """A whole utterance; the words are known before the silence is over."""
+        return self.speaks() + self.pauses() + self.hears(words) + self.stops()
+
+    def leaves(self) -> list[Order]:
+        """The caller hangs up."""
+        return self._tell(e.CallerLeft("the caller left"))
+
+    # --- the transcriber ----------------------------------------------------------------------
+
+    def hears(self, words: str = "What time is it?", *, of: int = -1) -> list[Order]:
+        """The transcriber answers the latest flush of an utterance."""
+        utterance = self._utterances[of]
+        return self._tell(e.TranscriptFinished(utterance, self._flushes[utterance], words, provider="fake/stt"))
+
+    def guesses(self, words: str) -> list[Order]:
+        """The transcriber says what the utterance sounds like so far."""
+        return self._tell(e.TranscriptGrew(self._utterances[-1], words))
+
+    def goes_deaf(self, *, of: int = -1) -> list[Order]:
+        """The transcriber breaks."""
+        return self._tell(e.TranscriberFailed(self._utterances[of], "fake/stt", "broke"))
+
+    # --- the client ---------------------------------------------------------------------------
+
+    def creates(self, **reply: Any) -> list[Order]:
+        """The client asks for a reply."""
+        return self._tell(e.ReplyRequested("evt", ReplySettings(**reply)))
+
+    def cancels(self, response_id: str | None = None) -> list[Order]:
+        """The client cancels a reply."""
+        return self._tell(e.CancelRequested("evt", response_id))
+
+    def commits(self, buffered_ms: int = 1_000, last_voiced_ms: int | None = None) -> list[Order]:
+        """The client says that the turn is over."""
+        return self._tell(e.CommitRequested("evt", buffered_ms, last_voiced_ms))
+
+    def clears(self) -> list[Order]:
+        """The client wants the audio forgotten."""
+        return self._tell(e.ClearRequested("evt"))
+
+    def changes(self, **settings: Any) -> list[Order]:
+        """The client changes the session's settings."""
+        self.book.settings = replace(self.book.settings, **settings)
+        return self._tell(e.SettingsChanged(self.book.settings))
+
+    def offers(self, item: Item, *, after: str | None = None) -> list[Order]:
+        """The client adds an item."""
+        return self._tell(e.ItemOffered("evt", item, after))
+
+    def truncates(self, item_id: str, heard_ms: int, *, content_index: int = 0) -> list[Order]:
+        """The client says how much of a reply was heard."""
+        return self._tell(e.ItemTruncated("evt", item_id, content_index, heard_ms))
+
+    # --- the reply ----------------------------------------------------------------------------
+
+    def model_asked(self, *, of: int = -1) -> list[Order]:
+        """The question has left for the model."""
+        return self._tell(e.ModelAsked(*self._key(of), "fake/llm"))
+
+    def token(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
+        """The model sends text."""
+        return self._tell(e.ModelSpoke(*self._key(of), text))
+
+    def call(self, arguments: str = "{}", *, index: int = 0, of: int = -1, first: bool = True) -> list[Order]:
+        """The model calls a function; only the first piece names it."""
+        named = (f"call_{index}", "look_up") if first else ("", "")
+        return self._tell(e.CallGrew(*self._key(of), index, *named, arguments))
+
+    def counts(self, n_in: int, n_out: int, n_cached: int = 0, *, of: int = -1) -> list[Order]:
+        """The model's provider says what it cost."""
+        return self._tell(e.TokensCounted(*self._key(of), n_in, n_out, n_cached))
+
+    def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Order]:
+        """The model's answer is complete."""
+        return self._tell(e.ModelFinished(*self._key(of), reason))
+
+    def clause(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
+        """A clause goes to the voice."""
+        key = self._key(of)
+        number = self._n_clauses[key] = self._n_clauses.get(key, -1) + 1
+        return self._tell(e.ClauseHandedOver(*key, number, text, "fake/tts"))
+
+    def sound(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """The voice sends sound of the latest clause."""
+        key = self._key(of)
+        return self._tell(e.SoundArrived(*key, self._n_clauses[key], duration_ms, 20))
+
+    def sent(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """Output has left for the client."""
+        return self._tell(e.OutputSent(*self._key(of), duration_ms))
+
+    def voice_done(self, *, of: int = -1) -> list[Order]:
+        """All sound has come."""
+        return self._tell(e.VoiceFinished(*self._key(of)))
+
+    def breaks(self, stage: e.StageName = "llm", *, of: int = -1) -> list[Order]:
+        """A provider of the reply breaks."""
+        return self._tell(e.StageFailed(*self._key(of), stage, f"fake/{stage}", "broke"))
+
+    def begins_to_answer(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """One clause of the reply has come, and left for the client if the gate is open."""
+        got = self.model_asked(of=of) + self.token(text, of=of) + self.clause(text, of=of)
+        return got + self.sound(duration_ms, of=of) + self.sent(duration_ms, of=of)
+
+    def answers(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """The reply is complete, and plays on."""
+        got = self.begins_to_answer(text, duration_ms, of=of)
+        return got + self.model_done(of=of) + self.voice_done(of=of)
+
+    # --- time, and how it went ----------------------------------------------------------------
+
+    def passes(self, duration_ms: int) -> list[Order]:
+        """Nothing happens for a while."""
+        return self._see(self.book.at(self.book.now_ms + duration_ms))
+
+    def said(self, kind: type) -> list[Any]:
+        """All announcements of one kind, in order."""
+        return [what for what in self.book.announced if isinstance(what, kind)]
+
+    def ended(self) -> list[tuple[str, str]]:
+        """How the responses ended: (status, reason), in order."""
+        return [(what.status, what.reason) for what in self.said(a.ResponseEnded)]
+
+    def outcomes(self) -> list[tuple[str | None, str]]:
+        """How the turns ended: (outcome, reason), in the order of their numbers."""
+        records = sorted(self.book.records.values(), key=lambda record: record.turn)
+        return [(record.outcome, record.reason) for record in records]
+
+    def started(self) -> list[StartReply]:
+        """All replies that were started."""
+        return self._replies
+
+    def _key(self, of: int) -> tuple[int, int]:
+        return self._replies[of].turn, self._replies[of].revision
+
+    def _tell(self, fact: e.Fact, *, after_ms: int = STEP_MS) -> list[Order]:
+        return self._see(self.book.at(self.book.now_ms + after_ms, fact))
+
+    def _see(self, orders: list[Order]) -> list[Order]:
+        for order in orders:
+            match order:
+                case BeginUtterance(utterance):
+                    self._utterances.append(utterance)
+                case FlushTranscript(utterance, flush):
+                    self._flushes[utterance] = flush
+                case StartReply():
+                    self._replies.append(order)
+                case _:
+                    pass
+        return orders

@@ -1,0 +1,50 @@
+"""The moves of the two machines, each held to the law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from voicepipe.turn.states import Agent, Caller, may_follow
+
+_State = TypeVar("_State", Caller, Agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One machine went from one state to another, on account of that kind of fact."""
+
+    source: Caller | Agent
+    fact: type
+    target: Caller | Agent
+
+    @property
+    def lawful(self) -> bool:
+        """Whether the law names it."""
+        return self.target in may_follow(self.source, self.fact)
+
+    def __str__(self) -> str:
+        machine = type(self.source).__name__.lower()
+        return f"{machine} {self.source.value} -> {self.target.value} by {self.fact.__name__}"
+
+
+@dataclass(slots=True)
+class Steps:
+    """What the latest fact moved, and all that ever moved against the law."""
+
+    fact: type = object
+    moves: list[Move] = field(default_factory=list)
+    unlawful: list[str] = field(default_factory=list)
+
+    def face(self, fact: object) -> None:
+        """All moves until the next call are due to this fact."""
+        self.fact, self.moves = type(fact), []
+
+    def take(self, source: _State, target: _State) -> _State:
+        """Go from `source` to `target`; returns where the machine is now."""
+        if target is not source:
+            move = Move(source, self.fact, target)
+            self.moves.append(move)
+            if not move.lawful:
+                self.unlawful.append(str(move))
+        return target

@@ -1,0 +1,74 @@
+"""A reply as the client is told of it, and as the conversation holds it: both say the same, at every instant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn.conversation import FunctionCall, ItemStatus
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.turns import Turn
+
+_CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""A model's reason to finish early, and what `response.done` calls it."""
+
+
+def start_response(floor: Floor, turn: Turn) -> None:
+    """Tell the client that a response is being made, once."""
+    if not turn.response_id:
+        turn.response_open, turn.response_id = True, floor.new_id("resp")
+        floor.say(a.ResponseStarted(turn.response_id, turn.reply, turn.id))
+
+
+def start_items(floor: Floor, turn: Turn) -> None:
+    """Tell the client of each output item once there is something of it.
+
+    The message begins with its first word, not with its first clause: words that reach the client's side of
+    the gate before their item has begun would be lost.
+    """
+    if turn.text.strip() and turn.item_id not in turn.started_items:
+        _start_item(floor, turn, replace(turn.message(), parts=(), status="in_progress"))
+    for call in turn.calls.values():
+        if call.id not in turn.started_items:
+            _start_item(floor, turn, replace(call, arguments=""))
+
+
+def _start_item(floor: Floor, turn: Turn, item: a.OutputItem) -> None:
+    turn.started_items.append(item.id)
+    previous = floor.conversation.claim(item) if turn.reply.in_conversation else None
+    floor.say(a.OutputStarted(turn.response_id, item, previous))
+
+
+def finish_response(floor: Floor, turn: Turn) -> None:
+    """All of the reply has come: say so, and whether the model was stopped short."""
+    cut_by = _CUT_BY.get(turn.finish_reason)
+    if cut_by is None:
+        end_response(floor, turn, "completed")
+    else:
+        end_response(floor, turn, "incomplete", cut_by)
+
+
+def end_response(floor: Floor, turn: Turn, status: a.ResponseStatus, reason: str = "", message: str = "") -> None:
+    """Tell the client that the response is over, if it is open."""
+    if not turn.response_open:
+        return
+    turn.response_open = False
+    done: ItemStatus = "completed" if status == "completed" else "incomplete"
+    turn.item_status = done
+    turn.calls = {i: _ended_call(call, done) for i, call in turn.calls.items()}
+    write_down(floor, turn)
+    t = turn.tokens
+    floor.say(a.ResponseEnded(turn.response_id, status, reason, message, t.input, t.output, t.cached))
+
+
+def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:
+    """A model may send no arguments at all for a function without parameters; readers want JSON."""
+    return replace(call, status=status, arguments=call.arguments or "{}")
+
+
+def write_down(floor: Floor, turn: Turn) -> None:
+    """Bring the conversation up to what the reply has said."""
+    if turn.reply.in_conversation:
+        floor.conversation.put(turn.message())
+        for call in turn.calls.values():
+            floor.conversation.put(call)
