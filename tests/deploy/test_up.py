@@ -1,5 +1,6 @@
 """The command that makes the environment: what it installs, when it installs nothing, and what it says it can't."""
 
+import json
 import stat
 import zipfile
 from pathlib import Path
@@ -59,13 +60,27 @@ def test_parts_follow_the_command(up: ModuleType) -> None:
 
     assert names("serve", local=True) == ["base", "local", "voicepipe"]
     assert names("talk", local=False) == ["base", "voicepipe"]
-    assert names("test", local=True) == ["base", "local", "test", "voicepipe"]
+    assert names("test", local=True) == ["base", "local", "test", "clients", "voicepipe"]
 
 
 def test_packages_are_checked_and_never_compiled(up: ModuleType) -> None:
     """Every lock is installed with its hashes, from wheels, without following dependencies."""
-    for part in up.parts("test", local=True)[:-1]:
+    locked = [part for part in up.parts("test", local=True) if part.source.parent == up.LOCKS]
+    assert len(locked) == 3
+    for part in locked:
         assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(part.pip)
+
+
+def test_packages_for_node_are_pinned_and_run_no_script(up: ModuleType, tmp_path: Path) -> None:
+    """npm installs what the lock has, checked against its hashes, and nothing that a package would like to do."""
+    (clients,) = (part for part in up.parts("test", local=True) if part.name == "clients")
+    command = clients.command(up.Environment(tmp_path))
+    assert {"ci", "--ignore-scripts"} <= set(command)
+    packages = json.loads((tmp_path / "clients" / "package-lock.json").read_text())["packages"]
+    fetched = {name: package for name, package in packages.items() if name}
+    assert set(fetched) == {"node_modules/openai", "node_modules/ws"}
+    assert all(package["integrity"].startswith("sha512-") for package in fetched.values())
+    assert all("resolved" not in package for package in fetched.values()), "the index is whoever installs' own"
 
 
 def tools(folder: Path, *, broken: tuple[str, ...]) -> Path:
