@@ -60,9 +60,9 @@ class Story:
 
     # --- the transcriber ----------------------------------------------------------------------
 
-    def hears(self, words: str = "What time is it?", *, of: int = -1) -> list[Order]:
-        """The transcriber answers the latest flush of an utterance."""
-        utterance = self._utterances[of]
+    def hears(self, words: str = "What time is it?", *, of: int | None = None) -> list[Order]:
+        """The transcriber answers the latest flush: of all, or of an utterance (0 for the first)."""
+        utterance = max(self._flushes) if of is None else self._utterances[of]
         return self._tell(e.TranscriptFinished(utterance, self._flushes[utterance], words, provider="fake/stt"))
 
     def guesses(self, words: str) -> list[Order]:

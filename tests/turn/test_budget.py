@@ -1,0 +1,277 @@
+"""The second is accounted for: stages judged, contributions that sum, and a hole in the marks that shows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.testing.story import Story
+from voicepipe.turn import budget
+from voicepipe.turn.budget import Judgement, judge
+from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.record import Breach, TurnRecord
+from voicepipe.turn.settings import BudgetLimits, ReplySettings
+
+OWNERS = {
+    "endpoint": "settings",
+    "llm_ttft": "groq/llama",
+    "first_clause": "groq/llama",
+    "tts_ttfb": "kokoro/af",
+    "playback": "kokoro/af",
+}
+PATH = ["voiced_last", "asked", "first_delta", "first_clause", "first_sound", "first_sent", "heard"]
+"""The marks that a spoken turn without speculation is made of."""
+
+
+def told(*, audible: bool = True, speculate: bool = False) -> Story:
+    """A turn with one clause of a second, 50 ms between any two facts; heard to its end."""
+    story = Story(speculate=speculate, reply=ReplySettings(audible=audible))
+    story.speaks()
+    story.pauses()
+    story.hears()
+    if not speculate:
+        story.stops()
+    story.model_asked()
+    story.token()
+    if audible:
+        story.clause()
+        story.sound()
+    if speculate:
+        story.stops()
+    story.sent(1_000 if audible else 0)
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    assert story.outcomes() == [("completed", "")]
+    return story
+
+
+def record(story: Story) -> TurnRecord:
+    """The record of a story's only turn."""
+    (only,) = story.book.records.values()
+    return only
+
+
+def rejudged(turn: TurnRecord, *, without: str = "", audible: bool = True) -> Judgement:
+    """A turn's marks judged again, one of them taken away."""
+    marks = {name: ms for name, ms in turn.marks if name != without}
+    return judge(marks, BudgetLimits(), OWNERS, audible=audible)
+
+
+def spaced(*gaps_ms: int) -> dict[str, int]:
+    """Marks along the path of a spoken turn, so many ms apart."""
+    return {name: 5_000 + sum(gaps_ms[:i]) for i, name in enumerate(PATH)}
+
+
+# --- contributions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("audible", [True, False])
+@pytest.mark.parametrize("speculate", [True, False])
+def test_contributions_sum_to_what_the_caller_felt(audible: bool, speculate: bool) -> None:
+    """They lie end to end from t0 to the first sound, or to the first text of a reply without."""
+    turn = record(told(audible=audible, speculate=speculate))
+    parts = turn.contributions
+    assert turn.total_ms is not None
+    assert sum(part.duration_ms for part in parts) == turn.total_ms
+    assert turn.unattributed_ms == 0
+    assert [part.from_mark for part in parts[1:]] == [part.to_mark for part in parts[:-1]]
+    assert (parts[0].from_mark, parts[-1].to_mark) == ("voiced_last", "heard" if audible else "first_sent")
+
+
+@pytest.mark.parametrize("mark", PATH)
+def test_a_mark_that_is_missing_shows(mark: str) -> None:
+    """Without any one mark of its path a turn is not accounted for, be it by a hole or by having no total."""
+    turn = record(told())
+    assert rejudged(turn).whole
+    holed = rejudged(turn, without=mark)
+    assert not holed.whole
+    if mark in (PATH[0], PATH[-1]):
+        assert holed.total_ms is None
+    else:
+        assert holed.unattributed_ms > budget.UNATTRIBUTED_LIMIT_MS
+
+
+@pytest.mark.parametrize("mark", ["voiced_last", "gate_opened", "first_sent", "heard"])
+def test_a_mark_that_is_missing_shows_when_the_gate_was_waited_for(mark: str) -> None:
+    """The path of a held reply has other marks. Without its gate it looks like one that took longer elsewhere."""
+    turn = record(told(speculate=True))
+    assert rejudged(turn).whole
+    holed = rejudged(turn, without=mark)
+    assert not holed.whole or holed.contributions != turn.contributions
+
+
+@pytest.mark.parametrize("mark", ["voiced_last", "asked", "first_delta", "first_sent"])
+def test_a_mark_that_is_missing_shows_in_text(mark: str) -> None:
+    """A reply without sound ends with its first text."""
+    turn = record(told(audible=False))
+    assert rejudged(turn, audible=False).whole
+    assert not rejudged(turn, without=mark, audible=False).whole
+
+
+def test_parts_of_the_endpoint_need_their_marks() -> None:
+    """They lie beside the path: without their marks they are not told of, and the sum stands."""
+    turn = record(told())
+    assert dict(turn.parts).keys() == {"stt_final", "gate_wait"}
+    for mark, part in (("flushed", "stt_final"), ("transcribed", "stt_final"), ("ended", "gate_wait")):
+        holed = rejudged(turn, without=mark)
+        assert part not in dict(holed.parts)
+        assert holed.whole
+
+
+@given(gaps_ms=st.lists(st.integers(0, 3_000), min_size=6, max_size=6), lost=st.sampled_from(["", *PATH[1:-1]]))
+def test_contributions_and_the_rest_are_the_total(gaps_ms: list[int], lost: str) -> None:
+    """Whatever the marks are, and whichever of them is lost."""
+    marks = {name: ms for name, ms in spaced(*gaps_ms).items() if name != lost}
+    judged = judge(marks, BudgetLimits(), OWNERS, audible=True)
+    assert judged.total_ms == sum(gaps_ms)
+    assert sum(part.duration_ms for part in judged.contributions) + judged.unattributed_ms == judged.total_ms
+    for span in judged.stages:
+        assert span.critical_ms + span.hidden_ms == span.duration_ms
+        assert (span.verdict == "over") == (span.duration_ms > span.limit_ms)
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+
+def test_what_ran_before_the_gate_is_hidden() -> None:
+    """A guess that was ready in time: the caller waited for the end of the turn alone."""
+    turn = record(told(speculate=True))
+    stages = {span.stage: span for span in turn.stages}
+    assert [part.stage for part in turn.contributions] == ["endpoint", "overhead", "playback"]
+    for hidden in ("llm_ttft", "first_clause", "tts_ttfb"):
+        assert (stages[hidden].critical_ms, stages[hidden].hidden_ms) == (0, stages[hidden].duration_ms)
+
+
+def test_a_text_reply_that_was_held_is_no_overhead_of_ours() -> None:
+    """The gate's wait is the endpoint's, in text too."""
+    turn = record(told(audible=False, speculate=True))
+    assert [(part.stage, part.from_mark) for part in turn.contributions] == [
+        ("endpoint", "voiced_last"),
+        ("overhead", "gate_opened"),
+    ]
+
+
+# --- verdicts, owners, breaches -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stage", "owner", "setting"),
+    [
+        ("endpoint", "settings", "turn_detection.silence_duration_ms"),
+        ("llm_ttft", "groq/llama", "agents.NAME.llm"),
+        ("first_clause", "groq/llama", "agents.NAME.instructions"),
+        ("tts_ttfb", "kokoro/af", "agents.NAME.tts"),
+        ("overhead", "server", "server.max_sessions"),
+        ("playback", "kokoro/af", "agents.NAME.tts"),
+    ],
+)
+def test_each_stage_has_a_limit_an_owner_and_a_setting(stage: str, owner: str, setting: str) -> None:
+    """At its limit it is within; one millisecond more is over, and says whose it is and what would move it."""
+    limits = BudgetLimits(total_ms=10_000)
+    stages = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"]
+    at_limit = [budget.limit_of(limits, name) for name in stages]
+    over = [ms + (name == stage) for name, ms in zip(stages, at_limit, strict=True)]
+    fine = judge(spaced(*at_limit), limits, OWNERS, audible=True)
+    assert [span.verdict for span in fine.stages] == ["within"] * 6
+    assert fine.breach is None
+    assert judge(spaced(*over), limits, OWNERS, audible=True).breach == Breach(stage, 1, owner, setting)
+
+
+def test_the_first_stage_over_its_limit_is_the_breach() -> None:
+    """Later ones may only have suffered from it."""
+    judged = judge(spaced(100, 900, 300, 10, 1, 20), BudgetLimits(), OWNERS, audible=True)
+    assert judged.breach == Breach("llm_ttft", 300, "groq/llama", "agents.NAME.llm")
+
+
+def test_the_total_is_judged_by_itself() -> None:
+    """No stage is over, and their sum is: what took longest would move it most."""
+    judged = judge(spaced(150, 600, 100, 140, 10, 30), BudgetLimits(), OWNERS, audible=True)
+    assert {span.verdict for span in judged.stages} == {"within"}
+    assert judged.breach == Breach("total", 30, "groq/llama", "agents.NAME.llm")
+
+
+def test_a_held_turn_that_is_late_waited_for_the_silence() -> None:
+    """Neither model nor voice is to blame, however slow they were."""
+    marks = spaced(100, 200, 50, 50, 0, 0) | {"gate_opened": 6_100, "first_sent": 6_105, "heard": 6_125}
+    judged = judge(marks, BudgetLimits(overhead_ms=2_000), OWNERS, audible=True)
+    assert judged.breach == Breach("total", 125, "settings", "turn_detection.silence_duration_ms")
+
+
+@pytest.mark.parametrize(
+    ("owner", "setting"),
+    [
+        ("client", "turn_detection.type"),
+        ("server", "server.max_sessions"),
+        ("deepgram/nova-3", "agents.NAME.stt"),
+    ],
+)
+def test_a_late_endpoint_names_what_would_move_it(owner: str, setting: str) -> None:
+    """Not only the silence can be to blame for it."""
+    judged = judge(spaced(900, 1, 1, 1, 1, 1), BudgetLimits(), OWNERS | {"endpoint": owner}, audible=True)
+    assert judged.breach == Breach("endpoint", 750, owner, setting)
+
+
+def test_who_the_question_waited_for() -> None:
+    """The silence, the transcriber, the client's wish: the longest of them."""
+    waited_for_silence = told()
+    assert endpoint_owner(waited_for_silence) == "settings"
+
+    slow_words = Story()
+    slow_words.speaks()
+    slow_words.pauses()
+    slow_words.stops()
+    slow_words.passes(2_000)
+    slow_words.hears()
+    slow_words.answers()
+    slow_words.passes(5_000)
+    assert endpoint_owner(slow_words) == "fake/stt"
+
+    slow_client = Story()
+    slow_client.changes(detection="none")
+    slow_client.commits(last_voiced_ms=slow_client.book.now_ms)
+    slow_client.hears()
+    slow_client.passes(2_000)
+    slow_client.creates()
+    slow_client.answers()
+    slow_client.passes(5_000)
+    assert endpoint_owner(slow_client) == "client"
+
+
+def endpoint_owner(story: Story) -> str:
+    """Who owns the endpoint of a story's only turn."""
+    return next(span.owner for span in record(story).stages if span.stage == "endpoint")
+
+
+def test_a_greeting_has_nobody_to_wait_for() -> None:
+    """Its t0 is the client's wish; what passes until the question is ours."""
+    story = Story()
+    story.creates()
+    story.answers()
+    story.passes(5_000)
+    assert endpoint_owner(story) == "server"
+    assert record(story).cause == "create"
+
+
+def test_an_overrun_is_noted_once() -> None:
+    """The record is written twice, when the reply is complete and when it was played; the log hears of it once."""
+    story = told()
+    notes = [order for order in story.book.orders if isinstance(order, NoteOverrun)]
+    over = [span for span in record(story).stages if span.verdict == "over"]
+    assert [(note.stage, note.owner, note.over_ms) for note in notes] == [
+        (span.stage, span.owner, span.duration_ms - span.limit_ms) for span in over
+    ]
+    assert [span.stage for span in over] == ["endpoint", "overhead"]
+
+
+def test_a_turn_that_never_was_heard_has_no_total() -> None:
+    """What ran is judged all the same."""
+    story = Story()
+    story.says()
+    story.model_asked()
+    story.token()
+    story.breaks()
+    turn = record(story)
+    assert (turn.total_ms, turn.total_verdict, turn.contributions, turn.heard_by) == (None, None, (), "nobody")
+    assert [span.stage for span in turn.stages] == ["endpoint", "llm_ttft"]
