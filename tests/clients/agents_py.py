@@ -1,0 +1,120 @@
+"""openai-agents for Python: an agent, its runner and their session over a WebSocket."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+from agents import function_tool
+from agents.realtime import RealtimeAgent, RealtimeRunner
+from turn import Turn, run
+
+
+def flags(arguments: argparse.ArgumentParser) -> None:
+    """Add what this driver knows besides."""
+    arguments.add_argument("--tool", action="store_true", help="give the agent a function, which must be called")
+    arguments.add_argument("--barge-in", type=float, metavar="S", help="speak again so long after the first sound")
+
+
+async def main(turn: Turn, given: argparse.Namespace) -> None:
+    """Hold one turn."""
+    calls: list[str] = []
+
+    @function_tool
+    def get_weather(place: str) -> str:
+        """Current weather at a place. Always use it for questions about the weather."""
+        calls.append(place)
+        return "sunny"
+
+    agent: RealtimeAgent[Any] = RealtimeAgent(name="A", instructions="Be brief.", tools=[get_weather] * given.tool)
+    runner = RealtimeRunner(agent, config={"model_settings": settings(given)})  # type: ignore[arg-type,typeddict-item]
+    url = f"{given.url.replace('http', 'ws', 1)}/realtime?model={given.model}"
+    async with await runner.run(model_config={"url": url, "api_key": given.key}) as session:
+        call = Call(turn, given, session)
+        await turn.until_over(call.listen(), call.talk())
+    turn.said = [" ".join(text for role, text in call.history.values() if role == "assistant")]
+    turn.more |= {"calls": calls, "interrupted": call.n_interrupted, "history": list(call.history.values())}
+    assert any(role == "user" for role, _ in call.history.values()), "no message of the caller in the history"
+    assert calls or not given.tool, "the function was never called"
+    assert call.n_interrupted or not given.barge_in, "the answer was never interrupted"
+
+
+def settings(given: argparse.Namespace) -> dict[str, Any]:
+    """The session that the agent asks for."""
+    detection = {"type": "server_vad", "create_response": True, "interrupt_response": True}
+    heard = {"format": "pcm16", "transcription": {"model": "whisper-1"}, "turn_detection": detection}
+    audio = {"input": heard, "output": {"format": "pcm16"}}
+    return {"model_name": given.model, "output_modalities": ["audio"], "audio": audio}
+
+
+class Call:
+    """One session of the package."""
+
+    def __init__(self, turn: Turn, given: argparse.Namespace, session: Any) -> None:
+        self.turn, self.given, self.session = turn, given, session
+        self.ready = asyncio.Event()
+        self.audible = asyncio.Event()
+        self.history: dict[str, tuple[str, str]] = {}
+        """Item -> (role, text)."""
+
+        self.n_interrupted = 0
+
+    async def talk(self) -> None:
+        """Speak, and speak again over the answer if that was asked."""
+        await self.ready.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.turn.speak(self.session.send_audio))
+            if self.given.barge_in:
+                await self.audible.wait()
+                await asyncio.sleep(self.given.barge_in)
+                self.turn.say_again()
+
+    async def listen(self) -> None:
+        """Take everything that the session tells."""
+        async for event in self.session:
+            match event.type:
+                case "raw_model_event":
+                    self.take(event.data)
+                case "audio":
+                    self.turn.sound += event.audio.data
+                    self.audible.set()
+                case "audio_interrupted":
+                    self.n_interrupted += 1
+                case "history_updated" | "history_added":
+                    self.remember(event.history if event.type == "history_updated" else [event.item])
+                case "error":
+                    raise RuntimeError(event.error)
+
+    def take(self, data: Any) -> None:
+        """An event of the wire, as the package understands it."""
+        match data.type:
+            case "raw_server_event":
+                self.turn.event(data.data["type"])
+                self.of_response(data.data)
+            case "turn_started":
+                self.turn.response_began()
+            case "input_audio_transcription_completed":
+                self.turn.heard.append(data.transcript)
+            case "exception":
+                raise RuntimeError(f"{data.context}: {data.exception!r}")
+
+    def of_response(self, event: dict[str, Any]) -> None:
+        """Whether the session is set up, and whether the answer is over."""
+        if event["type"] == "session.updated":
+            self.ready.set()
+        elif event["type"] == "response.done":
+            response = event["response"]
+            self.turn.response_ended(completed=response["status"] == "completed")
+            if any(item["type"] == "function_call" for item in response["output"]):
+                self.turn.response_began()  # the package runs the function and asks for the words
+
+    def remember(self, items: Any) -> None:
+        """Keep the messages of the history."""
+        for item in items:
+            if item.type == "message":
+                parts = (getattr(part, "transcript", None) or getattr(part, "text", None) for part in item.content)
+                self.history[item.item_id] = (item.role, " ".join(part for part in parts if part))
+
+
+run("openai-agents-python", main, flags)

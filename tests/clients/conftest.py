@@ -1,0 +1,84 @@
+"""A server for clients that others wrote, and a way to run one of them as a program of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import voicepipe
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
+
+HERE = Path(__file__).parent
+ANSWER = "It is sunny. Take a walk, and then another one, and after that sit down somewhere and look at the river."
+THINKS_MS = 100
+"""Some clients lose a call that comes within a few ms of the caller's last word: no model is that quick."""
+
+Result = dict[str, Any]
+Drive = Callable[..., Awaitable[Result]]
+
+
+def weather(question: dict[str, Any]) -> LlmCue:
+    """A model that calls a function when one is offered, and answers once it has its output."""
+    if question.get("tools") and question["messages"][-1]["role"] != "tool":
+        call = CallCue("get_weather", ('{"place":', ' "Paris"}'))
+        return LlmCue(tokens=(), calls=(call,), finish="tool_calls", ttft_ms=THINKS_MS)
+    return LlmCue(tokens=tokens(ANSWER), ttft_ms=THINKS_MS)
+
+
+@pytest.fixture
+def drive(question: Path) -> Drive:
+    """Runs a driver against a server; returns what it printed, and fails when the driver does."""
+
+    async def driving(command: list[str], url: str, *flags: str, **environ: str) -> Result:
+        process = await asyncio.create_subprocess_exec(
+            *(*command, "--url", f"{url}/v1", "--recording", str(question), *flags),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(voicepipe.__file__).parents[1]), **environ},
+        )
+        try:
+            async with asyncio.timeout(90):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert out.strip(), err.decode()[-2_000:]
+        result: Result = json.loads(out.splitlines()[-1])
+        assert (process.returncode, result["error"]) == (0, None), result
+        return result
+
+    return driving
+
+
+def python(driver: str) -> list[str]:
+    """The command that runs a driver in Python."""
+    return [sys.executable, str(HERE / driver)]
+
+
+@pytest.fixture
+def openai_py() -> list[str]:
+    return python("openai_py.py")
+
+
+@pytest.fixture
+def agents_py() -> list[str]:
+    return python("agents_py.py")
+
+
+@pytest.fixture
+def model() -> Callable[[dict[str, Any]], LlmCue]:
+    return weather
+
+
+@pytest.fixture
+def answer() -> str:
+    """What the model says in the end."""
+    return ANSWER

@@ -1,0 +1,56 @@
+"""Clients that others wrote hold a spoken turn with a running server, unmodified: they only have its address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEARD = "what time is it"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--strict", "--vad", "server_vad"),
+        ("--strict", "--vad", "semantic_vad"),
+        ("--strict", "--vad", "none"),
+        ("--strict", "--tool"),
+        ("--strict", "--mint"),
+        ("--strict", "--flavour", "beta"),
+        ("--strict", "--flavour", "beta", "--tool"),
+        ("--flavour", "azure"),
+    ],
+    ids=" ".join,
+)
+async def test_openai_for_python(
+    fake_house: Any, drive: Any, openai_py: list[str], model: Any, answer: str, flags: tuple[str, ...]
+) -> None:
+    """Its client for the published events, the one of the beta, and the one for Azure."""
+    async with fake_house() as house:
+        house.vendor.llm.usual = model
+        result = await drive(openai_py, house.url, *flags)
+    assert (result["heard"], result["said"]) == (HEARD, answer)
+    assert result.get("call") == (
+        {"name": "get_weather", "arguments": {"place": "Paris"}} if "--tool" in flags else None
+    )
+    assert result.get("minted") == ("ek_" if "--mint" in flags else None)
+
+
+@pytest.mark.parametrize("flags", [(), ("--tool",), ("--barge-in", "0.3")], ids=" ".join)
+async def test_openai_agents_for_python(
+    fake_house: Any, drive: Any, agents_py: list[str], model: Any, answer: str, flags: tuple[str, ...]
+) -> None:
+    """Its history is what was said, its function runs once, and speech over the answer cuts it."""
+    async with fake_house() as house:
+        house.vendor.llm.usual = model
+        result = await drive(agents_py, house.url, *flags)
+    assert result["calls"] == (["Paris"] if "--tool" in flags else [])
+    assert result["history"][0] == ["user", HEARD]
+    assert result["history"][-1] == ["assistant", answer]
+    if "--barge-in" in flags:
+        assert result["interrupted"] == 1
+        cut = result["history"][1][1]
+        assert [role for role, _ in result["history"]] == ["user", "assistant", "user", "assistant"]
+        assert answer.startswith(cut)
+        assert len(cut) < len(answer)
