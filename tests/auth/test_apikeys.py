@@ -90,13 +90,13 @@ def test_keys_are_listed_by_project(keys: ApiKeys) -> None:
     assert len(keys.list()) == 3
 
 
-def test_a_store_is_open_until_it_has_a_key_that_works(keys: ApiKeys) -> None:
-    """What decides about open mode."""
-    assert not keys.any_works()
+def test_a_store_is_open_until_its_first_key_and_never_again(keys: ApiKeys) -> None:
+    """Who revokes the last key wants nobody to come in."""
+    assert not keys.any_made()
     made = keys.create("shop", now_s=0)
-    assert keys.any_works()
+    assert keys.any_made()
     keys.revoke(made.key.id, now_s=1)
-    assert not keys.any_works()
+    assert keys.any_made()
 
 
 @pytest.mark.parametrize("project", ["", "Shop", "my_shop", "-shop", "shop-", "a" * 33, "käse"])

@@ -12,7 +12,7 @@ from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.claims import Claims, Limits, Lock
 from voicepipe.auth.credentials import Presented
 from voicepipe.auth.door import Holder, check_may_mint, check_scope, identify, is_token
-from voicepipe.auth.entry import Usage, broken_locks, check_entry, hide, limit_reached
+from voicepipe.auth.entry import Usage, broken_locks, check_entry, limit_reached
 from voicepipe.auth.keys import Keyring, SigningKey
 from voicepipe.auth.tokens import mint
 from voicepipe.errors import AuthError
@@ -132,7 +132,6 @@ def test_a_token_without_limits_enters_anywhere(claims_with: Make) -> None:
 @pytest.mark.parametrize(
     ("limits", "below", "at", "why"),
     [
-        (Limits(session_seconds=60), Usage(session_seconds=59), Usage(session_seconds=60), "60 s"),
         (Limits(turns=2), Usage(turns=1), Usage(turns=2), "2 turns"),
         (Limits(spend_usd=0.5), Usage(spend_usd=0.49), Usage(spend_usd=0.5), "0.5 USD"),
     ],
@@ -148,8 +147,8 @@ def test_over_a_limit_in_the_middle_of_a_call(limits: Limits, below: Usage, at: 
 
 def test_the_longest_limit_still_fits_into_a_close_frame() -> None:
     """123 bytes are what RFC 6455 leaves for a reason."""
-    for limits in (Limits(session_seconds=10**18), Limits(turns=10**18), Limits(spend_usd=1.23456e300)):
-        reached = limit_reached(limits, Usage(session_seconds=10**18, turns=10**18, spend_usd=1e301))
+    for limits in (Limits(turns=10**18), Limits(spend_usd=1.23456e300)):
+        reached = limit_reached(limits, Usage(turns=10**18, spend_usd=1e301))
         assert reached is not None
         assert len(reached.encode()) <= 123
 
@@ -178,19 +177,3 @@ def test_a_locked_field_does_not_change(changed: dict[str, Any], broken: tuple[s
     """However an update reaches it: directly, by replacing what holds it, or by taking that away."""
     locks = (Lock("instructions", hidden=True), Lock("audio.output.voice"))
     assert broken_locks(SESSION, {**SESSION, **changed}, locks) == broken
-
-
-def test_a_hidden_field_is_shown_empty() -> None:
-    """With the type that clients expect; the session itself keeps it."""
-    locks = (
-        Lock("instructions", hidden=True),
-        Lock("tools", hidden=True),
-        Lock("audio.output.speed", hidden=True),
-        Lock("audio.output.voice"),
-        Lock("audio.nowhere.at.all", hidden=True),
-        Lock("instructions.deeper", hidden=True),
-    )
-    shown = hide(SESSION, locks)
-    assert shown == {"instructions": "", "tools": [], "audio": {"output": {"voice": "cedar", "speed": None}}}
-    assert SESSION["instructions"] == "be kind"
-    assert SESSION["audio"]["output"]["speed"] == 1.0

@@ -15,16 +15,23 @@ import pytest
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.attempts import AttemptOptions, FailedAttempts
 from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.keys import SigningKey, read_pem
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.server.calls import Calls
+from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.parts import Parts
+from voicepipe.server.slots import Slots
+from voicepipe.server.tls import tls_context
+from voicepipe.session.ending import Ending
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.turn.record import TurnRecord
 
 Talk = Callable[[ClientSocket], Awaitable[None]]
 
@@ -35,14 +42,32 @@ async def echo(socket: ClientSocket) -> None:
         await socket.send(message if isinstance(message, bytes) else message.encode())
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeSession:
-    """Runs a test's own talk on the socket."""
+    """Runs a test's own talk on the socket, and closes it when it is told to end."""
 
     talk: Talk
+    note_turn: Callable[[TurnRecord], None]
+    ending: Ending | None = None
+    told: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, socket: ClientSocket) -> None:
-        await self.talk(socket)
+        async with asyncio.TaskGroup() as group:
+            ended = group.create_task(self._obey(socket))
+            await self.talk(socket)
+            ended.cancel()
+
+    def end_now(self, ending: Ending) -> None:
+        self.ending = ending
+        self.told.set()
+
+    def end_after_turn(self, ending: Ending) -> None:
+        self.end_now(ending)
+
+    async def _obey(self, socket: ClientSocket) -> None:
+        await self.told.wait()
+        assert self.ending is not None
+        await socket.close(self.ending.close_code, self.ending.why)
 
 
 @dataclass
@@ -54,6 +79,7 @@ class House:
     base: str
     http: aiohttp.ClientSession
     grants: list[SessionGrant]
+    sessions: list[FakeSession]
     talks: list[Talk]
     missing: list[str]
     broken: list[Exception]
@@ -92,6 +118,8 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+PAGES = {"talk.html": "<!doctype html>", "talk.js": "export {};", "talk.css": "", ".secret": "", "notes.py": ""}
+
 Serve = Callable[..., AbstractAsyncContextManager[House]]
 
 
@@ -100,20 +128,38 @@ def serve(tmp_path: Path) -> Serve:
     """`async with serve(max_sessions=1, ...) as house:`; on_loopback=False stands for a public address."""
 
     @asynccontextmanager
-    async def serving(*, on_loopback: bool = True, burst: int = 10, **options: Any) -> AsyncIterator[House]:
+    async def serving(
+        *,
+        on_loopback: bool = True,
+        burst: int = 10,
+        cost_usd: float = 0.0,
+        unpriced: str | None = None,
+        key_files: tuple[Path, ...] = (),
+        **options: Any,
+    ) -> AsyncIterator[House]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
-        api_keys, key_store, cluster = ApiKeys(tmp_path), KeyStore(tmp_path), MemoryCluster()
+        keys = [read_pem(path) for path in key_files]
+        api_keys, cluster = ApiKeys(tmp_path), MemoryCluster()
+        key_store = KeyStore(tmp_path, signing=[key for key in keys if isinstance(key, SigningKey)])
         grants: list[SessionGrant] = []
+        sessions: list[FakeSession] = []
         talks: list[Talk] = [echo]
         missing: list[str] = []
         broken: list[Exception] = []
 
-        def open_session(grant: SessionGrant) -> FakeSession:
+        def open_session(grant: SessionGrant, note_turn: Callable[[TurnRecord], None]) -> FakeSession:
             if broken:
                 raise broken[0]
             grants.append(grant)
-            return FakeSession(talks[-1])
+            sessions.append(FakeSession(talks[-1], note_turn))
+            return sessions[-1]
 
+        agent_named = {"default": "default", "support": "support", "helper": "support"}.get
+
+        pages = tmp_path / "pages"
+        pages.mkdir()
+        for name, text in PAGES.items():
+            (pages / name).write_text(text)
         turns = await SqliteTurnStore.open(tmp_path / "turns.sqlite3")
         parts = Parts(
             options=settings,
@@ -123,27 +169,44 @@ def serve(tmp_path: Path) -> Serve:
                 cluster=cluster,
                 attempts=FailedAttempts(AttemptOptions(burst=burst)),
                 on_loopback=on_loopback,
+                proxies=settings.proxies,
                 allow_query=settings.query_token,
                 allowed_origins=settings.allowed_origins,
+                talk_mint=settings.talk_mint,
             ),
             lobby=Lobby(settings.max_sessions),
+            slots=Slots(
+                cluster, max_sessions=settings.max_sessions, max_project_sessions=settings.max_project_sessions
+            ),
+            calls=Calls(cluster),
+            desk=Desk(
+                key_store=key_store,
+                cluster=cluster,
+                agent_named=agent_named,
+                start_config=lambda grant: SessionConfig.start(
+                    session_id=grant.session_id,
+                    model=grant.model,
+                    voice="heart",
+                    instructions=f"I am {grant.agent}.",
+                    expires_at=grant.expires_at,
+                ),
+                unpriced=lambda agent: unpriced,
+            ),
             key_store=key_store,
             cluster=cluster,
             turns=turns,
-            agent_named={"default": "default", "support": "support", "helper": "support"}.get,
-            start_config=lambda grant: SessionConfig.start(
-                session_id=grant.session_id,
-                model=grant.model,
-                voice="heart",
-                instructions=f"I am {grant.agent}.",
-                expires_at=grant.expires_at,
-            ),
+            tls=await asyncio.to_thread(tls_context, settings, tmp_path),
+            pages=pages,
+            agent_named=agent_named,
             open_session=open_session,
+            cost_usd=lambda agent, record: cost_usd,
             missing=lambda: tuple(missing),
         )
         try:
-            async with listening(parts) as base, aiohttp.ClientSession() as http:
-                yield House(parts, api_keys, base, http, grants, talks, missing, broken)
+            async with listening(parts) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
+                watch = group.create_task(parts.calls.watch())
+                yield House(parts, api_keys, base, http, grants, sessions, talks, missing, broken)
+                watch.cancel()
         finally:
             await turns.close()
 

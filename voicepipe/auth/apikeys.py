@@ -141,9 +141,12 @@ class ApiKeys:
             ).fetchall()
         return tuple(map(_api_key, rows))
 
-    def any_works(self) -> bool:
-        """Whether there is a key that isn't revoked. Without one a server on loopback is open to its own machine."""
-        return any(key.revoked_at_s is None for key in self.list())
+    def any_made(self) -> bool:
+        """Whether there ever was a key. Until then a server on loopback is open to its own machine.
+
+        A revoked key counts: who revokes the last one wants nobody to come in, not everybody.
+        """
+        return bool(self.list())
 
 
 def _check_new(project: str, scopes: Collection[str]) -> None:

@@ -13,8 +13,8 @@ Positive = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(max_length=256)]
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the holder of one token may use. None, or an empty tuple: no limit."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the holder of one token may use. None, or an empty tuple: no limit. One that we don't know is refused."""
 
     max_sessions: Positive | None = None
     """Sessions that may be started with it in its life; 1 is single use."""
@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Turns of all its sessions together."""
 
     spend_usd: Annotated[float, Meta(gt=0)] | None = None
-    """What providers charge for all its sessions together."""
+    """What the model and the voice cost for all its sessions together, at the prices in the settings."""
 
     origins: tuple[Name, ...] = ()
     """Pages that may use it, as browsers say them: `https://shop.example`."""
@@ -37,7 +37,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agents: tuple[Name, ...] = ()
 
 
-class Lock(msgspec.Struct, frozen=True, omit_defaults=True):
+class Lock(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A field of the session that a later `session.update` may not change."""
 
     field: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_]+(\.[a-zA-Z0-9_]+)*$")]

@@ -7,6 +7,7 @@ from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.credentials import Presented
 from voicepipe.auth.keys import Keyring
+from voicepipe.auth.scopes import TOKEN_ALLOWED
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, PREFIX, verify
 from voicepipe.errors import AuthError
 
@@ -52,8 +53,9 @@ def check_scope(holder: Holder, scope: str) -> None:
     Raises:
         AuthError: 403, `missing_scope`.
     """
-    if scope not in holder.scopes:
-        what = "client secret" if isinstance(holder, Claims) else "API key"
+    by_token = isinstance(holder, Claims)
+    if scope not in holder.scopes or (by_token and scope not in TOKEN_ALLOWED):
+        what = "client secret" if by_token else "API key"
         raise AuthError(
             f"This {what} has the scopes {', '.join(holder.scopes) or 'none'}, and {scope!r} is needed: use one "
             "that was made with it.",

@@ -14,9 +14,6 @@ from voicepipe.errors import AuthError
 class Usage:
     """What has been used under one token so far."""
 
-    session_seconds: int = 0
-    """Of this session."""
-
     turns: int = 0
     """Of all sessions of the token, this one included."""
 
@@ -44,12 +41,10 @@ def check_entry(claims: Claims, *, origin: str | None, model: str, agent: str) -
 
 
 def limit_reached(limits: Limits, usage: Usage) -> str | None:
-    """Say which limit a session has used up, in words for whoever reads the close reason; None while it may go on.
+    """Say which limit the sessions of a token have used up, for whoever reads the close reason; None while none is.
 
     Short enough for a WebSocket close frame (123 bytes, RFC 6455 5.5).
     """
-    if limits.session_seconds is not None and usage.session_seconds >= limits.session_seconds:
-        return f"session limit of this client secret reached: {limits.session_seconds} s"
     if limits.turns is not None and usage.turns >= limits.turns:
         return f"turn limit of this client secret reached: {limits.turns} turns"
     if limits.spend_usd is not None and usage.spend_usd >= limits.spend_usd:
@@ -65,30 +60,11 @@ def broken_locks(before: Mapping[str, Any], after: Mapping[str, Any], locks: tup
     return tuple(lock.field for lock in locks if _at(before, lock.field) != _at(after, lock.field))
 
 
-def hide(session: Mapping[str, Any], locks: tuple[Lock, ...]) -> dict[str, Any]:
-    """A copy of a session object in which the hidden fields are empty: text as "", a list as [], all else as null."""
-    shown = dict(session)
-    for lock in locks:
-        if lock.hidden:
-            shown = _emptied(shown, lock.field.split("."))
-    return shown
-
-
 def _at(session: Mapping[str, Any], path: str) -> Any:
     value: Any = session
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def _emptied(session: Mapping[str, Any], path: list[str]) -> dict[str, Any]:
-    name, *rest = path
-    value = session.get(name)
-    if name not in session or (rest and not isinstance(value, Mapping)):
-        return dict(session)
-    if rest:
-        return {**session, name: _emptied(session[name], rest)}
-    return {**session, name: "" if isinstance(value, str) else [] if isinstance(value, list) else None}
 
 
 def _forbidden(code: str, why: str) -> AuthError:

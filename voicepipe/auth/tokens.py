@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
+from base64 import urlsafe_b64encode
 from typing import Any, Final
 
 import jwt
@@ -42,6 +44,15 @@ _JWS: Final = jwt.PyJWS()
 def new_token_id() -> str:
     """A random `jti`, 128 bits."""
     return secrets.token_urlsafe(16)
+
+
+def session_prefix(claims: Claims) -> str:
+    """How the ids of all sessions begin that this token starts: `sess_` and 96 bits of a hash.
+
+    So a turn's record tells whose it is, and a token can be let read its own turns and no others.
+    """
+    mark = hashlib.sha256(f"{claims.project}/{claims.token_id}".encode()).digest()[:12]
+    return f"sess_{urlsafe_b64encode(mark).decode()}"
 
 
 def fits_inline(session: dict[str, Any]) -> bool:

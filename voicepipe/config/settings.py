@@ -51,6 +51,15 @@ class ProviderEntry:
     idle_timeout_ms: Annotated[int, Between(1, 600_000)] = 15_000
     """How long it may send nothing before it counts as stalled."""
 
+    input_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    """What a million tokens that its model reads cost. Only limits on spending need prices; unset means unknown."""
+
+    output_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    """What a million tokens that its model writes cost."""
+
+    speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    """What a million characters that its voice speaks cost."""
+
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What only this kind understands, as a table of names and values."""
 

@@ -7,12 +7,14 @@ from typing import Final
 
 from aiohttp import web
 
+from voicepipe.server.headers import add_headers, answer_preflight
 from voicepipe.server.health import healthz, readyz
 from voicepipe.server.legacy import sessions, transcription_sessions
+from voicepipe.server.pages import asset, home, talk
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import realtime
 from voicepipe.server.refusals import refuse_in_json
-from voicepipe.server.secrets import client_secrets
+from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
 from voicepipe.server.turns import list_turns, one_turn
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
@@ -27,19 +29,26 @@ def build_app(parts: Parts) -> web.Application:
     # aiohttp warns with all subprotocols that a client offered when it finds none of ours among them, and one holds
     # the key.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
-    app = web.Application(middlewares=[refuse_in_json], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[refuse_in_json, answer_preflight], client_max_size=MAX_BODY_BYTES)
     app[PARTS] = parts
+    app.on_response_prepare.append(add_headers)
     routes = [
         *(("GET", path, realtime) for path in REALTIME_PATHS),
         ("POST", "/v1/realtime/client_secrets", client_secrets),
+        ("POST", "/v1/realtime/client_secrets/revoke", revoke),
         ("POST", "/v1/realtime/sessions", sessions),
         ("POST", "/v1/realtime/transcription_sessions", transcription_sessions),
         ("GET", "/v1/turns", list_turns),
         ("GET", "/v1/turns/{id}", one_turn),
+        ("GET", "/.well-known/jwks.json", jwks),
+        ("GET", "/talk", talk),
+        ("POST", "/talk/token", talk_token),
         ("GET", "/healthz", healthz),
         ("GET", "/readyz", readyz),
     ]
     for method, path, handler in routes:
         app.router.add_route(method, path, handler)
         app.router.add_route(method, f"{path}/", handler)
+    app.router.add_get("/", home)
+    app.router.add_get("/web/{path:.+}", asset)
     return app

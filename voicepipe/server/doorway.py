@@ -15,11 +15,13 @@ from voicepipe.auth.credentials import Presented, find_credential, missing_crede
 from voicepipe.auth.door import Holder, check_scope, identify, is_token
 from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.auth.origin import check_open
+from voicepipe.auth.origin import check_open, check_talk_page
+from voicepipe.auth.proxies import TrustedProxies
 from voicepipe.clock import monotonic_ms, unix_s
 from voicepipe.cluster.port import Cluster
 from voicepipe.errors import AuthError
-from voicepipe.server.refusals import TooManyAttempts
+from voicepipe.server.options import TalkMint
+from voicepipe.server.refusals import PEER, TooManyAttempts
 
 OPEN_PROJECT = "default"
 """Whose everything is while there are no API keys."""
@@ -49,7 +51,7 @@ class Visitor:
 
 
 class Doorway:
-    """Lets requests in. While there is no API key and only this machine can reach the server, it is open."""
+    """Lets requests in. While no API key was ever made and only this machine can reach the server, it is open."""
 
     def __init__(
         self,
@@ -59,16 +61,27 @@ class Doorway:
         cluster: Cluster,
         attempts: FailedAttempts,
         on_loopback: bool,
+        proxies: TrustedProxies,
         allow_query: bool,
         allowed_origins: Collection[str],
+        talk_mint: TalkMint,
     ) -> None:
         self._key_store, self._api_keys, self._cluster, self._attempts = key_store, api_keys, cluster, attempts
-        self._on_loopback, self._allow_query = on_loopback, allow_query
-        self._allowed_origins = frozenset(allowed_origins)
+        self._on_loopback, self._proxies, self._allow_query = on_loopback, proxies, allow_query
+        self._allowed_origins, self._talk_mint = frozenset(allowed_origins), talk_mint
+
+    def shown(self, request: web.Request) -> Handshake:
+        """Return what the auth room reads of a request, with the sender that a trusted proxy tells of."""
+        direct = Handshake.of(
+            request.headers.items(), query=request.query.items(), peer=request.remote or "", tls=request.secure
+        )
+        shown = self._proxies.seen_through(direct)
+        request[PEER] = shown.peer
+        return shown
 
     def is_open(self) -> bool:
         """Tell whether this machine needs no key. Reads a file: call from a worker thread."""
-        return self._on_loopback and not self._api_keys.any_works()
+        return self._on_loopback and self._is_new()
 
     async def admit(self, request: web.Request) -> Visitor:
         """Find out who sends this request.
@@ -77,19 +90,49 @@ class Doorway:
             AuthError: 401 or 403, with a code and what to do about it.
             TooManyAttempts: 429, for an address that has shown too many bad credentials.
         """
-        shown = handshake(request)
+        shown = self.shown(request)
         wait_ms = self._attempts.wait_ms(shown.peer, monotonic_ms())
         if wait_ms:
             raise TooManyAttempts(wait_ms)
         try:
             visitor = await asyncio.to_thread(self._look, shown)
         except AuthError as error:
-            if error.status == 401:
+            if error.status == 401 and error.code != "missing_credential":  # who shows nothing guesses nothing
                 self._attempts.failed(shown.peer, monotonic_ms())
             raise
-        if visitor.claims is not None and await self._cluster.is_revoked(visitor.claims):
-            raise AuthError("This client secret was revoked. Let your backend mint another one.", code="token_revoked")
+        if visitor.claims is not None:
+            await self.check_not_revoked(visitor.claims)
         return visitor
+
+    async def check_not_revoked(self, claims: Claims) -> None:
+        """Demand a token that nobody has taken back.
+
+        Raises:
+            AuthError: 401.
+        """
+        if await self._cluster.is_revoked(claims):
+            raise AuthError("This client secret was revoked. Let your backend mint another one.", code="token_revoked")
+
+    async def admit_talk_page(self, request: web.Request) -> str:
+        """Let this server's own talk page in, and return its origin.
+
+        Raises:
+            AuthError: 403, with what to do about it.
+        """
+        shown = self.shown(request)
+        if self._talk_mint == "never" or (self._talk_mint == "auto" and not await asyncio.to_thread(self._is_new)):
+            raise AuthError(
+                "This server has API keys or stands behind a proxy, so its talk page gets no token by itself. Get one "
+                "from your backend (POST /v1/realtime/client_secrets), or on the server from 'voicepipe token'.",
+                code="talk_page_needs_token",
+                status=403,
+            )
+        check_talk_page(shown)
+        return shown.values("origin")[0]
+
+    def _is_new(self) -> bool:
+        """Whether nobody has set up yet who may come in. A proxy on this machine makes all its callers look local."""
+        return not self._proxies and not self._api_keys.any_made()
 
     def _look(self, shown: Handshake) -> Visitor:
         """Runs in a worker thread: keys lie in a file."""
@@ -106,10 +149,3 @@ class Doorway:
     def _is_open_to(self, presented: Presented | None) -> bool:
         """SDKs demand some key, so in open mode any will do; but a token is never taken without a look."""
         return not (presented is not None and is_token(presented.secret)) and self.is_open()
-
-
-def handshake(request: web.Request) -> Handshake:
-    """Return what the auth room reads of a request."""
-    return Handshake.of(
-        request.headers.items(), query=request.query.items(), peer=request.remote or "", tls=request.secure
-    )

@@ -11,8 +11,9 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.session_parts import SessionKind
 from voicepipe.protocol.session_update import is_published, published
+from voicepipe.server.desk import ExpiresAfter, SecretWanted
 from voicepipe.server.parts import PARTS
-from voicepipe.server.secrets import ExpiresAfter, SecretWanted, admit_minter, mint_secret
+from voicepipe.server.secrets import admit_minter, mint_secret
 
 LIFE_S: Final = 60
 """How long these secrets open sessions unless the request says otherwise: one minute, as the older service had it."""

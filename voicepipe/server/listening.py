@@ -21,7 +21,7 @@ LAST_ANSWERS_S = 2.0
 
 @asynccontextmanager
 async def listening(parts: Parts) -> AsyncIterator[str]:
-    """Answer on the port of `parts.options` for as long as the block runs; gives the server's own `http://` address.
+    """Answer on the port of `parts.options` for as long as the block runs; gives the server's own address.
 
     Leaving takes no new connections, gives running sessions `drain_ms`, then says goodbye to those that are left.
 
@@ -33,7 +33,7 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
     try:
         site = await _opened(runner, parts)
         try:
-            yield _address(runner, parts.options.host)
+            yield _address(runner, parts)
         finally:
             await site.stop()
             await parts.lobby.empty(parts.options.drain_ms)
@@ -43,7 +43,7 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
 
 async def _opened(runner: web.AppRunner, parts: Parts) -> web.TCPSite:
     host, port = parts.options.host, parts.options.port
-    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+    site = web.TCPSite(runner, host, port, backlog=BACKLOG, ssl_context=parts.tls)
     try:
         await site.start()
     except OSError as problem:
@@ -54,7 +54,8 @@ async def _opened(runner: web.AppRunner, parts: Parts) -> web.TCPSite:
     return site
 
 
-def _address(runner: web.AppRunner, host: str) -> str:
-    port = runner.addresses[0][1]
+def _address(runner: web.AppRunner, parts: Parts) -> str:
+    port, host = runner.addresses[0][1], parts.options.host
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # the wildcards are nothing to connect to
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if parts.tls is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from voicepipe.auth.proxies import ProxyHeader, TrustedProxies
 from voicepipe.errors import ConfigError
+
+TalkMint = Literal["auto", "always", "never"]
 
 BOUNDS = {
     "port": (0, 65_535),
     "max_sessions": (1, 100_000),
+    "max_project_sessions": (0, 100_000),
     "max_session_s": (1, 86_400),
     "ping_ms": (1_000, 600_000),
     "drain_ms": (0, 600_000),
@@ -32,6 +37,9 @@ class ServerSettings:
     max_sessions: int = 100
     """How many callers may be connected at once; the next one is answered 503 with `Retry-After`."""
 
+    max_project_sessions: int = 0
+    """How many of them may belong to one project, so that one customer can't take all; 0: as many as there are."""
+
     max_session_s: int = 3_600
     """How long one session may last, in seconds."""
 
@@ -48,11 +56,51 @@ class ServerSettings:
     """Take a credential from `?token=` too. Off by default: addresses end up in logs."""
 
     allowed_origins: tuple[str, ...] = ()
-    """Origins of pages that may connect without a credential when the server has no API keys and is on loopback; its
-    own pages always may."""
+    """Origins of pages of other servers, as browsers say them (`https://shop.example`): their scripts may read what
+    REST answers (CORS), and while the server is open they may connect without a credential."""
+
+    tls_cert: str = ""
+    """A certificate chain in PEM: the server then speaks `https` and `wss`, with `tls_key`."""
+
+    tls_key: str = ""
+    """The certificate's private key in PEM, without a password."""
+
+    tls_dev: bool = False
+    """Make a certificate for this machine and speak `https` with it. Browsers warn once; for trying out only."""
+
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose word is taken for a caller's address and scheme. With any of them set,
+    every caller needs a key, also on loopback."""
+
+    proxy_header: ProxyHeader = "x-forwarded"
+    """What those proxies write: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other is not read."""
+
+    token_keys: tuple[str, ...] = ()
+    """PEM files with Ed25519 or RSA keys for client secrets. The first private one signs; all verify, and are published
+    at `/.well-known/jwks.json`. Empty: a generated secret signs."""
+
+    talk_mint: TalkMint = "auto"
+    """When the talk page of this machine gets a token by itself: `auto` until there is an API key or a trusted proxy,
+    `always`, or `never`."""
 
     def __post_init__(self) -> None:
+        TrustedProxies(self.trusted_proxies)
+        if bool(self.tls_cert) != bool(self.tls_key):
+            here, there = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            raise ConfigError(f"server.{there}: expected a PEM file, since server.{here} is set, got none")
+        if self.tls_dev and self.tls_cert:
+            raise ConfigError("server.tls_dev: expected false, since server.tls_cert is set, got true")
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"server.{name}: expected a whole number from {low} to {high}, got {value}")
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the port itself speaks `https`."""
+        return self.tls_dev or bool(self.tls_cert)
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """The proxies that are trusted."""
+        return TrustedProxies(self.trusted_proxies, header=self.proxy_header)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster
-from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.server.calls import Call, Calls
+from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.slots import Slots
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.store import TurnStore
+from voicepipe.turn.record import TurnRecord
+
+NoteTurn = Callable[[TurnRecord], None]
+"""Takes a turn's record, new or renewed; returns at once."""
 
 
-class RunsOnSocket(Protocol):
+class RunsOnSocket(Call, Protocol):
     """A session, as the server sees it."""
 
     async def run(self, socket: ClientSocket) -> None:
@@ -34,18 +42,27 @@ class Parts:
     options: ServerSettings
     doorway: Doorway
     lobby: Lobby
+    slots: Slots
+    calls: Calls
+    desk: Desk
     key_store: KeyStore
     cluster: Cluster
     turns: TurnStore
 
+    tls: ssl.SSLContext | None
+    """None: the port speaks plain `http` and `ws`."""
+
+    pages: Path
+    """The folder of the pages and of what they load."""
+
     agent_named: Callable[[str], str | None]
     """The agent of that name or alias."""
 
-    start_config: Callable[[SessionGrant], SessionConfig]
-    """The session that a grant starts with, before the token's own config."""
-
-    open_session: Callable[[SessionGrant], RunsOnSocket]
+    open_session: Callable[[SessionGrant, NoteTurn], RunsOnSocket]
     """May raise Overload or StageError, which answer 503 before the upgrade."""
+
+    cost_usd: Callable[[str, TurnRecord], float]
+    """What a turn of an agent cost, at the prices in the settings."""
 
     missing: Callable[[], tuple[str, ...]]
     """What is not ready yet, in words; empty when everything is."""

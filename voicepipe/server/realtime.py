@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,15 +19,18 @@ from voicepipe.auth.credentials import answer_subprotocol
 from voicepipe.auth.entry import check_entry
 from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.scopes import REALTIME
-from voicepipe.clock import unix_s
+from voicepipe.auth.tokens import session_prefix
+from voicepipe.clock import monotonic_ms, unix_s
 from voicepipe.cluster.port import counter
 from voicepipe.errors import AuthError, Overload, StageError
-from voicepipe.server.doorway import Visitor, handshake
+from voicepipe.server.calls import Meter
+from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS, Parts, RunsOnSocket
 from voicepipe.server.refusals import Missing, refusal
 from voicepipe.server.socket import AiohttpSocket, upgrade
 from voicepipe.session.grant import Dialect, SessionGrant
-from voicepipe.telemetry.log import log_crash
+from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.turn.record import TurnRecord
 
 STARTING_WAIT_MS = 2_000
 """When it is worth asking again while models load."""
@@ -37,7 +44,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(REALTIME)
-    shown = handshake(request)
+    shown = parts.doorway.shown(request)
     line = upgrade(ping_ms=parts.options.ping_ms, subprotocol=answer_subprotocol(shown))
     if not line.can_prepare(request):
         answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
@@ -46,19 +53,59 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     _check_ready(parts)
     grant = await grant_for(visitor, shown, request.query, parts)
     with parts.lobby.place() as place:
-        session = _opened(parts, grant)
-        if visitor.claims is not None:
-            await _use_up(visitor.claims, parts)
-        await line.prepare(request)
-        socket = place.socket = AiohttpSocket(line, request.transport)
-        try:
-            await session.run(socket)
-        except Exception as error:
-            # Not the caller's fault, and nothing that another route could answer: the line is already a WebSocket.
-            log_crash("session", error, session=grant.session_id)
-            await socket.close(1011, "The session failed.")
-        await socket.close(1000, "")
+        async with parts.slots.slot(grant.session_id, grant.project), _admitted(visitor, grant, parts) as admitted:
+            await line.prepare(request)
+            place.socket = AiohttpSocket(line, request.transport)
+            await _run(admitted, place.socket, grant)
     return line
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    session: RunsOnSocket
+    meter: Meter | None
+    """None for who holds an API key, and in open mode: nothing limits them."""
+
+
+@asynccontextmanager
+async def _admitted(visitor: Visitor, grant: SessionGrant, parts: Parts) -> AsyncIterator[_Admitted]:
+    """Give the session; one of a token is held to the token's limits for as long as the block runs."""
+    claims = visitor.claims
+    if claims is None:
+        yield _Admitted(_opened(parts, grant, lambda record: None), None)
+        return
+    meter = Meter(claims, parts.cluster, functools.partial(parts.cost_usd, grant.agent))
+    await meter.check_entry()
+    session = _opened(parts, grant, meter.note)
+    with parts.calls.running(session, claims):
+        # Once more: whatever is revoked after this finds the session.
+        await parts.doorway.check_not_revoked(claims)
+        await _use_up(claims, parts)
+        try:
+            yield _Admitted(session, meter)
+        finally:
+            await meter.settle()
+
+
+async def _run(admitted: _Admitted, socket: AiohttpSocket, grant: SessionGrant) -> None:
+    log_event("session_opened", session=grant.session_id, project=grant.project, agent=grant.agent)
+    began_ms = monotonic_ms()
+    async with asyncio.TaskGroup() as group:
+        metering = group.create_task(admitted.meter.run(admitted.session), name="meter") if admitted.meter else None
+        await _talk(admitted.session, socket, grant)
+        if metering is not None:
+            metering.cancel()
+    log_event("session_closed", session=grant.session_id, lasted_ms=monotonic_ms() - began_ms)
+
+
+async def _talk(session: RunsOnSocket, socket: AiohttpSocket, grant: SessionGrant) -> None:
+    try:
+        await session.run(socket)
+    except Exception as error:
+        # Not the caller's fault, and nothing that another route could answer: the line is already a WebSocket.
+        log_crash("session", error, session=grant.session_id)
+        await socket.close(1011, "The session failed.")
+    await socket.close(1000, "")
 
 
 async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str], parts: Parts) -> SessionGrant:
@@ -78,12 +125,13 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
         check_entry(claims, origin=origins[0] if origins else None, model=asked, agent=agent)
         length_s = min(length_s, claims.limits.session_seconds or length_s)
     return SessionGrant(
-        session_id=f"sess_{secrets.token_urlsafe(18)}",
+        session_id=f"{session_prefix(claims) if claims is not None else 'sess_'}{secrets.token_urlsafe(18)}",
         project=visitor.project,
         agent=agent,
         model=asked or agent,
         identity=(claims.identity or claims.subject or None) if claims is not None else None,
         config=config,
+        locks=claims.locks if claims is not None else (),
         expires_at=now_s + length_s,
         kind="transcription" if query.get("intent") == "transcription" else "realtime",
         dialect=_dialect(shown, query),
@@ -151,8 +199,8 @@ def _check_ready(parts: Parts) -> None:
         raise Overload(f"The server is starting: {'; '.join(missing)}.", retry_after_ms=STARTING_WAIT_MS)
 
 
-def _opened(parts: Parts, grant: SessionGrant) -> RunsOnSocket:
+def _opened(parts: Parts, grant: SessionGrant, note_turn: Callable[[TurnRecord], None]) -> RunsOnSocket:
     try:
-        return parts.open_session(grant)
+        return parts.open_session(grant, note_turn)
     except StageError as error:
         raise Overload(f"A provider of agent {grant.agent!r} can't be used now: {error}") from error

@@ -9,7 +9,10 @@ import msgspec
 from aiohttp import web
 
 from voicepipe.errors import AuthError, Overload, ProtocolError, VoicepipeError
-from voicepipe.telemetry.log import log_crash
+from voicepipe.telemetry.log import log_crash, log_event
+
+PEER: Final = web.RequestKey("peer", str)
+"""Who sent the request, as far as proxies that are trusted tell: for the log."""
 
 CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 426: "upgrade_required"}
 
@@ -80,4 +83,7 @@ async def refuse_in_json(
         answer = refused(error)
         if answer.status == 500:
             log_crash(f"{request.method} {request.path}", error)
+        elif isinstance(error, AuthError) and not isinstance(error, TooManyAttempts):
+            # Who guesses on after that is in the log often enough already.
+            log_event("refused", path=request.path, status=answer.status, code=error.code, address=request.get(PEER))
         return answer

@@ -1,60 +1,87 @@
-"""`POST /v1/realtime/client_secrets`: a backend's API key becomes a short-lived `ek_` for a browser."""
+"""The routes of client secrets: a backend mints and revokes them, this machine's talk page gets one by itself."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from aiohttp import web
 
-from voicepipe.auth.claims import Claims
+from voicepipe.auth.claims import Limits
 from voicepipe.auth.door import check_may_mint
-from voicepipe.auth.tokens import AUDIENCE, ISSUER, fits_inline, mint, new_token_id
+from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.clock import unix_s
+from voicepipe.cluster.revocation import RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
-from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.server.doorway import Visitor
+from voicepipe.server.desk import ExpiresAfter, Minted, SecretWanted, TokenWanted, read_json, read_wanted
+from voicepipe.server.doorway import OPEN_PROJECT, Visitor
 from voicepipe.server.parts import PARTS, Parts
-from voicepipe.session.grant import SessionGrant
+from voicepipe.telemetry.log import log_event
 
-LIFE_S: Final = 600
-MIN_LIFE_S: Final = 10
-MAX_LIFE_S: Final = 7_200
-"""The published default and bounds of `expires_after.seconds`."""
+TALK_LIFE_S: Final = 3_600
+"""Of the talk page's own token: a page that is open for an afternoon asks for another one."""
 
+JWKS_AGE_S: Final = 300
+"""How long a reader of the public keys may keep them: a new key should be published that long before it signs."""
 
-class ExpiresAfter(msgspec.Struct, frozen=True):
-    """When the client secret stops opening sessions."""
-
-    anchor: Literal["created_at"] = "created_at"
-    seconds: Annotated[int, msgspec.Meta(ge=MIN_LIFE_S, le=MAX_LIFE_S)] = LIFE_S
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
-class SecretWanted(msgspec.Struct, frozen=True):
-    """The body of the request; every part may be left out. Unknown fields are skipped, as everywhere on this wire."""
+class Revoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to take back: one of both."""
 
-    expires_after: ExpiresAfter | None = None
-    session: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Minted:
-    """A client secret and the session that it would start."""
-
-    value: str
-    expires_at: int
-    session: SessionConfig
+    token_id: Text | None = None
+    subject: Text | None = None
 
 
 async def client_secrets(request: web.Request) -> web.Response:
-    """Mint an `ek_` for whoever holds an API key; a client secret never mints another."""
+    """`POST /v1/realtime/client_secrets`: an API key becomes a short-lived `ek_` for a browser."""
     visitor = await admit_minter(request)
-    minted = await mint_secret(visitor, read_wanted(await request.read()), request.app[PARTS])
-    body = {"value": minted.value, "expires_at": minted.expires_at, "session": minted.session.to_wire()}
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    wanted = read_wanted(await request.read())
+    minted = await mint_secret(visitor, wanted, request.app[PARTS])
+    ours = {"voicepipe": {"token_id": minted.token_id}} if wanted.voicepipe is not None else {}
+    return _json(_told(minted) | ours)
+
+
+async def revoke(request: web.Request) -> web.Response:
+    """`POST /v1/realtime/client_secrets/revoke`: one token, or all that a subject was given until now, and their calls.
+
+    What isn't there is taken back too: tokens aren't kept, so nobody knows.
+    """
+    visitor = await admit_minter(request)
+    gone: Revoked = read_json(await request.read(), Revoked)
+    now_s, project = unix_s(), visitor.project
+    if gone.token_id is not None and gone.subject is None:
+        await request.app[PARTS].cluster.revoke(RevokedToken.at(now_s, project, gone.token_id), now_s=now_s)
+    elif gone.subject is not None and gone.token_id is None:
+        await request.app[PARTS].cluster.revoke(RevokedSubject.at(now_s, project, gone.subject), now_s=now_s)
+    else:
+        raise ProtocolError("Expected one of token_id and subject.", field="token_id")
+    log_event("token_revoked", project=project, by="subject" if gone.subject is not None else "id")
+    return _json({"revoked": True})
+
+
+async def talk_token(request: web.Request) -> web.Response:
+    """`POST /talk/token`: a client secret for the talk page of this machine, good for that page alone."""
+    parts = request.app[PARTS]
+    origin = await parts.doorway.admit_talk_page(request)
+    wanted = read_wanted(await request.read())
+    ours = TokenWanted(identity="talk page", scopes=(REALTIME, TURNS), limits=Limits(origins=(origin,)))
+    life = wanted.expires_after or ExpiresAfter(seconds=TALK_LIFE_S)
+    minted = await parts.desk.mint(OPEN_PROJECT, msgspec.structs.replace(wanted, expires_after=life, voicepipe=ours))
+    return _json(_told(minted))
+
+
+async def jwks(request: web.Request) -> web.Response:
+    """`GET /.well-known/jwks.json`: the public halves of the keys that sign, for whoever checks our tokens (RFC 7517).
+
+    Empty while generated secrets sign, since those have no public half.
+    """
+    keyring = await asyncio.to_thread(request.app[PARTS].key_store.keyring, unix_s())
+    body = msgspec.json.encode(await asyncio.to_thread(keyring.jwks))
+    headers = {"Cache-Control": f"public, max-age={JWKS_AGE_S}"}
+    return web.Response(body=body, content_type="application/jwk-set+json", headers=headers)
 
 
 async def admit_minter(request: web.Request) -> Visitor:
@@ -69,71 +96,18 @@ async def admit_minter(request: web.Request) -> Visitor:
     return visitor
 
 
-def read_wanted(body: bytes) -> SecretWanted:
-    """Read the request's body; an empty one asks for nothing special.
-
-    Raises:
-        ProtocolError: it is not such a JSON object; `field` is the dotted path of what is wrong.
-    """
-    if not body.strip():
-        return SecretWanted()
-    try:
-        return msgspec.json.decode(body, type=SecretWanted)
-    except msgspec.ValidationError as wrong:
-        why, _, path = str(wrong).partition(" - at ")
-        raise ProtocolError(why, field=path.strip("`").removeprefix("$.") or None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ProtocolError("Expected a JSON object as the body, or no body.", code="invalid_json") from None
-
-
 async def mint_secret(visitor: Visitor, wanted: SecretWanted, parts: Parts) -> Minted:
-    """Mint what was wanted.
+    """Mint what was wanted, in the visitor's project.
 
     Raises:
-        ProtocolError: the session can't be started like that; `field` names what is wrong.
+        ProtocolError: it can't be had like that; `field` names what is wrong.
     """
-    now_s = unix_s()
-    expires_at = now_s + (wanted.expires_after or ExpiresAfter()).seconds
-    session = wanted.session or {}
-    shown = _session_shown(visitor, session, expires_at, parts)
-    token_id, inline = new_token_id(), fits_inline(session)
-    claims = Claims(
-        issuer=ISSUER,
-        audience=AUDIENCE,
-        subject="",
-        issued_at_s=now_s,
-        not_before_s=now_s,
-        expires_at_s=expires_at,
-        token_id=token_id,
-        project=visitor.project,
-        config_id="" if inline else token_id,
-        session=session if inline else {},
-    )
-    keyring = await asyncio.to_thread(parts.key_store.keyring, now_s)
-    value = mint(claims, keyring.signer)
-    if not inline:
-        kept = msgspec.json.encode(session)
-        await parts.cluster.keep_config(token_id, kept, project=visitor.project, until_s=expires_at, now_s=now_s)
-    return Minted(value, expires_at, shown)
+    return await parts.desk.mint(visitor.project, wanted)
 
 
-def _session_shown(visitor: Visitor, session: dict[str, Any], expires_at: int, parts: Parts) -> SessionConfig:
-    """The whole session that the token will start, and with it the check that it can.
+def _told(minted: Minted) -> dict[str, Any]:
+    return {"value": minted.value, "expires_at": minted.expires_at, "session": minted.session.to_wire()}
 
-    Raises:
-        ProtocolError: a field of the session is wrong.
-    """
-    model = session.get("model")
-    if model is not None and not isinstance(model, str):
-        raise ProtocolError(f"Expected a text, got {type(model).__name__}.", field="session.model")
-    agent = (parts.agent_named(model) if model else None) or "default"
-    grant = SessionGrant(
-        session_id=f"sess_{secrets.token_urlsafe(18)}",
-        project=visitor.project,
-        agent=agent,
-        model=model or agent,
-        identity=None,
-        config=session,
-        expires_at=expires_at,
-    )
-    return parts.start_config(grant).merged(session)
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,4 +1,4 @@
-"""`GET /v1/turns` and `/v1/turns/{id}`: the records of the caller's own project."""
+"""`GET /v1/turns` and `/v1/turns/{id}`: the records of the caller's own project, or of their token's own sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import msgspec
 from aiohttp import web
 
 from voicepipe.auth.scopes import TURNS
-from voicepipe.errors import ProtocolError
+from voicepipe.auth.tokens import session_prefix
+from voicepipe.errors import AuthError, ProtocolError
+from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS
 from voicepipe.server.refusals import Missing
 from voicepipe.telemetry.store import NEWEST, TurnQuery, turn_plain
@@ -25,7 +27,15 @@ async def list_turns(request: web.Request) -> web.Response:
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(TURNS)
-    page = await parts.turns.list(visitor.project, read_query(request.query))
+    query = read_query(request.query)
+    if not _is_own(visitor, query.session or ""):
+        raise AuthError(
+            "A client secret reads only the turns of its own sessions: add ?session= with the id of one of them, from "
+            "its session.created.",
+            code="own_turns_only",
+            status=403,
+        )
+    page = await parts.turns.list(visitor.project, query)
     return _json({"object": "list", "data": [turn_plain(turn) for turn in page.turns], "next": page.next})
 
 
@@ -36,9 +46,14 @@ async def one_turn(request: web.Request) -> web.Response:
     visitor.check_scope(TURNS)
     id_ = request.match_info["id"]
     turn = await parts.turns.get(id_, visitor.project)
-    if turn is None:
+    if turn is None or not _is_own(visitor, turn.record.session):
         raise Missing(f"There is no turn {id_[:64]!r}.", param="id", code="turn_not_found")
     return _json(turn_plain(turn))
+
+
+def _is_own(visitor: Visitor, session_id: str) -> bool:
+    """Whether the visitor may read that session's turns: a key all of its project's, a token those that it began."""
+    return visitor.claims is None or session_id.startswith(session_prefix(visitor.claims))
 
 
 def read_query(query: Mapping[str, str]) -> TurnQuery:

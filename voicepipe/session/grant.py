@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from voicepipe.auth.claims import Lock
 from voicepipe.protocol.session_parts import SessionKind
 
 Dialect = Literal["ga", "beta"]
@@ -34,7 +35,10 @@ class SessionGrant:
     """The session that the token starts with, as in `session.update`; None means the agent's own."""
 
     expires_at: int
-    """Unix seconds at which the session must end."""
+    """Unix seconds at which the session ends, when its running turn is over."""
+
+    locks: tuple[Lock, ...] = ()
+    """What the client may not change, or not even see."""
 
     kind: SessionKind = "realtime"
     """`transcription`: nobody answers; the caller's words are written down (`session.update` may still change it)."""

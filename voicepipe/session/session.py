@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from voicepipe import clock
@@ -16,6 +17,7 @@ from voicepipe.protocol.ga import GA
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.protocol.writer import Frames, Wire
+from voicepipe.session.ending import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hearing import keep_hearing
 from voicepipe.session.listen import Listener
@@ -32,12 +34,10 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.machine import Core
 from voicepipe.turn.record import TurnRecord
-from voicepipe.turn.settings import CoreSettings
+from voicepipe.turn.settings import CoreSettings, ReplySettings
+from voicepipe.turn.states import Agent, Caller
 
 _log = logging.getLogger(__name__)
-
-GOING_AWAY, INTERNAL_ERROR = 1001, 1011
-"""Close codes of RFC 6455, section 7.4.1."""
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
@@ -57,10 +57,19 @@ class SessionStages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHooks:
-    """What a session tells its house. Each returns at once."""
+    """What a session tells its house, and asks it. Each returns at once."""
 
     keep_record: Callable[[TurnRecord], None]
     note_overrun: Callable[[c.NoteOverrun], None]
+
+    check_update: Callable[[SessionConfig, SessionConfig], None]
+    """Before and after an update. Raises ProtocolError when this client may not make it."""
+
+    check_reply: Callable[[SessionConfig, ReplySettings], None]
+    """The session, and a reply that its client asks for. Raises ProtocolError likewise."""
+
+    show: Callable[[SessionConfig], SessionConfig]
+    """The session as its client may see it. What the wire is written by, such as formats, stays as it is."""
 
 
 class _LineClosed(Exception):
@@ -83,7 +92,7 @@ class Session:
         self._stages, self._hooks = stages, hooks
         self._clock = clock.SessionClock()
         self._config = config
-        self._wire = Wire(config, dialect=BETA if grant.dialect == "beta" else GA)
+        self._wire = Wire(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._outbox = Outbox(self._on_sent)
         self._core = Core(grant.session_id, config.turn_settings(), settings)
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
@@ -94,6 +103,7 @@ class Session:
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
+        self._orders_to_end = EndingOrders()
 
     # --- the whole life -----------------------------------------------------------------------
 
@@ -112,6 +122,8 @@ class Session:
                 group.create_task(self._hear(), name="ear")
                 group.create_task(self._warm(), name="warm")
                 group.create_task(self._guard(socket), name="guard")
+                group.create_task(self._obey(socket), name="obey")
+                group.create_task(self._expire(), name="expiry")
                 await self._receive(socket)
                 raise _LineClosed
         except* _LineClosed:
@@ -120,27 +132,46 @@ class Session:
             self._end()
 
     async def _receive(self, socket: ClientSocket) -> None:
-        try:
-            async with asyncio.timeout(max(0, self.grant.expires_at - clock.unix_s())):
-                while (raw := await socket.receive()) is not None:
-                    await self._take(raw)
-        except TimeoutError:
-            await self._expire(socket)
+        while (raw := await socket.receive()) is not None:
+            await self._take(raw)
 
-    async def _expire(self, socket: ClientSocket) -> None:
-        why = "Your session hit its maximum duration."
-        self._put(self._wire.error(a.Refused(None, "session_expired", why)))
-        try:
-            async with asyncio.timeout(LAST_WORD_S):
-                await self._outbox.drained()
-        except TimeoutError:
-            pass  # the client does not read; it will see the close
-        await socket.close(GOING_AWAY, why)
+    async def _expire(self) -> None:
+        await asyncio.sleep(max(0, self.grant.expires_at - clock.unix_s()))
+        self.end_after_turn(Ending("session_expired", "Your session hit its maximum duration.", GOING_AWAY))
 
     async def _guard(self, socket: ClientSocket) -> None:
         """Close the line when our own code broke: a session that can't be trusted must not linger."""
         await self._broken.wait()
         await socket.close(INTERNAL_ERROR, "internal error")
+
+    # --- the house's word ---------------------------------------------------------------------
+
+    def end_now(self, ending: Ending) -> None:
+        """Tell the client why, and close the line. Whatever turn is running is cut."""
+        self._orders_to_end.now(ending)
+
+    def end_after_turn(self, ending: Ending) -> None:
+        """Do so when the running turn has been heard to its end, within `LAST_TURN_MAX_S`; no other turn begins."""
+        self._orders_to_end.after_turn(ending)
+        self._note_end_of_turn()
+
+    def _note_end_of_turn(self) -> None:
+        if self._core.caller.state is Caller.QUIET and self._core.agent.state is Agent.IDLE:
+            self._orders_to_end.turn_over()
+
+    def _takes_sound(self) -> bool:
+        """Whether the caller is heard: not when the session is about to end, unless they are in mid-sentence."""
+        return self._orders_to_end.ending is None or self._core.caller.state in (Caller.SPEAKING, Caller.HOLDING)
+
+    async def _obey(self, socket: ClientSocket) -> None:
+        await self._say_goodbye(socket, await self._orders_to_end.due())
+
+    async def _say_goodbye(self, socket: ClientSocket, ending: Ending) -> None:
+        self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
+        with suppress(TimeoutError):  # a client that does not read will see the close
+            async with asyncio.timeout(LAST_WORD_S):
+                await self._outbox.drained()
+        await socket.close(ending.close_code, ending.why)
 
     def _end(self) -> None:
         self._listener.close()
@@ -154,7 +185,8 @@ class Session:
     async def _take(self, raw: str | bytes) -> None:
         match what := asked.read(raw, self._config, self._core.floor.conversation.find):
             case asked.AudioAppended(audio):
-                await self._listener.hear(audio)
+                if self._takes_sound():
+                    await self._listener.hear(audio)
             case asked.CommitAsked(event_id):
                 self.post(self._listener.commit_fact(event_id))
             case asked.ClearAsked(event_id):
@@ -165,20 +197,36 @@ class Session:
                 self._put(self._wire.error(why))
             case asked.Nothing():
                 pass
+            case e.ReplyRequested() as wish:
+                self._want_reply(wish)
             case fact:
                 self.post(fact)
+
+    def _want_reply(self, wish: e.ReplyRequested) -> None:
+        ending = self._orders_to_end.ending
+        if ending is not None:
+            self._put(self._wire.error(a.Refused(wish.event_id, ending.code, ending.why)))
+            return
+        try:
+            self._hooks.check_reply(self._config, wish.reply)
+        except ProtocolError as why:
+            self._put(self._wire.error(asked.Unreadable.because(why, wish.event_id)))
+            return
+        self.post(wish)
 
     def _update(self, wanted: asked.SessionUpdateAsked) -> None:
         try:
             before = self._config.listening_only() if wanted.listening_only else self._config
-            self._config = before.merged(wanted.update)
+            after = before.merged(wanted.update)
+            self._hooks.check_update(self._config, after)
         except ProtocolError as why:
             self._put(self._wire.error(asked.Unreadable.because(why, wanted.event_id)))
             return
         if is_published(wanted.update):
             self._wire.speak(GA)  # some applications send the older header and the published events
-        self._listener.configure(self._config)
-        self._put(self._wire.updated(self._config))
+        self._config = after
+        self._listener.configure(after)
+        self._put(self._wire.updated(self._hooks.show(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
 
     # --- the core -----------------------------------------------------------------------------
@@ -197,6 +245,7 @@ class Session:
                 for order in self._core.handle(self._facts[0], self._clock.now_ms()):
                     self._do(order)
                 self._facts.popleft()
+            self._note_end_of_turn()
         except Exception:
             _log.exception("session %s broke", self.grant.session_id)
             self._facts.clear()

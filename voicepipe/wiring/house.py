@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import voicepipe
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.attempts import FailedAttempts
 from voicepipe.auth.key_store import KeyStore
@@ -16,16 +18,21 @@ from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.providers.net import http
+from voicepipe.server.calls import Calls
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.parts import Parts
+from voicepipe.server.slots import Slots
+from voicepipe.server.tls import tls_context
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
 from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
+from voicepipe.wiring.tokens import desk, key_store
 
 
 def _silent(line: str) -> None:
@@ -37,7 +44,7 @@ class Running:
     """A server that answers."""
 
     base_url: str
-    """`http://HOST:PORT`, without a slash at its end."""
+    """`http://HOST:PORT` or `https://HOST:PORT`, without a slash at its end."""
 
     is_open: bool
     """Whether anybody on this machine may use it without a key."""
@@ -78,14 +85,19 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
     ):
         sessions = Sessions(settings, stages, sink)
         models = LocalModels(stages.engine_socket, stages.local(), say)
-        parts = _parts(settings, cluster=cluster, turns=turns, sessions=sessions, models=models)
+        files = await asyncio.to_thread(_read_files, settings)
+        parts = _parts(settings, files, cluster=cluster, turns=turns, sessions=sessions, models=models)
         async with listening(parts) as base_url:
-            engine = group.create_task(models.run(), name="local-engine")
-            warming = group.create_task(_warm(models, sessions), name="warm-up")
+            tasks = (
+                group.create_task(models.run(), name="local-engine"),
+                group.create_task(_warm(models, sessions), name="warm-up"),
+                group.create_task(parts.calls.watch(), name="revocations"),
+                group.create_task(parts.slots.keep(), name="slots"),
+            )
             is_open = await asyncio.to_thread(parts.doorway.is_open)
             yield Running(base_url, is_open, models.loaded)
-        warming.cancel()
-        engine.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -101,27 +113,49 @@ async def _warm(models: LocalModels, sessions: Sessions) -> None:
     await sessions.warm()
 
 
-def _parts(settings: Settings, *, cluster: Cluster, turns: TurnStore, sessions: Sessions, models: LocalModels) -> Parts:
-    key_store, api_keys = KeyStore(settings.data_path), ApiKeys(settings.data_path)
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What is read once, at the start."""
+
+    key_store: KeyStore
+    tls: ssl.SSLContext | None
+
+
+def _read_files(settings: Settings) -> _Files:
+    return _Files(key_store(settings), tls_context(settings.server, settings.data_path))
+
+
+def _parts(
+    settings: Settings, files: _Files, *, cluster: Cluster, turns: TurnStore, sessions: Sessions, models: LocalModels
+) -> Parts:
+    options = settings.server
     doorway = Doorway(
-        key_store=key_store,
-        api_keys=api_keys,
+        key_store=files.key_store,
+        api_keys=ApiKeys(settings.data_path),
         cluster=cluster,
         attempts=FailedAttempts(),
         on_loopback=settings.on_loopback,
-        allow_query=settings.server.query_token,
-        allowed_origins=settings.server.allowed_origins,
+        proxies=options.proxies,
+        allow_query=options.query_token,
+        allowed_origins=options.allowed_origins,
+        talk_mint=options.talk_mint,
     )
+    places = {"max_sessions": options.max_sessions, "max_project_sessions": options.max_project_sessions}
     return Parts(
-        options=settings.server,
+        options=options,
         doorway=doorway,
-        lobby=Lobby(settings.server.max_sessions),
-        key_store=key_store,
+        lobby=Lobby(options.max_sessions),
+        slots=Slots(cluster, **places),
+        calls=Calls(cluster),
+        desk=desk(settings, cluster, files.key_store),
+        key_store=files.key_store,
         cluster=cluster,
         turns=turns,
+        tls=files.tls,
+        pages=Path(voicepipe.__file__).parent / "_web",
         agent_named=settings.agent_named,
-        start_config=sessions.start_config,
         open_session=sessions.open,
+        cost_usd=Prices(settings).cost_usd,
         missing=models.missing,
     )
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from voicepipe import clock
 from voicepipe.config.settings import AgentSettings, Settings
+from voicepipe.protocol.locked import check_reply, check_update, shown
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_parts import ServerVad
+from voicepipe.server.parts import NoteTurn
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import ModelRequest, Said, Text
 from voicepipe.telemetry.log import log_overrun
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.wiring.stages import LOCAL, Stages
 
@@ -25,13 +30,9 @@ class Sessions:
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
 
-    def start_config(self, grant: SessionGrant) -> SessionConfig:
-        """Return the session that the agent's settings ask for."""
-        return config_of(self._settings.agents[grant.agent], grant)
-
-    def open(self, grant: SessionGrant) -> Session:
-        """Return a session that waits for its socket."""
-        config = self.start_config(grant)
+    def open(self, grant: SessionGrant, note_turn: NoteTurn) -> Session:
+        """Return a session that waits for its socket; `note_turn` gets each record of its turns."""
+        config = config_of(self._settings.agents[grant.agent], grant)
         if grant.config is not None:
             config = config.merged(grant.config)
         return Session(
@@ -39,20 +40,31 @@ class Sessions:
             config=config,
             stages=self._stages[grant.agent],
             settings=self._core,
-            hooks=self._hooks(grant),
+            hooks=self._hooks(grant, note_turn),
         )
 
-    def _hooks(self, grant: SessionGrant) -> SessionHooks:
-        def note_overrun(order: NoteOverrun) -> None:
-            log_overrun(grant.session_id, order.turn_id, stage=order.stage, owner=order.owner, over_ms=order.over_ms)
-
-        keep_record = self._sink.of_session(
+    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:
+        store = self._sink.of_session(
             project=grant.project,
             agent=grant.agent,
             began_unix_ms=clock.unix_ms(),
             keep_texts=self._settings.keeps_text,
         )
-        return SessionHooks(keep_record=keep_record, note_overrun=note_overrun)
+
+        def keep_record(record: TurnRecord) -> None:
+            store(record)
+            note_turn(record)
+
+        def note_overrun(order: NoteOverrun) -> None:
+            log_overrun(grant.session_id, order.turn_id, stage=order.stage, owner=order.owner, over_ms=order.over_ms)
+
+        return SessionHooks(
+            keep_record=keep_record,
+            note_overrun=note_overrun,
+            check_update=partial(check_update, locks=grant.locks),
+            check_reply=partial(check_reply, locks=grant.locks),
+            show=partial(shown, locks=grant.locks),
+        )
 
     async def warm(self) -> None:
         """Let local models read their agents' instructions before the first call; others warm up with it."""

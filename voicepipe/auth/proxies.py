@@ -1,0 +1,108 @@
+"""Who sent a request that came through a proxy: what a trusted proxy says of it, and nothing that its sender wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, Literal
+
+from voicepipe.auth.handshake import Handshake
+from voicepipe.errors import ConfigError
+
+ProxyHeader = Literal["x-forwarded", "forwarded"]
+"""Which header the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other one is not read:
+a proxy passes on what it doesn't know, so its sender could have written it."""
+
+_PAIR: Final = re.compile(r'\s*(?P<name>[A-Za-z-]+)=(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s;,"]*))\s*')
+_NODE: Final = re.compile(r"\[(?P<six>[^\]]+)\](?::\d+)?|(?P<four>[0-9.]+)(?::\d+)?|(?P<bare>[0-9A-Fa-f:.]+)")
+
+
+class TrustedProxies:
+    """The addresses whose word is taken for where a request came from."""
+
+    def __init__(self, networks: Iterable[str], *, header: ProxyHeader = "x-forwarded") -> None:
+        """`networks` are addresses or networks: `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`.
+
+        Raises:
+            ConfigError: one of them is neither.
+        """
+        self._networks = tuple(map(_network, networks))
+        self._header = header
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def seen_through(self, handshake: Handshake) -> Handshake:
+        """The request with the sender's address and scheme in place of the proxy's.
+
+        Each proxy appends whom it saw, so the list is read from its end: the sender is the first one there that is not
+        itself a trusted proxy; what stands before it, the sender may have made up. From anyone but a trusted proxy the
+        headers mean nothing.
+        """
+        if not self._trusts(handshake.peer):
+            return handshake
+        seen = handshake.peer
+        for address in reversed(list(self._addresses(handshake))):
+            if address is None:
+                break
+            seen = address
+            if not self._trusts(address):
+                break
+        scheme = self._scheme(handshake)
+        return replace(handshake, peer=seen, scheme=handshake.scheme if scheme is None else scheme)
+
+    def _trusts(self, address: str) -> bool:
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        plain = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+        return any((plain or parsed) in network for network in self._networks)
+
+    def _addresses(self, handshake: Handshake) -> Iterator[str | None]:
+        """Whom the proxies saw, first to last; None for what is no address."""
+        if self._header == "forwarded":
+            for element in _elements(handshake):
+                yield _address(element.get("for", ""))
+        else:
+            for line in handshake.values("x-forwarded-for"):
+                yield from map(_address, line.split(","))
+
+    def _scheme(self, handshake: Handshake) -> Literal["http", "https"] | None:
+        if self._header == "forwarded":
+            said = [element["proto"] for element in _elements(handshake) if "proto" in element]
+        else:
+            said = [part.strip() for line in handshake.values("x-forwarded-proto") for part in line.split(",")]
+        match said[-1].lower() if said else "":
+            case "http" | "https" as scheme:
+                return scheme
+            case _:
+                return None
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        raise ConfigError(
+            f"server.trusted_proxies: expected addresses or networks such as 127.0.0.1 or 10.0.0.0/8, got {text!r}"
+        ) from None
+
+
+def _elements(handshake: Handshake) -> Iterator[dict[str, str]]:
+    """The elements of `Forwarded`, each by its parameters' lower-case names."""
+    for line in handshake.values("forwarded"):
+        for element in line.split(","):
+            pairs = (_PAIR.fullmatch(pair) for pair in element.split(";"))
+            yield {pair["name"].lower(): pair["quoted"] or pair["bare"] or "" for pair in pairs if pair}
+
+
+def _address(text: str) -> str | None:
+    """An address without port or brackets; None for `unknown`, an obfuscated name (RFC 7239, 6.3) or nonsense."""
+    match = _NODE.fullmatch(text.strip())
+    try:
+        return str(ip_address(match["six"] or match["four"] or match["bare"])) if match else None
+    except ValueError:
+        return None

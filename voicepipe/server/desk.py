@@ -1,0 +1,184 @@
+"""The desk where client secrets are written: what may be asked of one, and what its holder gets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from voicepipe.auth.claims import Claims, Limits, Lock, Name
+from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.scopes import TOKEN_DEFAULT
+from voicepipe.auth.tokens import AUDIENCE, ISSUER, fits_inline, mint, new_token_id
+from voicepipe.clock import unix_s
+from voicepipe.cluster.port import Cluster
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.locked import check_locks
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.grant import SessionGrant
+
+LIFE_S: Final = 600
+MIN_LIFE_S: Final = 10
+MAX_LIFE_S: Final = 7_200
+"""The published default and bounds of `expires_after.seconds`."""
+
+
+class ExpiresAfter(msgspec.Struct, frozen=True):
+    """When the client secret stops opening sessions."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: Annotated[int, msgspec.Meta(ge=MIN_LIFE_S, le=MAX_LIFE_S)] = LIFE_S
+
+
+class TokenWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Our own part of the request. A word that we don't know is refused: a limit that is misspelt would be none."""
+
+    subject: Name = ""
+    """Who speaks, as the customer names them; what revocation by subject means."""
+
+    identity: Name = ""
+    """A name for people to read."""
+
+    scopes: tuple[str, ...] = TOKEN_DEFAULT
+    limits: Limits = Limits()
+    routing: dict[Annotated[str, msgspec.Meta(max_length=64)], Name] = msgspec.field(default_factory=dict)
+    """Free names and values that routing rules may look at."""
+
+    locks: tuple[Lock, ...] = ()
+
+
+class SecretWanted(msgspec.Struct, frozen=True):
+    """The body of the request; every part may be left out. Unknown fields are skipped, as everywhere on this wire."""
+
+    expires_after: ExpiresAfter | None = None
+    session: dict[str, Any] | None = None
+    voicepipe: TokenWanted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A client secret and the session that it would start."""
+
+    value: str = field(repr=False)
+    expires_at: int
+    session: SessionConfig
+    token_id: str
+    """What it can be revoked by; no secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Writes client secrets."""
+
+    key_store: KeyStore
+    cluster: Cluster
+
+    agent_named: Callable[[str], str | None]
+    """The agent of that name or alias."""
+
+    start_config: Callable[[SessionGrant], SessionConfig]
+    """The session that a grant starts with, before the token's own config."""
+
+    unpriced: Callable[[str], str | None]
+    """The setting without which it isn't known what an agent costs; None when all prices are known."""
+
+    async def mint(self, project: str, wanted: SecretWanted) -> Minted:
+        """Write what was wanted; a session config too large for the token goes into the cluster's store first.
+
+        Raises:
+            ProtocolError: it can't be had like that; `field` names what is wrong.
+        """
+        now_s, token = unix_s(), wanted.voicepipe or TokenWanted()
+        expires_at = now_s + (wanted.expires_after or ExpiresAfter()).seconds
+        session = wanted.session or {}
+        shown = self._session_shown(project, session, token, expires_at)
+        check_locks(shown, token.locks)
+        token_id, inline = new_token_id(), fits_inline(session)
+        claims = Claims(
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            subject=token.subject,
+            issued_at_s=now_s,
+            not_before_s=now_s,
+            expires_at_s=expires_at,
+            token_id=token_id,
+            project=project,
+            identity=token.identity,
+            scopes=token.scopes,
+            limits=token.limits,
+            routing=token.routing,
+            locks=token.locks,
+            config_id="" if inline else token_id,
+            session=session if inline else {},
+        )
+        keyring = await asyncio.to_thread(self.key_store.keyring, now_s)
+        value = await asyncio.to_thread(mint, claims, keyring.signer)  # an RSA signature takes a millisecond or more
+        if not inline:
+            kept = msgspec.json.encode(session)
+            await self.cluster.keep_config(token_id, kept, project=project, until_s=expires_at, now_s=now_s)
+        return Minted(value, expires_at, shown, token_id)
+
+    def _session_shown(
+        self, project: str, session: dict[str, Any], token: TokenWanted, expires_at: int
+    ) -> SessionConfig:
+        """The whole session that the token will start, and with it the check that it can."""
+        model = session.get("model")
+        if model is not None and not isinstance(model, str):
+            raise ProtocolError(f"Expected a text, got {type(model).__name__}.", field="session.model")
+        agents = self._agents(token.limits)
+        agent = (self.agent_named(model) if model else None) or next(iter(agents), "default")
+        grant = SessionGrant(
+            session_id=f"sess_{secrets.token_urlsafe(18)}",
+            project=project,
+            agent=agent,
+            model=model or agent,
+            identity=None,
+            config=session,
+            expires_at=expires_at,
+        )
+        self._check_prices(token.limits, (*agents, agent))
+        return self.start_config(grant).merged(session)
+
+    def _agents(self, limits: Limits) -> tuple[str, ...]:
+        for position, agent in enumerate(limits.agents):
+            if self.agent_named(agent) != agent:
+                raise ProtocolError(
+                    f"Expected the name of an agent, got {agent[:64]!r}.", field=f"voicepipe.limits.agents[{position}]"
+                )
+        return limits.agents
+
+    def _check_prices(self, limits: Limits, agents: tuple[str, ...]) -> None:
+        """A limit on what is spent needs to know what things cost."""
+        missing = next(filter(None, map(self.unpriced, agents)), None) if limits.spend_usd is not None else None
+        if missing is not None:
+            raise ProtocolError(
+                f"A limit on spending needs prices, and {missing} is not set.", field="voicepipe.limits.spend_usd"
+            )
+
+
+def read_wanted(body: bytes) -> SecretWanted:
+    """Read the request's body; an empty one asks for nothing special.
+
+    Raises:
+        ProtocolError: it is not such a JSON object; `field` is the dotted path of what is wrong.
+    """
+    return read_json(body, SecretWanted) if body.strip() else SecretWanted()
+
+
+def read_json(body: bytes, kind: Any) -> Any:
+    """Read a request's body as `kind`, a msgspec Struct.
+
+    Raises:
+        ProtocolError: as `read_wanted` says.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as wrong:
+        why, _, path = str(wrong).partition(" - at ")
+        raise ProtocolError(why, field=path.strip("`").removeprefix("$.") or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ProtocolError("Expected a JSON object as the body, or no body.", code="invalid_json") from None

@@ -1,0 +1,70 @@
+"""What every answer says beside its content: to browsers, what they may do with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.server.parts import PARTS
+from voicepipe.server.refusals import refusal
+
+ALWAYS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Server": "voicepipe",
+}
+"""`Server` in place of the library's own, which names its version."""
+
+API: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""Of whatever does not say otherwise: client secrets and turns must not lie in caches."""
+
+METHODS: Final = "GET, POST, OPTIONS"
+MAX_AGE_S: Final = 600
+"""How long a browser need not ask again."""
+
+_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(\s*,\s*[A-Za-z0-9-]{1,64}){0,63}")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
+    """Add what `answer` does not have yet; called before each is sent."""
+    for name, value in (ALWAYS | API).items():
+        answer.headers.setdefault(name, value)
+    origin = request.headers.get("Origin")
+    if origin is not None:
+        answer.headers.add("Vary", "Origin")
+        if origin in request.app[PARTS].options.allowed_origins:
+            answer.headers["Access-Control-Allow-Origin"] = origin
+            answer.headers["Access-Control-Expose-Headers"] = "Retry-After"
+
+
+@web.middleware
+async def answer_preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a browser that asks whether a page may send a request (the Fetch standard, CORS preflight).
+
+    Pages of `server.allowed_origins` may; cookies mean nothing here, so credentials are never allowed.
+    """
+    asked = "Access-Control-Request-Method" in request.headers
+    if request.method != "OPTIONS" or not asked:
+        return await handler(request)
+    origin = request.headers.get("Origin", "")
+    if origin not in request.app[PARTS].options.allowed_origins:
+        return refusal(
+            403,
+            f"Pages of {origin[:200]!r} may not use this server. Add the origin to server.allowed_origins, or let your "
+            "backend ask.",
+            code="origin_not_allowed",
+        )
+    wanted = request.headers.get("Access-Control-Request-Headers", "").strip()
+    headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_S)}
+    if _NAMES.fullmatch(wanted):
+        headers["Access-Control-Allow-Headers"] = wanted
+    return web.Response(status=204, headers=headers)

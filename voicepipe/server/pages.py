@@ -1,0 +1,83 @@
+"""The pages: files of the package's own `web` folder, under a policy that lets them load nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.auth.origin import is_loopback_host
+from voicepipe.server.parts import PARTS
+from voicepipe.server.refusals import Missing
+
+TYPES: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+    ".ts": "text/plain",
+}
+"""What is served; whatever else lies in the folder is not. Worklets and modules run only as JavaScript by name."""
+
+POLICY: Final = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self' blob:; "
+    "connect-src 'self'{sockets}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+HSTS_S: Final = 30 * 86_400
+"""For how long a browser that came by `https` comes by nothing else (RFC 6797). Browsers ignore it with a certificate
+that they don't trust, so not for `tls_dev`."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
+
+
+async def home(request: web.Request) -> web.Response:
+    """`GET /`: to the talk page."""
+    return web.Response(status=302, headers={"Location": "/talk"})
+
+
+async def talk(request: web.Request) -> web.StreamResponse:
+    """`GET /talk`: the page where a person talks."""
+    return await _file(request, "talk.html")
+
+
+async def asset(request: web.Request) -> web.StreamResponse:
+    """`GET /web/...`: what the pages load."""
+    return await _file(request, request.match_info["path"])
+
+
+async def _file(request: web.Request, name: str) -> web.StreamResponse:
+    kind = TYPES.get(Path(name).suffix)
+    path = request.app[PARTS].pages / name
+    if kind is None or not _NAME.fullmatch(name) or not await asyncio.to_thread(path.is_file):
+        raise Missing(f"There is no page {name[:64]!r}.", param=None, code="not_found")
+    answer = web.FileResponse(path, headers=_headers(request))
+    answer.content_type = kind
+    if kind.startswith("text/"):
+        answer.charset = "utf-8"
+    return answer
+
+
+def _headers(request: web.Request) -> dict[str, str]:
+    shown = request.app[PARTS].doorway.shown(request)
+    host = request.headers.get("Host", "")
+    # 'self' did not cover WebSockets in Safari before 15.4.
+    sockets = f" ws://{host} wss://{host}" if _HOST.fullmatch(host) else ""
+    headers = {
+        "Content-Security-Policy": POLICY.format(sockets=sockets),
+        "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-cache",  # asked for again each time, by its ETag: pages and scripts must fit together
+    }
+    if shown.scheme == "https" and not is_loopback_host(host):
+        headers["Strict-Transport-Security"] = f"max-age={HSTS_S}"
+    return headers

@@ -1,0 +1,143 @@
+"""The server's certificate: from files, or one made for trying out."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from voicepipe.clock import unix_s
+from voicepipe.errors import ConfigError
+from voicepipe.server.options import ServerSettings
+
+DEV_DAYS: Final = 30
+"""How long a made certificate is good. The same one is used again, so that a browser's exception for it lasts."""
+
+DEV_RENEW_DAYS: Final = 7
+"""A certificate with less than that left is replaced at the next start."""
+
+_NOWHERE: Final = ("192.0.2.1", 9)
+"""An address of RFC 5737, section 3: connecting a UDP socket to it looks up the route and sends nothing."""
+
+
+def tls_context(options: ServerSettings, data_dir: Path) -> ssl.SSLContext | None:
+    """Return what makes the port speak TLS 1.2 or newer; None when it is to speak plain HTTP.
+
+    Reads and may write files: call from a worker thread.
+
+    Raises:
+        ConfigError: a file can't be read, the two don't belong together, or `tls_dev` lacks the package cryptography.
+    """
+    if not options.has_tls:
+        return None
+    if options.tls_dev:
+        cert, key, setting = *dev_certificate(data_dir / "tls-dev"), "tls_dev"
+    else:
+        cert, key, setting = Path(options.tls_cert), Path(options.tls_key), "tls_cert"
+    for name, path in (("tls_cert", cert), ("tls_key", key)):
+        if not os.access(path, os.R_OK):
+            raise ConfigError(f"server.{name}: expected a PEM file that can be read, got {str(path)!r}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # An empty password, or OpenSSL asks for one at the terminal and waits.
+        context.load_cert_chain(cert, key, password="")
+    except (ssl.SSLError, OSError) as wrong:
+        why = getattr(wrong, "reason", None) or "unreadable"
+        raise ConfigError(
+            f"server.{setting}: expected a certificate chain and its key in PEM, got {str(cert)!r} and {str(key)!r}: "
+            f"{str(why).replace('_', ' ').lower()}"
+        ) from None
+    return context
+
+
+def dev_certificate(folder: Path) -> tuple[Path, Path]:
+    """Return the certificate and key files in `folder`, made now unless good ones are there.
+
+    Good for this machine's names and addresses, self-signed: nobody trusts it who wasn't told to.
+
+    Raises:
+        ConfigError: the package cryptography is missing.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    except ImportError:
+        raise ConfigError(
+            "server.tls_dev needs the package cryptography: install voicepipe with the extra 'crypto', or give a "
+            "certificate with --tls-cert and --tls-key"
+        ) from None
+    cert_path, key_path = folder / "cert.pem", folder / "key.pem"
+    names = _own_names()
+    alternatives = [
+        *(x509.DNSName(name) for name in names if not _is_address(name)),
+        *(x509.IPAddress(ipaddress.ip_address(name)) for name in names if _is_address(name)),
+    ]
+    now = datetime.fromtimestamp(unix_s(), UTC)
+    with suppress(OSError, ValueError):
+        old = x509.load_pem_x509_certificate(cert_path.read_bytes())
+        known = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        lasts = old.not_valid_after_utc - now > timedelta(days=DEV_RENEW_DAYS)
+        if lasts and set(alternatives) <= set(known) and key_path.is_file():
+            return cert_path, key_path
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "voicepipe, for trying out")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # phones' clocks differ
+        .not_valid_after(now + timedelta(days=DEV_DAYS))
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write_private(key_path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _write_private(cert_path, made.public_bytes(Encoding.PEM))
+    return cert_path, key_path
+
+
+def lan_address() -> str | None:
+    """The address by which other machines on the local network reach this one; None without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_NOWHERE)
+        except OSError:
+            return None
+        address: str = probe.getsockname()[0]
+    return None if address == "0.0.0.0" else address
+
+
+def _own_names() -> tuple[str, ...]:
+    lan = lan_address()
+    host = socket.gethostname()
+    usable = host.isascii() and 0 < len(host) < 64
+    return ("localhost", "127.0.0.1", "::1", *((host,) if usable else ()), *((lan,) if lan else ()))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    draft = path.with_suffix(".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    draft.replace(path)

@@ -1,0 +1,38 @@
+"""Keys and the desk for client secrets, for the server and for the shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.keys import SigningKey, read_pem
+from voicepipe.cluster.port import Cluster
+from voicepipe.config.settings import Settings
+from voicepipe.server.desk import Desk
+from voicepipe.wiring.prices import Prices
+from voicepipe.wiring.sessions import config_of
+
+
+def key_store(settings: Settings) -> KeyStore:
+    """Return the generated secrets, and the keys of `server.token_keys` before them.
+
+    Reads files: call from a worker thread.
+
+    Raises:
+        ConfigError: a key file is not what it should be; the text names it.
+    """
+    keys = [read_pem(Path(path).expanduser()) for path in settings.server.token_keys]
+    signing = [key for key in keys if isinstance(key, SigningKey)]
+    verifying = [key for key in keys if not isinstance(key, SigningKey)]
+    return KeyStore(settings.data_path, signing=signing, verifying=verifying)
+
+
+def desk(settings: Settings, cluster: Cluster, keys: KeyStore) -> Desk:
+    """Return the desk of these settings."""
+    return Desk(
+        key_store=keys,
+        cluster=cluster,
+        agent_named=settings.agent_named,
+        start_config=lambda grant: config_of(settings.agents[grant.agent], grant),
+        unpriced=Prices(settings).unpriced,
+    )
