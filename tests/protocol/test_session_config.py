@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_parts import AudioFormat, SemanticVad, ServerVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
@@ -235,13 +236,27 @@ def test_tracing_object_is_echoed(config: SessionConfig) -> None:
     assert merged.merged({"tracing": None}).to_wire()["tracing"] is None
 
 
-def test_opt_in_is_kept_as_data(config: SessionConfig) -> None:
+def test_opt_in_is_merged_by_name(config: SessionConfig) -> None:
     assert config.extensions is None
     opted = config.merged({"providerData": {"voicepipe": {}}})
-    assert opted.extensions == {}
-    merged = opted.merged({"providerData": {"voicepipe": {"a": 1}}}).merged({"providerData": {"voicepipe": {"b": 2}}})
-    assert merged.extensions == {"a": 1, "b": 2}
-    assert merged.merged({"providerData": {"voicepipe": None}}).extensions is None
+    assert opted.extensions == Extensions()
+    both = opted.merged({"providerData": {"voicepipe": {"resume": True}}}).merged(
+        {"providerData": {"voicepipe": {"binary_audio": True, "of_a_later_version": 1}}}
+    )
+    assert both.extensions == Extensions(resume=True, binary_audio=True)
+    less = both.merged({"providerData": {"voicepipe": {"resume": None}}})
+    assert less.extensions == Extensions(binary_audio=True)
+    for nothing in (None, False):
+        assert both.merged({"providerData": {"voicepipe": nothing}}).extensions is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"), [(1, ""), ({"resume": "yes"}, ".resume"), ({"turn_events": 1}, ".turn_events")]
+)
+def test_wrong_opt_in_names_its_field(config: SessionConfig, wrong: object, field: str) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        config.merged({"providerData": {"voicepipe": wrong}})
+    assert refused.value.field == f"session.providerData.voicepipe{field}"
 
 
 def test_transcription_session_has_no_output(config: SessionConfig) -> None:

@@ -14,6 +14,8 @@ import msgspec
 import pybase64
 
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol import binary
+from voicepipe.protocol.extensions import Extensions, Playback
 from voicepipe.protocol.fields import JsonObject, refuse_depth, shown
 from voicepipe.protocol.items import Find, found_nothing, read_item
 from voicepipe.protocol.reply_request import read_reply
@@ -24,6 +26,7 @@ from voicepipe.turn.events import (
     ItemOffered,
     ItemTruncated,
     ItemWanted,
+    PlaybackReported,
     ReplyRequested,
 )
 
@@ -104,6 +107,7 @@ Asked = (
     | ItemTruncated
     | ItemDeleted
     | ItemWanted
+    | PlaybackReported
     | Nothing
     | Unreadable
 )
@@ -183,6 +187,7 @@ _AnyEvent = (
     | _ResponseCreate
     | _ResponseCancel
     | _OutputClear
+    | Playback
 )
 _DECODER: Final = msgspec.json.Decoder(_AnyEvent)
 
@@ -191,13 +196,16 @@ def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) ->
     """What a client's message asks for.
 
     Args:
-        raw: one message, UTF-8 JSON.
+        raw: one message, UTF-8 JSON, or a binary frame if the session takes them.
         config: the session as it is now; a reply takes from it what its request leaves open.
         find: looks up items that a `response.create` refers to in its `input`.
 
     Returns:
         A fact for the turn core, one of this module's types, or `Unreadable`. Never raises.
     """
+    extensions = config.extensions
+    if extensions and extensions.binary_audio and isinstance(raw, bytes) and binary.is_binary(raw):
+        return _binary(raw)
     if len(raw) > _UNCOUNTED_CHARS and _n_values(raw) > MAX_VALUES:
         return Unreadable(None, "invalid_value", f"expected at most about {MAX_VALUES} values in an event, got more")
     try:
@@ -207,6 +215,8 @@ def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) ->
     if type(event) is _Append:
         return _append(event)
     try:
+        if isinstance(event, Playback):
+            return _extension(event, extensions)
         return _asked(event, config, find)
     except ProtocolError as why:
         return Unreadable.because(why, event.event_id)
@@ -226,7 +236,22 @@ def _append(event: _Append) -> AudioAppended | Unreadable:
         return Unreadable(event.event_id, "invalid_value", why, "audio")
 
 
-def _asked(event: _AnyEvent, config: SessionConfig, find: Find) -> Asked:
+def _binary(raw: bytes) -> AudioAppended | Unreadable:
+    try:
+        return AudioAppended(binary.caller_audio(raw))
+    except ProtocolError as why:
+        return Unreadable.because(why, None)
+
+
+def _extension(event: Playback, extensions: Extensions | None) -> PlaybackReported:
+    if extensions is None or not extensions.playback_reports:
+        why = "type: expected a client event's, or providerData.voicepipe.playback_reports, got voicepipe.playback"
+        raise ProtocolError(why, field="type", code="invalid_value")
+    played, buffered, captured = map(round, (event.played_ms, event.buffered_ms, event.input_ms))
+    return PlaybackReported(event.event_id, event.item_id, played, buffered, captured)
+
+
+def _asked(event: _Event, config: SessionConfig, find: Find) -> Asked:
     match event:
         case _SessionUpdate():
             return SessionUpdateAsked(event.event_id, event.session)

@@ -12,12 +12,12 @@ from voicepipe.protocol.fields import JsonObject
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(event: JsonObject | None) -> bytes:
+def encode(event: JsonObject | msgspec.Struct | None) -> bytes:
     """An event as UTF-8 JSON. Half a surrogate pair in its texts becomes U+FFFD."""
     try:
         return _ENCODER.encode(event)
     except UnicodeEncodeError:  # a vendor's text with half a surrogate pair
-        return _ENCODER.encode(_all_well_formed(event))
+        return _ENCODER.encode(_all_well_formed(msgspec.to_builtins(event)))
 
 
 def well_formed(text: str) -> str:

@@ -30,6 +30,9 @@ class OpenMessage:
     audio_head: bytes = b""
     """The first part of an audio delta's frame, up to its event id."""
 
+    stream: int = 0
+    """The number of its binary frames; 0 when its sound goes as base64 in deltas."""
+
     said: list[str] = field(default_factory=list)
 
     def ids(self) -> JsonObject:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.session_parts import (
     DEFAULT_PADDING_MS,
@@ -78,7 +78,7 @@ class SessionConfig:
     tracing: str | tuple[tuple[str, str], ...] | None = None
     """Accepted and shown; we trace for the operator, not for clients."""
 
-    extensions: Mapping[str, object] | None = None
+    extensions: Extensions | None = None
     """`providerData.voicepipe`: the client takes fields and events beyond the published ones. None: it does not."""
 
     @classmethod
@@ -111,8 +111,8 @@ class SessionConfig:
             ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
         """
         found = asked_changes(update)
-        if found.get("extensions"):
-            found["extensions"] = {**(self.extensions or {}), **found["extensions"]}
+        if (changed := found.get("extensions")) is not None:
+            found["extensions"] = replace(self.extensions or Extensions(), **changed)
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol.extensions import read_extensions
 from voicepipe.protocol.fields import JsonObject, Reader, changes, number, one_of, record, refuse_depth, text
 from voicepipe.protocol.session_parts import (
     FLAT_FORMATS,
@@ -103,17 +104,13 @@ def _read_tracing(value: object, path: str) -> str | tuple[tuple[str, str], ...]
     return tuple((key, text(words, f"{path}.{key}")) for key, words in named.items())
 
 
-def _read_extensions(value: object, path: str) -> JsonObject | None:
-    return None if value is None or value is False else record(value, path)
-
-
 _SHARED: Final[dict[str, tuple[str, Reader]]] = {
     "instructions": ("instructions", _read_instructions),
     "tools": ("tools", read_tools),
     "tool_choice": ("tool_choice", read_tool_choice),
     "temperature": ("temperature", _read_temperature),
     "tracing": ("tracing", _read_tracing),
-    "providerData.voicepipe": ("extensions", _read_extensions),
+    "providerData.voicepipe": ("extensions", read_extensions),
 }
 _NESTED: Final[dict[str, tuple[str, Reader]]] = {
     **_SHARED,

@@ -8,9 +8,11 @@ from typing import Any
 import pybase64
 
 from voicepipe.audio.samples import Samples
+from voicepipe.protocol import binary
 from voicepipe.protocol.client_events import Unreadable
 from voicepipe.protocol.dialect import Dialect, Usage
 from voicepipe.protocol.encoding import encode, id_text, well_formed
+from voicepipe.protocol.extensions import OutputAudioStarted, ServerExtension, echo
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.open_response import OpenCall, OpenMessage, OpenResponse, ended_details
 from voicepipe.protocol.session_config import SessionConfig
@@ -18,7 +20,7 @@ from voicepipe.turn import announcements as said
 from voicepipe.turn.conversation import Item, ItemStatus, Message
 
 Frames = list[bytes]
-"""Encoded events, UTF-8 JSON, one a frame, in order."""
+"""Encoded events, UTF-8 JSON, one a frame, in order; a `binary.SoundFrame` is a binary one."""
 
 
 class Wire:
@@ -35,7 +37,7 @@ class Wire:
 
         self._dialect = dialect
         self._open: dict[str, OpenResponse] = {}
-        self._event_count = 0
+        self._event_count = self._stream_count = 0
         tail = id_text(config.session_id.removeprefix("sess_"))
         self._event_prefix = f"event_{tail}_"
         self._conversation_id = f"conv_{tail}"
@@ -61,16 +63,21 @@ class Wire:
 
     def hello(self) -> Frames:
         """What a client hears first, without having asked."""
-        greeting = self._event("session.created", session=self._dialect.session(self.config))
+        session = echo(self._dialect.session(self.config), self.config.extensions)
+        greeting = self._event("session.created", session=session)
         if self._dialect.announces_conversation:
             conversation = {"id": self._conversation_id, "object": "realtime.conversation"}
             greeting += self._event("conversation.created", conversation=conversation)
         return greeting
 
-    def updated(self, config: SessionConfig) -> Frames:
-        """The answer to a `session.update` that was taken: the whole session as it is now."""
+    def updated(self, config: SessionConfig, **told: object) -> Frames:
+        """The answer to a `session.update` that was taken: the whole session as it is now.
+
+        `told`: what the client must know of its extensions beside which it has.
+        """
         self.config = config
-        return self._event("session.updated", session=self._dialect.session(config))
+        session = echo(self._dialect.session(config), config.extensions, **told)
+        return self._event("session.updated", session=session)
 
     def speak(self, dialect: Dialect) -> None:
         """Go on in this dialect, from the next event on: the client has shown that it knows it."""
@@ -137,6 +144,9 @@ class Wire:
         return self._event("response.function_call_arguments.delta", **call.ids(), delta=arguments)
 
     def _audio_delta(self, message: OpenMessage, coded: bytes) -> bytes:
+        if message.stream:
+            self._event_count += 1
+            return binary.agent_frame(message.stream, self._event_count, coded)
         # By hand: a JSON encoder takes several times as long, and this is half of all that we send.
         event_id = self._next_event_id().encode()
         return b"".join((message.audio_head, event_id, b'","delta":"', pybase64.b64encode(coded), b'"}'))
@@ -222,7 +232,17 @@ class Wire:
         if isinstance(opened, OpenMessage):
             opened.audio_head = self._audio_head(opened)
             frames += self._event("response.content_part.added", **opened.ids(), part=opened.part())
+            frames += self._begin_stream(opened)
         return frames
+
+    def _begin_stream(self, message: OpenMessage) -> Frames:
+        """Announce that this message's sound comes in binary frames, if the client wants it so."""
+        extensions = self.config.extensions
+        if not message.audible or extensions is None or not extensions.binary_audio:
+            return []
+        self._stream_count = self._stream_count % binary.MAX_STREAM + 1
+        message.stream = self._stream_count
+        return self._extension(OutputAudioStarted, **message.ids(), stream=message.stream)
 
     def _response_ended(self, what: said.ResponseEnded) -> Frames:
         response = self._open.pop(what.response_id, None)
@@ -282,6 +302,10 @@ class Wire:
     def _event(self, kind: str, **fields: object) -> Frames:
         event = self._dialect.event(kind, fields)
         return [] if event is None else [encode({**event, "event_id": self._next_event_id()})]
+
+    def _extension(self, kind: type[ServerExtension], **fields: Any) -> Frames:
+        """An event that is not among the published ones, for a client that asked for it."""
+        return [encode(kind(**fields, event_id=self._next_event_id()))]
 
     def _next_event_id(self) -> str:
         self._event_count += 1

@@ -8,6 +8,8 @@ from typing import Final
 
 from aiohttp import WSMsgType, web
 
+from voicepipe.protocol.binary import SoundFrame
+
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """A larger message closes the line with 1009. Clients send up to 15 MiB of audio in one append."""
 
@@ -62,9 +64,9 @@ class AiohttpSocket:
         return None
 
     async def send(self, frame: bytes) -> None:
-        """Send one text frame; waits while the client does not read. On a closed line the frame is dropped."""
+        """Send one frame; waits while the client does not read. On a closed line the frame is dropped."""
         try:
-            await self._line.send_frame(frame, WSMsgType.TEXT)
+            await self._line.send_frame(frame, WSMsgType.BINARY if isinstance(frame, SoundFrame) else WSMsgType.TEXT)
         except ConnectionError:
             await asyncio.sleep(0)  # `receive` tells of the end: let whoever waits there have a turn
 

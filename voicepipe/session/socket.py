@@ -13,7 +13,7 @@ class ClientSocket(Protocol):
         ...
 
     async def send(self, frame: bytes) -> None:
-        """Send one text frame of UTF-8 JSON.
+        """Send one frame: a `SoundFrame` as it is, any other one as text, UTF-8 JSON.
 
         Waits while the client does not read: little is kept below this call, so whoever waits here knows it. A frame
         that can't be sent because the line is closed is dropped; `receive` tells of the end.

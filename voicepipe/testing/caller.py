@@ -12,6 +12,8 @@ from typing import Any
 import aiohttp
 import numpy as np
 
+from voicepipe.audio.samples import to_pcm
+from voicepipe.protocol import binary
 from voicepipe.stages.transcriber import Samples
 from voicepipe.testing.strict_events import problems
 from voicepipe.testing.wire_checker import WireChecker
@@ -19,6 +21,9 @@ from voicepipe.testing.wire_checker import WireChecker
 Event = dict[str, Any]
 
 WIRE_HZ = 24_000
+BINARY = "binary"
+"""How a binary frame is shown among the events."""
+
 WAIT_S = 20.0
 """Every wait of a test is bounded by this: longer than any deadline that a test sets, so only a hang meets it."""
 
@@ -45,21 +50,36 @@ class Caller:
         pcm = np.concatenate((samples, silence)).tobytes()
         await self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
 
+    async def say_binary(self, samples: Samples) -> None:
+        """Send speech in one binary frame, in a session that asked for them."""
+        await self.line.send_bytes(binary.caller_frame(to_pcm(samples)))
+
     async def next(self) -> Event:
-        """The next event, checked.
+        """The next event, checked. A binary frame is shown as one, of type `BINARY`.
 
         Raises:
             ConnectionError: the line was closed; `close_code` says how.
         """
         async with asyncio.timeout(WAIT_S):
             message = await self.line.receive()
+        if message.type is aiohttp.WSMsgType.BINARY:
+            return self._take_binary(message.data)
         if message.type is not aiohttp.WSMsgType.TEXT:
             self.close_code = self.line.close_code
             raise ConnectionError(f"the line was closed with {self.close_code}")
         event: Event = json.loads(message.data)
         self.events.append(event)
         self.checker.see(event)
-        self.faults += [f"{event['type']}: {fault}" for fault in problems(event, dialect=self.checker.dialect)]
+        shape = problems(event, dialect=self.checker.dialect, extended=self.checker.extended)
+        self.faults += [f"{event['type']}: {fault}" for fault in shape]
+        return event
+
+    def _take_binary(self, frame: bytes) -> Event:
+        sound = binary.agent_sound(frame)
+        event: Event = {"type": BINARY, "stream": sound.stream, "number": sound.number, "audio": sound.audio}
+        self.events.append(event)
+        if not self.checker.extended:
+            self.faults.append("a binary frame in a session that did not ask for them")
         return event
 
     async def until(self, kind: str, where: Callable[[Event], bool] = lambda event: True) -> Event:
@@ -76,13 +96,23 @@ class Caller:
 
     def sound(self) -> Samples:
         """All sound that came, int16 at 24 kHz."""
-        deltas = (e["delta"] for e in self.events if e["type"] == "response.output_audio.delta")
-        return np.frombuffer(b"".join(base64.b64decode(delta) for delta in deltas), dtype="<i2")
+        deltas = (_audio(event) for event in self.events)
+        return np.frombuffer(b"".join(deltas), dtype="<i2")
 
     def require_sound_wire(self) -> None:
         """Fail with everything that was wrong with the events."""
         assert self.faults == []
         assert self.checker.problems == []
+
+
+def _audio(event: Event) -> bytes:
+    match event:
+        case {"type": "response.output_audio.delta", "delta": delta}:
+            return base64.b64decode(delta)
+        case {"audio": bytes(audio)}:
+            return audio
+        case _:
+            return b""
 
 
 @asynccontextmanager

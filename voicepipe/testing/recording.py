@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from voicepipe.protocol.binary import SoundFrame
+
 
 class Line(Protocol):
     """A client's WebSocket, as sessions have it."""
@@ -58,9 +60,11 @@ class RecordedLine:
         checker, faults = WireChecker(), []
         for by_server, message in self.said:
             event = _object(message)
-            if by_server:
+            if by_server and isinstance(message, SoundFrame):
+                faults += [] if checker.extended else ["a binary frame in a session that did not ask for them"]
+            elif by_server:
                 checker.see(event)
-                shape = problems(event, dialect=checker.dialect)
+                shape = problems(event, dialect=checker.dialect, extended=checker.extended)
                 faults += [f"{event.get('type')}: {fault}" for fault in shape]
             else:
                 checker.sent(event)

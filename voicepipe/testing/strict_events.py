@@ -11,9 +11,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
+import msgspec
 from openai.types.beta.realtime.realtime_server_event import RealtimeServerEvent as BetaServerEvent
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from voicepipe.protocol import extensions
 
 Dialect = Literal["ga", "beta"]
 
@@ -42,11 +45,14 @@ def _adapter(published: type[BaseModel]) -> TypeAdapter[BaseModel]:
     return TypeAdapter(published)
 
 
-def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga") -> list[str]:
+def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga", extended: bool = False) -> list[str]:
     """What keeps one emitted event from being exactly of its published shape, as `path: kind: text`; [] if nothing.
 
-    Unknown members count, at any depth, and so do values that would only pass after a conversion.
+    Unknown members count, at any depth, and so do values that would only pass after a conversion. With `extended`, for
+    sessions that opted in, our own events and members are held to our own types.
     """
+    if extended and str(event.get("type")) in extensions.SERVER_EVENTS:
+        return _extension_faults(event)
     published = EVENTS[dialect].get(str(event.get("type")))
     if published is None:
         return [f"type: unknown event {event.get('type')!r}"]
@@ -54,12 +60,25 @@ def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga") -> list[str]:
     found += [fault for item in _items(event) for fault in _item_faults(item)]
     session = event.get("session")
     if isinstance(session, dict):
-        event = {**event, "session": _comparable(session, dialect)}
+        opted_in = {extensions.OPT_IN} if extended else set()
+        event = {**event, "session": _comparable(_without(session, opted_in), dialect)}
     try:
         _adapter(published).validate_python(dict(event), strict=True, extra="forbid")
     except ValidationError as error:
         found += [f"{'.'.join(map(str, e['loc']))}: {e['type']}: {e['msg']}" for e in error.errors()]
     return found
+
+
+def _extension_faults(event: Mapping[str, Any]) -> list[str]:
+    try:
+        extensions.read_server_event(msgspec.json.encode(event))
+    except msgspec.ValidationError as error:
+        return [str(error)]
+    return []
+
+
+def _without(session: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {key: value for key, value in session.items() if key not in names}
 
 
 def _comparable(session: dict[str, Any], dialect: Dialect) -> dict[str, Any]:

@@ -71,6 +71,9 @@ class WireChecker:
         self.dialect: Dialect = "ga"
         """What the latest session object was written in."""
 
+        self.extended = False
+        """Whether the client has asked for extensions, as the latest session object tells."""
+
         self._n_seen = 0
         self._kind = ""
         self._event_ids: set[str] = set()
@@ -126,6 +129,7 @@ class WireChecker:
         self._kind = told.get("type", "")
         if "session" in told:
             self.dialect = "ga" if "type" in told["session"] else "beta"
+            self.extended = "voicepipe" in (told["session"].get("providerData") or {})
         self._frame(told)
         family, _, ending = self._kind.rpartition(".")
         family = _OLDER_FAMILIES.get(family, family)

@@ -156,6 +156,22 @@ class ItemWanted:
     item_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlaybackReported:
+    """The client says what its loudspeaker has done. Numbers are as it says them, true or not."""
+
+    event_id: str | None
+    item_id: str
+    played_ms: int
+    """Of the item's sound, from its beginning."""
+
+    buffered_ms: int
+    """Received and not played yet."""
+
+    input_ms: int
+    """How much of the caller's audio the client had captured at that instant."""
+
+
 # --- what the reply did -----------------------------------------------------------------------
 
 
@@ -291,6 +307,7 @@ Fact = (
     | ItemTruncated
     | ItemDeleted
     | ItemWanted
+    | PlaybackReported
     | ModelAsked
     | ModelSpoke
     | CallGrew

@@ -1,0 +1,60 @@
+"""A whole server on a real port, its providers a fake vendor on another, its deadlines short."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.audio.files import read_sound
+from voicepipe.config import load
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import WIRE_HZ
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.wiring import running
+
+CLIPS = Path(__file__).parents[1] / "data" / "clean"
+
+
+@dataclass
+class House:
+    """A running server, and the vendor behind it."""
+
+    base_url: str
+    vendor: FakeVendor
+
+    async def closed(self, turn_id: str) -> dict[str, Any] | None:
+        """The record of that turn, if it has an outcome."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.base_url}/v1/turns/{turn_id}") as answer:
+            record: dict[str, Any] = await answer.json()
+            return record if answer.status == 200 and record["outcome"] else None
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """A server whose every stage is the fake vendor."""
+    async with FakeVendor() as vendor:
+        vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
+        overrides: dict[str, object] = {
+            "server.port": 0,
+            "server.data_dir": str(tmp_path / "data"),
+            "server.drain_ms": 0,
+            "providers.fake.base_url": vendor.base_url,
+            "agents.default.stt": "fake/ear",
+            "agents.default.llm": "fake/mind",
+            "agents.default.tts": "fake/mouth",
+        }
+        settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+        async with running(settings) as server:
+            yield House(server.base_url, vendor)
+
+
+@pytest.fixture(scope="session")
+def question() -> Samples:
+    """A short spoken question, with the silence after it: int16 at 24 kHz."""
+    return read_sound(CLIPS / "vctk_p287_001.flac", WIRE_HZ)

@@ -1,0 +1,133 @@
+"""What a session may have beyond the published events, once its client asks for it.
+
+The client opts in with `session.providerData.voicepipe` in a `session.update`; from the `session.updated` that answers
+it on, and never before, the events of this module may come, and the client may send its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+
+from voicepipe.protocol.fields import JsonObject, flag, record
+
+OPT_IN: Final = "providerData"
+"""The key of the session under which `voicepipe` is asked for, and echoed."""
+
+_NAMES: Final = ("binary_audio", "playback_reports", "turn_events", "resume")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extensions:
+    """Which extensions a session has. All are off until its client asks."""
+
+    binary_audio: bool = False
+    """Audio travels in binary frames, both ways; see `binary`."""
+
+    playback_reports: bool = False
+    """The client says what it has played, with `voicepipe.playback`."""
+
+    turn_events: bool = False
+    """The client is told each turn's marks, verdicts and actions as they happen, and its record at the end."""
+
+    resume: bool = False
+    """A line that breaks may be replaced by another one."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The echo: `providerData.voicepipe` of the session object."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+def read_extensions(value: object, path: str) -> dict[str, bool] | None:
+    """What an opt-in changes, by name; None, for a null or `false`, turns all of it off.
+
+    A null at a name turns that one off. What is unknown changes nothing: it may be a later version's.
+
+    Raises:
+        ProtocolError: it is no object, or a known name has another value than true, false or null.
+    """
+    if value is None or value is False:
+        return None
+    asked = record(value, path)
+    return {name: asked[name] is not None and flag(asked[name], f"{path}.{name}") for name in _NAMES if name in asked}
+
+
+# --- from the client --------------------------------------------------------------------------
+
+_Id = Annotated[str, msgspec.Meta(max_length=512)]
+_Far = msgspec.Meta(ge=-(2**53), le=2**53)
+_Ms = Annotated[int, _Far] | Annotated[float, _Far]
+
+
+class ClientExtension(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """An event that only an opted-in client sends."""
+
+    event_id: _Id | None = None
+
+
+class Playback(ClientExtension, tag="voicepipe.playback", frozen=True):
+    """What the client's loudspeaker has done of one output item, at an instant."""
+
+    item_id: _Id
+    played_ms: _Ms
+    """Of the item's sound, counted from its beginning."""
+
+    buffered_ms: _Ms
+    """Received and not played yet."""
+
+    input_ms: _Ms
+    """How much audio the client's microphone had captured at that instant, since the session began."""
+
+    response_id: _Id | None = None
+
+
+class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
+    """The first and only word on a line that is to replace another."""
+
+    session_id: _Id
+    secret: _Id
+    last_event_id: _Id | None = None
+    """The latest event that came. None: none did."""
+
+
+# --- from the server --------------------------------------------------------------------------
+
+
+class ServerExtension(msgspec.Struct, tag_field="type", kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """An event that only an opted-in client is sent."""
+
+    event_id: str
+
+
+class OutputAudioStarted(ServerExtension, tag="voicepipe.output_audio.started", frozen=True):
+    """The sound of this part comes in binary frames with this stream number, in place of its deltas."""
+
+    response_id: str
+    item_id: str
+    output_index: int
+    content_index: int
+    stream: int
+
+
+ServerEvent = OutputAudioStarted
+_SERVER_DECODER: Final = msgspec.json.Decoder(ServerEvent)
+SERVER_EVENTS: Final = frozenset(str(kind.__struct_config__.tag) for kind in (get_args(ServerEvent) or (ServerEvent,)))
+"""The types of all events that only opted-in clients are sent."""
+
+
+def read_server_event(raw: str | bytes) -> ServerEvent:
+    """One of the server's extension events, typed: for clients, and to check what is sent.
+
+    Raises:
+        msgspec.ValidationError: it is none, or not of its shape.
+    """
+    return _SERVER_DECODER.decode(raw)
+
+
+def echo(session: JsonObject, extensions: Extensions | None, **more: object) -> JsonObject:
+    """A session object with the extensions that it has, and `more` of what its client must know of them."""
+    if extensions is None:
+        return session
+    return {**session, OPT_IN: {"voicepipe": {**extensions.to_wire(), **more}}}
