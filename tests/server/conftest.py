@@ -24,7 +24,7 @@ from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
-from voicepipe.server.parts import Parts
+from voicepipe.server.parts import Offer, Parts
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.session.ending import Ending
@@ -198,6 +198,7 @@ def serve(tmp_path: Path) -> Serve:
             tls=await asyncio.to_thread(tls_context, settings, tmp_path),
             pages=pages,
             agent_named=agent_named,
+            offered=lambda: (Offer("default", ("heart",)), Offer("support", None)),
             open_session=open_session,
             cost_usd=lambda agent, record: cost_usd,
             missing=lambda: tuple(missing),

@@ -1,38 +1,24 @@
-"""The calls that run here with a token: found when one is revoked, and counted against what their tokens allow."""
+"""The calls that run here with a token: found when it is revoked."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
 from voicepipe.auth.claims import Claims
-from voicepipe.auth.entry import Usage, limit_reached
-from voicepipe.auth.tokens import LIFE_MAX_S
-from voicepipe.clock import unix_s
-from voicepipe.cluster.port import Cluster, counter
+from voicepipe.cluster.port import Cluster
 from voicepipe.cluster.revocation import Revocation
-from voicepipe.errors import AuthError, Overload
-from voicepipe.session.ending import NOT_AUTHORISED, POLICY_VIOLATION, Ending
+from voicepipe.errors import Overload
+from voicepipe.session.ending import NOT_AUTHORISED, Ending
 from voicepipe.telemetry.log import log_event
-from voicepipe.turn.record import TurnRecord
 
 REVOKED: Final = Ending("token_revoked", "This client secret was revoked.", NOT_AUTHORISED)
 
-MICRO: Final = 1_000_000
-"""Money is counted in whole millionths of a USD: a sum of floats depends on its order."""
-
-RECENT_TURNS: Final = 64
-"""Turns whose cost may still change: a record is renewed when late words or sounds come."""
-
 RETRY_S: Final = 1.0
 """Between two tries at a shared store that is busy."""
-
-Cost = Callable[[TurnRecord], float]
-"""What a turn cost, in USD."""
 
 
 class Call(Protocol):
@@ -56,8 +42,11 @@ class Calls:
         self._running: dict[Call, Claims] = {}
 
     @contextmanager
-    def running(self, call: Call, claims: Claims) -> Iterator[None]:
-        """Have the call found by a revocation for as long as the block runs."""
+    def running(self, call: Call, claims: Claims | None) -> Iterator[None]:
+        """Have the call found by revocations of its token for as long as the block runs; None: it has no token."""
+        if claims is None:
+            yield
+            return
         self._running[call] = claims
         try:
             yield
@@ -78,92 +67,3 @@ class Calls:
         for call, claims in self._running.items():
             if revocation.covers(claims):
                 call.end_now(REVOKED)
-
-
-class Meter:
-    """Counts what one call uses of its token, and ends the call when the token's limits are reached.
-
-    Turns and spending are those of all calls of the token, in whatever process. A turn is counted when it is over; so
-    each of several calls at once may take one turn more than there were left.
-    """
-
-    def __init__(self, claims: Claims, cluster: Cluster, cost_usd: Cost) -> None:
-        self._claims, self._cluster, self._cost_usd = claims, cluster, cost_usd
-        self._counts = claims.limits.turns is not None or claims.limits.spend_usd is not None
-        self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        self._uncounted: dict[str, int] = {}
-        self._news = asyncio.Event()
-
-    def note(self, record: TurnRecord) -> None:
-        """Take a turn's record, new or renewed. One without an outcome is still running."""
-        if not self._counts or record.outcome is None:
-            return
-        turns, micro_usd = int(_is_used(record)), round(self._cost_usd(record) * MICRO)
-        turns_before, micro_usd_before = self._known.pop(record.id, (0, 0))
-        self._owe("turns", turns - turns_before)
-        self._owe("spend", micro_usd - micro_usd_before)
-        self._known[record.id] = turns, micro_usd
-        if len(self._known) > RECENT_TURNS:
-            self._known.popitem(last=False)
-        self._news.set()
-
-    async def check_entry(self) -> None:
-        """Demand that something is left.
-
-        Raises:
-            AuthError: 403, naming the limit.
-        """
-        reached = limit_reached(self._claims.limits, await self._used()) if self._counts else None
-        if reached is not None:
-            raise AuthError(f"{reached}. Let your backend mint another one.", code="limit_reached", status=403)
-
-    async def run(self, call: Call) -> None:
-        """End the call when a limit is reached, until cancelled."""
-        while await self._news.wait():
-            self._news.clear()
-            try:
-                await self._count()
-                reached = limit_reached(self._claims.limits, await self._used())
-            except Overload as busy:
-                log_event("usage_uncounted", level=logging.WARNING, why=busy.why)
-                await asyncio.sleep(RETRY_S)
-                self._news.set()
-                continue
-            if reached is not None:
-                call.end_after_turn(Ending("limit_reached", reached, POLICY_VIOLATION))
-
-    async def settle(self) -> None:
-        """Count what the call's end has brought."""
-        try:
-            await self._count()
-        except Overload as busy:
-            log_event("usage_lost", level=logging.ERROR, project=self._claims.project, why=busy.why)
-
-    async def _count(self) -> None:
-        """A call that is cancelled here was most likely counted: what it took along is not counted again."""
-        for what in ("turns", "spend"):
-            amount = self._uncounted.pop(what, 0)
-            if amount:
-                try:
-                    await self._add(what, amount)
-                except Overload:
-                    self._owe(what, amount)
-                    raise
-
-    def _owe(self, what: str, amount: int) -> None:
-        self._uncounted[what] = self._uncounted.get(what, 0) + amount
-
-    async def _used(self) -> Usage:
-        return Usage(turns=await self._add("turns", 0), spend_usd=await self._add("spend", 0) / MICRO)
-
-    async def _add(self, what: str, amount: int) -> int:
-        now_s = unix_s()
-        name = counter(self._claims, what)
-        # Calls outlive their tokens, but not by as long as this.
-        tally = await self._cluster.count(name, amount, limit=None, until_s=now_s + LIFE_MAX_S, now_s=now_s)
-        return tally.total
-
-
-def _is_used(record: TurnRecord) -> bool:
-    """Whether the turn cost anybody anything: the model was asked, or words were heard. A cough is no turn."""
-    return bool(record.caller_text) or any(stage == "llm" for stage, _ in record.providers)

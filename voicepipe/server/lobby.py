@@ -37,9 +37,8 @@ class Lobby:
     def __len__(self) -> int:
         return len(self._inside)
 
-    @contextmanager
-    def place(self) -> Iterator[Place]:
-        """Take a place for as long as the block runs.
+    def check(self) -> None:
+        """Demand that there is a place now.
 
         Raises:
             Overload: all are taken, or the server is stopping.
@@ -48,6 +47,15 @@ class Lobby:
             raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
         if len(self._inside) >= self._max_sessions:
             raise Overload(f"All {self._max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
+
+    @contextmanager
+    def place(self) -> Iterator[Place]:
+        """Take a place for as long as the block runs.
+
+        Raises:
+            Overload: all are taken, or the server is stopping.
+        """
+        self.check()
         place = Place()
         self._inside.add(place)
         self._nobody.clear()

@@ -27,6 +27,15 @@ NoteTurn = Callable[[TurnRecord], None]
 """Takes a turn's record, new or renewed; returns at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An agent as a person may choose it."""
+
+    name: str
+    voices: tuple[str, ...] | None
+    """The voices that it can speak with; None where any name may do."""
+
+
 class RunsOnSocket(Call, Protocol):
     """A session, as the server sees it."""
 
@@ -57,6 +66,9 @@ class Parts:
 
     agent_named: Callable[[str], str | None]
     """The agent of that name or alias."""
+
+    offered: Callable[[], tuple[Offer, ...]]
+    """The agents that a caller may choose from."""
 
     open_session: Callable[[SessionGrant, NoteTurn], RunsOnSocket]
     """May raise Overload or StageError, which answer 503 before the upgrade."""

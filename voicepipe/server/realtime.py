@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,10 +20,9 @@ from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.scopes import REALTIME
 from voicepipe.auth.tokens import session_prefix
 from voicepipe.clock import monotonic_ms, unix_s
-from voicepipe.cluster.port import counter
 from voicepipe.errors import AuthError, Overload, StageError
-from voicepipe.server.calls import Meter
 from voicepipe.server.doorway import Visitor
+from voicepipe.server.meter import Meter, NoMeter
 from voicepipe.server.parts import PARTS, Parts, RunsOnSocket
 from voicepipe.server.refusals import Missing, refusal
 from voicepipe.server.socket import AiohttpSocket, upgrade
@@ -40,61 +38,61 @@ DATED_PREVIEW = re.compile(r"\d{4}-\d{2}-\d{2}(-preview)?")
 
 
 async def realtime(request: web.Request) -> web.StreamResponse:
-    """Check everything that can be refused with an HTTP answer, then upgrade and run the session to its end."""
+    """Check everything that can be refused with an HTTP answer, then upgrade and run the session to its end.
+
+    A browser isn't told why its WebSocket was refused. The same request without the upgrade is refused for the same
+    reasons, where a page can read them, and answered 426 when there are none.
+    """
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(REALTIME)
     shown = parts.doorway.shown(request)
+    _check_ready(parts)
+    grant = await grant_for(visitor, shown, request.query, parts)
+    parts.lobby.check()
+    meter = _meter(visitor, grant, parts)
+    await meter.check_entry()
     line = upgrade(ping_ms=parts.options.ping_ms, subprotocol=answer_subprotocol(shown))
     if not line.can_prepare(request):
         answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
         answer.headers["Upgrade"] = "websocket"
         return answer
-    _check_ready(parts)
-    grant = await grant_for(visitor, shown, request.query, parts)
     with parts.lobby.place() as place:
-        async with parts.slots.slot(grant.session_id, grant.project), _admitted(visitor, grant, parts) as admitted:
+        async with parts.slots.slot(grant.session_id, grant.project), _admitted(meter, grant, parts) as session:
             await line.prepare(request)
             place.socket = AiohttpSocket(line, request.transport)
-            await _run(admitted, place.socket, grant)
+            await _run(session, meter, place.socket, grant)
     return line
 
 
-@dataclass(frozen=True, slots=True)
-class _Admitted:
-    session: RunsOnSocket
-    meter: Meter | None
-    """None for who holds an API key, and in open mode: nothing limits them."""
+def _meter(visitor: Visitor, grant: SessionGrant, parts: Parts) -> Meter | NoMeter:
+    if visitor.claims is None:
+        return NoMeter()
+    return Meter(visitor.claims, parts.cluster, functools.partial(parts.cost_usd, grant.agent))
 
 
 @asynccontextmanager
-async def _admitted(visitor: Visitor, grant: SessionGrant, parts: Parts) -> AsyncIterator[_Admitted]:
-    """Give the session; one of a token is held to the token's limits for as long as the block runs."""
-    claims = visitor.claims
-    if claims is None:
-        yield _Admitted(_opened(parts, grant, lambda record: None), None)
-        return
-    meter = Meter(claims, parts.cluster, functools.partial(parts.cost_usd, grant.agent))
-    await meter.check_entry()
+async def _admitted(meter: Meter | NoMeter, grant: SessionGrant, parts: Parts) -> AsyncIterator[RunsOnSocket]:
+    """Give the session; one of a token is found by revocations, and held to its limits, while the block runs."""
     session = _opened(parts, grant, meter.note)
-    with parts.calls.running(session, claims):
-        # Once more: whatever is revoked after this finds the session.
-        await parts.doorway.check_not_revoked(claims)
-        await _use_up(claims, parts)
+    with parts.calls.running(session, meter.claims):
+        if meter.claims is not None:
+            # Once more: whatever is revoked after this finds the session.
+            await parts.doorway.check_not_revoked(meter.claims)
+        await meter.use_up_session()
         try:
-            yield _Admitted(session, meter)
+            yield session
         finally:
             await meter.settle()
 
 
-async def _run(admitted: _Admitted, socket: AiohttpSocket, grant: SessionGrant) -> None:
+async def _run(session: RunsOnSocket, meter: Meter | NoMeter, socket: AiohttpSocket, grant: SessionGrant) -> None:
     log_event("session_opened", session=grant.session_id, project=grant.project, agent=grant.agent)
     began_ms = monotonic_ms()
     async with asyncio.TaskGroup() as group:
-        metering = group.create_task(admitted.meter.run(admitted.session), name="meter") if admitted.meter else None
-        await _talk(admitted.session, socket, grant)
-        if metering is not None:
-            metering.cancel()
+        metering = group.create_task(meter.run(session), name="meter")
+        await _talk(session, socket, grant)
+        metering.cancel()
     log_event("session_closed", session=grant.session_id, lasted_ms=monotonic_ms() - began_ms)
 
 
@@ -166,19 +164,6 @@ async def _token_config(claims: Claims, parts: Parts) -> Mapping[str, Any] | Non
         )
     config: dict[str, Any] = msgspec.json.decode(kept)
     return config
-
-
-async def _use_up(claims: Claims, parts: Parts) -> None:
-    """Count this session against those that the token may start."""
-    tally = await parts.cluster.count(
-        counter(claims, "sessions"), 1, limit=claims.limits.max_sessions, until_s=claims.expires_at_s, now_s=unix_s()
-    )
-    if not tally.counted:
-        raise AuthError(
-            f"This client secret has started the {claims.limits.max_sessions} sessions that it is good for. Let your "
-            "backend mint another one.",
-            code="token_used_up",
-        )
 
 
 def _model_of(config: Mapping[str, Any] | None) -> str:

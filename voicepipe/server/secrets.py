@@ -70,7 +70,7 @@ async def talk_token(request: web.Request) -> web.Response:
     ours = TokenWanted(identity="talk page", scopes=(REALTIME, TURNS), limits=Limits(origins=(origin,)))
     life = wanted.expires_after or ExpiresAfter(seconds=TALK_LIFE_S)
     minted = await parts.desk.mint(OPEN_PROJECT, msgspec.structs.replace(wanted, expires_after=life, voicepipe=ours))
-    return _json(_told(minted))
+    return _json(_told(minted) | {"voicepipe": {"token_id": minted.token_id, "agents": parts.offered()}})
 
 
 async def jwks(request: web.Request) -> web.Response:

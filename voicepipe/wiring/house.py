@@ -154,6 +154,7 @@ def _parts(
         tls=files.tls,
         pages=Path(voicepipe.__file__).parent / "_web",
         agent_named=settings.agent_named,
+        offered=sessions.offered,
         open_session=sessions.open,
         cost_usd=Prices(settings).cost_usd,
         missing=models.missing,

@@ -9,7 +9,7 @@ from voicepipe.config.settings import AgentSettings, Settings
 from voicepipe.protocol.locked import check_reply, check_update, shown
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_parts import ServerVad
-from voicepipe.server.parts import NoteTurn
+from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import ModelRequest, Said, Text
@@ -65,6 +65,11 @@ class Sessions:
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
         )
+
+    def offered(self) -> tuple[Offer, ...]:
+        """Return the agents that a caller may choose from, with their voices."""
+        voices = {name: stages.synthesizer.voices for name, stages in self._stages.items()}
+        return tuple(Offer(name, None if known is None else tuple(sorted(known))) for name, known in voices.items())
 
     async def warm(self) -> None:
         """Let local models read their agents' instructions before the first call; others warm up with it."""
