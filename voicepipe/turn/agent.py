@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import budget, ledger, patience, telling
+from voicepipe.turn import budget, ledger, patience, playback, telling
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
@@ -150,6 +150,7 @@ class AgentSide:
             starts_ms = self._playback.send(fact.duration_ms, now_ms)
             turn.sent_ms += fact.duration_ms
             turn.plays_until_ms = self._playback.ends_ms
+            turn.latest_ms = self._playback.prompt_ends_ms + self._floor.core.deadlines.progress_ms
             self._mark_heard(turn, starts_ms, fact.duration_ms, now_ms)
         self._go_on(turn, now_ms)
 
@@ -203,9 +204,8 @@ class AgentSide:
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
         """The client says how much of a reply was heard: one that only played on is silent now."""
-        whole = turn.voice_done and cut_ms >= turn.arrived_ms
-        turn.cut_ms = None if whole else cut_ms
-        telling.write_down(self._floor, turn)
+        whole = self._recut(turn, cut_ms)
+        turn.cut_told = True
         if turn.outcome is not None:
             turn.outcome, turn.reason = (
                 _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
@@ -215,6 +215,24 @@ class AgentSide:
             self._stop(turn)
             self._close(turn, *_how_it_went(turn), now_ms)
             self._fall_silent(now_ms)
+
+    def playback_reported(self, fact: e.PlaybackReported, now_ms: int) -> None:
+        """The client says what it has played: of a reply that runs, that moves its end; of one that was cut, the cut."""
+        turn = self.remembered(fact.item_id)
+        if turn is None or not turn.sent_ms:
+            return
+        played_ms = playback.believed_ms(turn, fact.played_ms)
+        is_news = playback.note_heard(turn, played_ms, fact.input_ms, now_ms)
+        if turn.outcome is None:
+            playback.move_end(turn, played_ms, self._running(), now_ms)
+            self._playback.ends_ms = max(each.plays_until_ms for each in self._running())
+            self._await_playback(turn, now_ms)
+            return
+        if turn.cut_ms is not None and not turn.cut_told:
+            is_news = is_news or turn.cut_ms != played_ms
+            self._recut(turn, played_ms)
+        if is_news:
+            ledger.keep(self._floor, turn, now_ms)
 
     def played(self, now_ms: int) -> None:
         """Close the turns whose sound has been played."""
@@ -277,6 +295,13 @@ class AgentSide:
         if turn.reply.audible and turn.released and turn.cut_ms is None and not whole:
             turn.cut_ms = at_ms
             telling.write_down(self._floor, turn)
+
+    def _recut(self, turn: Turn, cut_ms: int) -> bool:
+        """Cut a reply elsewhere; returns whether that is behind its end, so that it is whole."""
+        whole = turn.voice_done and cut_ms >= turn.arrived_ms
+        turn.cut_ms = None if whole else cut_ms
+        telling.write_down(self._floor, turn)
+        return whole
 
     def _stop(self, turn: Turn) -> None:
         if turn.item_id:  # else it was never started

@@ -63,6 +63,7 @@ class CallerSide:
             return
         self._utterance.audio_end_ms = fact.audio_end_ms
         self.turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
+        self.turn.t0_audio_ms = fact.audio_end_ms
         self._move(Caller.HOLDING)
         self._utterance.pauses += 1
         for stale in (budget.FLUSHED, budget.TRANSCRIBED):
@@ -90,7 +91,7 @@ class CallerSide:
         if self.state is Caller.SPEAKING:  # by deadline: nobody heard the caller stop
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._floor.core.deadlines.utterance_ms
-            turn.marks[budget.VOICED_LAST] = now_ms
+            turn.marks[budget.VOICED_LAST], turn.t0_audio_ms = now_ms, None
         self._move(Caller.ENDED)
         turn.marks[budget.ENDED] = now_ms
         self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
@@ -163,6 +164,7 @@ class CallerSide:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
             turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
+            turn.t0_audio_ms = fact.last_voiced_audio_ms
         turn.marks[budget.ENDED] = now_ms
         turn.cause = "commit"
         if speaking is not None:

@@ -96,6 +96,9 @@ class CommitRequested:
     last_voiced_ms: int | None
     """The last voiced sample in it, or None when there is none."""
 
+    last_voiced_audio_ms: int | None = None
+    """The same instant as a position in the caller's audio."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClearRequested:
@@ -160,7 +163,6 @@ class ItemWanted:
 class PlaybackReported:
     """The client says what its loudspeaker has done. Numbers are as it says them, true or not."""
 
-    event_id: str | None
     item_id: str
     played_ms: int
     """Of the item's sound, from its beginning."""

@@ -58,13 +58,23 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
 
 
 def _heard_by(turn: Turn) -> HeardBy:
+    if turn.reported:
+        return "reported"
     return "estimated" if budget.HEARD in turn.marks else "nobody"
 
 
 def _owners(turn: Turn) -> dict[str, str]:
     llm, tts = turn.providers.get("llm", "server"), turn.providers.get("tts", "server")
-    # The model's wording decides when a clause closes; the voice's leading silence is all that we know of playback.
-    return {"endpoint": _endpoint_owner(turn), "llm_ttft": llm, "first_clause": llm, "tts_ttfb": tts, "playback": tts}
+    # The model's wording decides when a clause closes. Without a report the voice's leading silence is all that we know
+    # of playback.
+    player = "client" if turn.reported else tts
+    return {
+        "endpoint": _endpoint_owner(turn),
+        "llm_ttft": llm,
+        "first_clause": llm,
+        "tts_ttfb": tts,
+        "playback": player,
+    }
 
 
 def _endpoint_owner(turn: Turn) -> str:

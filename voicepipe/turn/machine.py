@@ -134,6 +134,7 @@ class Core:
             e.ItemOffered: lambda fact, now_ms: history.offered(fact),
             e.ItemTruncated: history.truncated,
             e.ItemDeleted: lambda fact, now_ms: history.deleted(fact),
+            e.PlaybackReported: self.agent.playback_reported,
             e.ItemWanted: lambda fact, now_ms: history.wanted(fact),
             e.TimePassed: self._time_passed,
             e.CallerLeft: self._caller_left,

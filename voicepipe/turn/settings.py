@@ -62,6 +62,10 @@ class TurnSettings:
     language: str | None = None
     reply: ReplySettings = field(default_factory=ReplySettings)
 
+    def __post_init__(self) -> None:
+        if self.silence_ms < 0:
+            raise ConfigError(f"silence_ms: expected 0 ms or more, got {self.silence_ms}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLimits:
@@ -130,3 +134,7 @@ class CoreSettings:
 
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
+
+    def __post_init__(self) -> None:
+        if self.max_flushes < 1:
+            raise ConfigError(f"max_flushes: expected 1 or more, got {self.max_flushes}")

@@ -85,7 +85,7 @@ AGENT_LAW: Final[_Rows[Agent]] = _rows(
     (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), Agent.SPEAKING),
     (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
     (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
-    (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.CallerLeft), Agent.IDLE),
+    (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.CallerLeft), Agent.IDLE),
     (Agent.SPEAKING, (e.SpeechStarted,), Agent.YIELDED),
     (Agent.YIELDED, (e.SpeechStarted,), Agent.IDLE),
     # An earlier reply may still be playing while the next one is made, and goes on when that is put away.
@@ -113,7 +113,7 @@ def diagram() -> str:
 def _machine(title: str, first: Caller | Agent, law: _Rows[_State]) -> list[str]:
     causes: dict[tuple[str, str], list[str]] = {}
     for (source, fact), targets in law.items():
-        for target in targets:
+        for target in sorted(targets, key=lambda state: state.value):
             causes.setdefault((source.value, target.value), []).append(fact.__name__)
     lines: list[str] = [f"    state {title} {{", f"        [*] --> {title}_{first.value}"]
     for (source_name, target_name), facts in causes.items():

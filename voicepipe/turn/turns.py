@@ -96,8 +96,20 @@ class Turn:
     audible_at_ms: int | None = None
     """Where the first audible sample lies in the reply's sound."""
 
+    t0_audio_ms: int | None = None
+    """t0 as a position in the caller's audio; None when it is none there."""
+
     sent_ms: int = 0
     plays_until_ms: int = 0
+    latest_ms: int = 0
+    """No report makes it play for longer than this."""
+
+    reported: bool = False
+    """The client has said when its first sound was heard."""
+
+    cut_told: bool = False
+    """The client has said with an event of its own where it was cut."""
+
     cut_ms: int | None = None
     """Where in the reply's sound it was cut, if it was."""
 
@@ -152,6 +164,7 @@ class Turn:
         self.text, self.heard_question, self.finish_reason = "", "", ""
         self.clauses, self.calls, self.started_items = [], {}, []
         self.voice_done, self.arrived_ms, self.audible_at_ms = False, 0, None
+        self.reported, self.cut_told = False, False
         self.response_id, self.item_id, self.item_status = "", "", "in_progress"
         self.tokens = TokenCount()
 

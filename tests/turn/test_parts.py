@@ -1,0 +1,135 @@
+"""The small parts of the core: settings that are refused by name, the loudspeaker, the wait, the drawing of the law."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from voicepipe.errors import ConfigError
+from voicepipe.turn import endpoint
+from voicepipe.turn import events as e
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.playback import Playback
+from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
+from voicepipe.turn.states import AGENT_LAW, CALLER_LAW, Agent, Caller, diagram, may_follow
+from voicepipe.turn.steps import Steps
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+@pytest.mark.parametrize(
+    ("kind", "section", "name"),
+    [
+        *((BudgetLimits, "budget", field.name) for field in fields(BudgetLimits)),
+        *((Deadlines, "deadlines", field.name) for field in fields(Deadlines)),
+    ],
+)
+def test_a_limit_that_is_not_positive_is_refused(kind: type, section: str, name: str, wrong: int) -> None:
+    """By its key, with what was expected and what came."""
+    with pytest.raises(ConfigError, match=rf"^{section}\.{name}: expected a positive number of ms, got {wrong}$"):
+        kind(**{name: wrong})
+
+
+def test_a_silence_below_zero_is_refused() -> None:
+    """By its key."""
+    with pytest.raises(ConfigError, match=r"^silence_ms: expected 0 ms or more, got -1$"):
+        TurnSettings(silence_ms=-1)
+
+
+def test_a_transcriber_that_is_never_asked_is_refused() -> None:
+    """The end of a turn needs a flush, so there is at least one."""
+    with pytest.raises(ConfigError, match=r"^max_flushes: expected 1 or more, got 0$"):
+        CoreSettings(max_flushes=0)
+
+
+def test_the_wait_is_what_the_client_asked_for() -> None:
+    """In ms since the last voiced sample."""
+    assert endpoint.wait_ms(TurnSettings(silence_ms=320)) == 320
+
+
+# --- the loudspeaker ------------------------------------------------------------------------------
+
+
+def test_sound_plays_behind_what_plays() -> None:
+    """At once when the line is silent, else when the sound before it is over."""
+    playback = Playback()
+    assert [playback.send(1_000, 500), playback.send(500, 600), playback.send(100, 9_000)] == [500, 1_500, 9_000]
+    assert playback.ends_ms == 9_100
+
+
+def test_sound_that_was_dropped_is_not_waited_for() -> None:
+    """And what has been played stays played."""
+    playback = Playback()
+    playback.send(1_000, 0)
+    playback.flush(400)
+    assert playback.ends_ms == 400
+    playback.flush(2_000)
+    assert playback.ends_ms == 400
+    assert playback.send(100, 500) == 500
+
+
+# --- the floor ------------------------------------------------------------------------------------
+
+
+def test_ids_name_their_session() -> None:
+    """And count by kind."""
+    floor = Floor("s", CoreSettings(), TurnSettings())
+    assert [floor.new_id("item"), floor.new_id("resp"), floor.new_id("item")] == [
+        "item_s_0001",
+        "resp_s_0001",
+        "item_s_0002",
+    ]
+
+
+def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
+    """A later one is seen when the earlier has passed."""
+    floor = Floor("s", CoreSettings(), TurnSettings())
+    for name, at_ms in (("b", 500), ("c", 900), ("a", 300)):
+        floor.due[name] = at_ms
+        floor.arm()
+    assert [getattr(order, "at_ms", None) for order in floor.orders] == [500, 300]
+    assert floor.expired(500) == ["a", "b"]
+    assert floor.due == {"c": 900}
+
+
+# --- the law --------------------------------------------------------------------------------------
+
+
+def test_a_move_against_the_law_is_counted() -> None:
+    """And carried out: our bug must not hold up a call."""
+    steps = Steps()
+    steps.face(e.SpeechPaused(0, 0))
+    assert steps.take(Caller.QUIET, Caller.ENDED) is Caller.ENDED
+    assert steps.unlawful == ["caller quiet -> ended by SpeechPaused"]
+    assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()
+
+
+def test_every_state_can_be_left_and_reached() -> None:
+    """No state is a dead end, and none is only on paper."""
+    for kind, law in ((Caller, CALLER_LAW), (Agent, AGENT_LAW)):
+        assert {source for source, _ in law} == set(kind)
+        assert {target for targets in law.values() for target in targets} == set(kind)
+
+
+def test_the_law_as_a_drawing() -> None:
+    """Each pair of states is one arrow, with the facts that lead along it."""
+    lines = diagram().splitlines()
+    assert lines[:3] == ["stateDiagram-v2", "    state caller {", "        [*] --> caller_quiet"]
+    assert "        caller_holding --> caller_ended: SilenceGrew, TimePassed" in lines
+    assert "        agent_speaking --> agent_yielded: SpeechStarted" in lines
+    arrows = [line.partition(":")[0] for line in lines if "-->" in line]
+    assert len(arrows) == len(set(arrows))
+    pairs = {(s, t) for law in (CALLER_LAW, AGENT_LAW) for (s, _), targets in law.items() for t in targets}
+    assert len(arrows) == len(pairs) + 2
+
+
+def test_the_drawing_in_the_readme_is_the_law() -> None:
+    """Change the law and this fails until `states.diagram()` is put between the marks again."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    drawn = re.search(r"<!-- begin states -->\n```mermaid\n(.*?)```\n<!-- end states -->", readme, re.S)
+    assert drawn is not None
+    assert drawn[1] == diagram()
