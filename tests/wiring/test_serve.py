@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from voicepipe.config import load
+from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.wiring.serve import greeting
+from voicepipe.wiring.serve import greeting, dangers
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
@@ -88,10 +88,31 @@ async def test_it_ends_well_when_nobody_is_there(tmp_path: Path) -> None:
         assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
+def loaded(folder: Path, **more: object) -> Settings:
+    overrides = {f"server.{name}": value for name, value in more.items()}
+    return load(overrides=overrides, environ={"HOME": "/h"}, folder=folder)
+
+
 def test_a_server_that_others_reach_warns_and_asks_for_keys(tmp_path: Path) -> None:
-    settings = load(overrides={"server.host": "0.0.0.0"}, environ={"HOME": "/h"}, folder=tmp_path)
+    settings = loaded(tmp_path, host="0.0.0.0")
+    (warning,) = dangers(settings)
+    assert warning.startswith("WARNING: 0.0.0.0 can be reached from other machines, and nothing here encrypts")
+    assert "--tls-cert" in warning
     said = "\n".join(greeting(settings, base_url="http://127.0.0.1:8080", is_open=False))
-    assert "WARNING: 0.0.0.0 can be reached from other machines" in said
     assert "voicepipe keys create" in said
     assert "Authorization: Bearer YOUR KEY" in said
     assert "--url" not in said
+
+
+@pytest.mark.parametrize(
+    "safe", [{}, {"host": "0.0.0.0", "trusted_proxies": ["10.0.0.1"]}, {"tls_cert": "c.pem", "tls_key": "k.pem"}]
+)
+def test_a_server_that_is_safe_does_not_warn(tmp_path: Path, safe: dict[str, object]) -> None:
+    assert list(dangers(loaded(tmp_path, **safe))) == []
+
+
+def test_a_certificate_for_trying_out_is_called_that(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, host="0.0.0.0", tls_dev=True)
+    (said,) = dangers(settings)
+    assert "made for trying out" in said
+    assert "  https://127.0.0.1:8080/talk" in greeting(settings, base_url="https://127.0.0.1:8080", is_open=False)

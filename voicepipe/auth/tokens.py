@@ -42,8 +42,8 @@ _JWS: Final = jwt.PyJWS()
 
 
 def new_token_id() -> str:
-    """A random `jti`, 128 bits."""
-    return secrets.token_urlsafe(16)
+    """A random `jti`, 128 bits, in characters that are safe at a shell."""
+    return secrets.token_hex(16)
 
 
 def session_prefix(claims: Claims) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `voicepipe serve`, `talk`, `check`, `keys`.
+"""The command line: `voicepipe serve`, `talk`, `check`, `keys`, `token`, `revoke`.
 
 `options` is what can be written, `entry` runs it; each command has a module of its own, imported when it is used.
 """

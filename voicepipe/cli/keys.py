@@ -1,4 +1,4 @@
-"""`voicepipe keys create`, `list`, `revoke`: for whoever has the server's data folder."""
+"""`voicepipe keys`: API keys and the secrets that sign tokens, for whoever has the server's data folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 
 from voicepipe.auth.apikeys import ApiKey, ApiKeys
+from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.scopes import KEY_DEFAULT
 from voicepipe.cli.options import Options
 from voicepipe.clock import unix_s
@@ -32,6 +33,15 @@ def run(options: Options) -> int:
             sys.stdout.writelines(f"{_line(key)}\n" for key in keys.list())
         case "revoke":
             sys.stdout.write(f"{_line(keys.revoke(options.id, now_s=unix_s()))}\n")
+            if all(key.revoked_at_s is not None for key in keys.list()):
+                sys.stderr.write("No key works any more: nobody can call until 'voicepipe keys create' makes one.\n")
+        case "rotate":
+            secrets = KeyStore(folder)
+            secrets.keyring(unix_s())  # a folder without a secret gets its first one here, so that there is one before
+            sys.stdout.write(f"{secrets.rotate(unix_s()).kid}\n")
+            sys.stderr.write("It signs from now on. What older ones signed stays good until 'voicepipe keys forget'.\n")
+        case "forget":
+            KeyStore(folder).remove(options.id)
     return 0
 
 

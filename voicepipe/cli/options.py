@@ -18,6 +18,10 @@ _SHORTHANDS: Final = {
     "host": "server.host",
     "port": "server.port",
     "data_dir": "server.data_dir",
+    "tls_cert": "server.tls_cert",
+    "tls_key": "server.tls_key",
+    "tls_dev": "server.tls_dev",
+    "trust_proxy": "server.trusted_proxies",
     "stt": "agents.default.stt",
     "llm": "agents.default.llm",
     "tts": "agents.default.tts",
@@ -35,6 +39,10 @@ class Options:
     host: str | None = None
     port: str | None = None
     data_dir: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_dev: str | None = None
+    trust_proxy: tuple[str, ...] | None = None
     stt: str | None = None
     llm: str | None = None
     tts: str | None = None
@@ -49,6 +57,17 @@ class Options:
     name: str = ""
     scope: tuple[str, ...] = ()
     id: str = ""
+    subject: str = ""
+    identity: str = ""
+    seconds: int | None = None
+    session: str = ""
+    origin: tuple[str, ...] = ()
+    max_sessions: int | None = None
+    session_seconds: int | None = None
+    turns: int | None = None
+    spend_usd: float | None = None
+    lock: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, written: argparse.Namespace) -> Options:
@@ -81,7 +100,11 @@ class Options:
                 raise ConfigError(f"--set: expected KEY=VALUE, for example server.port=9000, got {pair!r}")
             written[key.strip()] = value
         shorthands = ((key, getattr(self, name)) for name, key in _SHORTHANDS.items())
-        return written | {key: value for key, value in shorthands if value is not None}
+        return written | {
+            key: ",".join(value) if isinstance(value, tuple) else value
+            for key, value in shorthands
+            if value is not None
+        }
 
 
 def parser() -> argparse.ArgumentParser:
@@ -97,6 +120,8 @@ def parser() -> argparse.ArgumentParser:
     _talk(commands)
     _check(commands)
     _keys(commands)
+    _token(commands)
+    _revoke(commands)
     return tree
 
 
@@ -107,6 +132,17 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, "serve", "run the server until Ctrl-C")
     command.add_argument("--host", help="the address to listen on (127.0.0.1)")
     command.add_argument("--port", help="the port (8080); 0 takes a free one")
+    command.add_argument("--tls-cert", metavar="FILE", help="speak https with this certificate chain (PEM)")
+    command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
+    command.add_argument(
+        "--tls-dev", action="store_const", const="true", help="speak https with a certificate made for trying out"
+    )
+    command.add_argument(
+        "--trust-proxy",
+        action="append",
+        metavar="ADDRESS",
+        help="believe this proxy, or network of proxies, about who calls; repeat for several",
+    )
     _settings(command)
 
 
@@ -137,8 +173,38 @@ def _keys(commands: Commands[argparse.ArgumentParser]) -> None:
     listing = _add(actions, "list", "show all keys, without their secrets")
     revoke = _add(actions, "revoke", "make a key stop working")
     revoke.add_argument("id", metavar="ID", help="the eight characters that `keys list` shows")
-    for each in (create, listing, revoke):
+    rotate = _add(actions, "rotate", "make a new secret that signs client secrets; those given out stay good")
+    forget = _add(actions, "forget", "forget an older signing secret, and with it what it signed")
+    forget.add_argument("id", metavar="KID", help="its name, as `keys rotate` prints it")
+    for each in (create, listing, revoke, rotate, forget):
         _config(each)
+
+
+def _token(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "token", "mint a client secret and print it")
+    command.add_argument("--project", metavar="NAME", help="whose turns and sessions (default)")
+    command.add_argument("--agent", metavar="NAME", help="who answers, and nobody else")
+    command.add_argument("--subject", metavar="NAME", help="who speaks, as you name them; it can be revoked by that")
+    command.add_argument("--identity", metavar="TEXT", help="a name for people to read")
+    command.add_argument("--seconds", type=int, metavar="N", help="how long it opens sessions (600)")
+    command.add_argument("--scope", action="append", metavar="SCOPE", help="what it may do; repeat for several")
+    command.add_argument("--origin", action="append", metavar="URL", help="a page that may use it; repeat for several")
+    command.add_argument("--max-sessions", type=int, metavar="N", help="how many sessions it starts; 1 is single use")
+    command.add_argument("--session-seconds", type=int, metavar="N", help="how long each session lasts")
+    command.add_argument("--turns", type=int, metavar="N", help="how many turns all its sessions have")
+    command.add_argument("--spend-usd", type=float, metavar="USD", help="what all its sessions may cost")
+    command.add_argument("--session", metavar="JSON", help="the session that it starts, as in session.update")
+    command.add_argument("--lock", action="append", metavar="FIELD", help="what session.update may not change")
+    command.add_argument("--hide", action="append", metavar="FIELD", help="the same, and the client does not see it")
+    _config(command)
+
+
+def _revoke(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "revoke", "take client secrets back, and end the calls that began with them")
+    command.add_argument("id", metavar="ID", nargs="?", help="the client secret's id, as `token` prints it")
+    command.add_argument("--subject", metavar="NAME", help="all that this subject was given until now")
+    command.add_argument("--project", metavar="NAME", help="whose they are (default)")
+    _config(command)
 
 
 def _add(commands: Commands[argparse.ArgumentParser], name: str, does: str) -> argparse.ArgumentParser:

@@ -7,14 +7,19 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
 
 from voicepipe import __version__
 from voicepipe.config.settings import STAGES, Settings
+from voicepipe.server.tls import lan_address
 from voicepipe.telemetry.log import logging_to
 from voicepipe.wiring.house import Running, running
 
 USUAL = "http://127.0.0.1:8080"
 """Where `voicepipe talk` looks by itself."""
+
+EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
+"""Hosts that mean every address of this machine."""
 
 VERBS = {"stt": "hears with", "llm": "thinks with", "tts": "speaks with"}
 
@@ -37,6 +42,8 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """
     async with running(settings, say=say) as server:
         say(f"voicepipe {__version__} listens on {server.base_url}")
+        for line in dangers(settings):
+            say(line)
         await _until_stopped(settings, server, say)
 
 
@@ -84,8 +91,14 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[st
     yield f"ready, {'without a key for this machine' if is_open else 'with an API key or a client secret'}:"
     for name, agent in settings.agents.items():
         yield f"  agent {name}: " + ", ".join(f"{VERBS[stage]} {agent.spec(stage)}" for stage in STAGES)
-    yield from _warnings(settings, is_open=is_open)
-    yield "talk to it from another terminal:"
+    if not is_open:
+        yield "callers need a key: `voicepipe keys create` makes one, `voicepipe token` one for a browser."
+    yield "talk to it in a browser:"
+    yield f"  {base_url}/talk"
+    lan = lan_address() if settings.server.tls_dev and settings.server.host in EVERYWHERE else None
+    if lan is not None:
+        yield f"  https://{lan}:{urlsplit(base_url).port}/talk#ek_...  on a phone, with what `voicepipe token` prints"
+    yield "or from another terminal:"
     yield f"  voicepipe talk question.wav --out answer.wav{'' if base_url == USUAL else f' --url {base_url}'}"
     yield "or from Python, with openai[realtime]:"
     yield f'  client = openai.AsyncOpenAI(base_url="{base_url}/v1", api_key="{"any" if is_open else "YOUR KEY"}")'
@@ -95,14 +108,17 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[st
     yield "Ctrl-C stops it."
 
 
-def _warnings(settings: Settings, *, is_open: bool) -> Iterator[str]:
-    if not settings.on_loopback:
+def dangers(settings: Settings) -> Iterator[str]:
+    """Yield what is dangerous about these settings, to be said before anything else."""
+    server = settings.server
+    if not settings.on_loopback and not server.has_tls and not server.trusted_proxies:
         yield (
-            f"WARNING: {settings.server.host} can be reached from other machines, and nothing here encrypts: keys and "
-            "speech can be read on the way. Put a proxy with TLS in front."
+            f"WARNING: {server.host} can be reached from other machines, and nothing here encrypts: keys and speech "
+            "can be read on the way. Use --tls-cert and --tls-key, or put a proxy with TLS in front, listen on "
+            "127.0.0.1 and name it with --trust-proxy."
         )
-    if not is_open:
-        yield "callers need a key: `voicepipe keys create` makes one."
+    if server.tls_dev:
+        yield "The certificate was made for trying out: browsers warn once, and nobody else should trust it."
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

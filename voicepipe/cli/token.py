@@ -1,0 +1,99 @@
+"""`voicepipe token`: a client secret from the shell, for whoever has the server's data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import msgspec
+
+from voicepipe.cli.options import Options
+from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError, ProtocolError
+from voicepipe.server.desk import Minted, SecretWanted
+
+_ARGUMENTS = {
+    "expires_after.seconds": "--seconds",
+    "limits.agents": "--agent",
+    "limits.max_sessions": "--max-sessions",
+    "limits.session_seconds": "--session-seconds",
+    "limits.turns": "--turns",
+    "limits.spend_usd": "--spend-usd",
+    "limits.origins": "--origin",
+    "locks": "--lock, --hide",
+    "scopes": "--scope",
+    "subject": "--subject",
+    "identity": "--identity",
+    "session": "--session",
+}
+"""Where in the request a refusal may point -> what to write differently here."""
+
+
+def run(options: Options) -> int:
+    """Mint as the endpoint would, and print the client secret alone, so that a script can take it.
+
+    Raises:
+        ConfigError: a setting or an option is wrong.
+    """
+    settings = load(options.config, overrides=options.overrides())
+    try:
+        minted = asyncio.run(_mint(settings, options.project, wanted(options)))
+    except ProtocolError as refused:
+        raise ConfigError(f"{_argument(refused.field or '')}{refused.why}") from None
+    sys.stdout.write(f"{minted.value}\n")
+    sys.stderr.write(f"id {minted.token_id}: 'voicepipe revoke {minted.token_id}' takes it back.\n")
+    return 0
+
+
+def wanted(options: Options) -> SecretWanted:
+    """Return what the options ask for, checked as the endpoint checks a request.
+
+    Raises:
+        ConfigError: `--session` is no JSON object.
+        ProtocolError: a value is out of its range; `field` names it.
+    """
+    locks = [{"field": name} for name in options.lock] + [{"field": name, "hidden": True} for name in options.hide]
+    limits = {
+        "max_sessions": options.max_sessions,
+        "session_seconds": options.session_seconds,
+        "turns": options.turns,
+        "spend_usd": options.spend_usd,
+        "origins": options.origin,
+        "agents": (options.agent,) if options.agent else (),
+    }
+    ours = {"subject": options.subject, "identity": options.identity, "limits": limits, "locks": locks}
+    asked: dict[str, Any] = {
+        "session": _session(options),
+        "voicepipe": ours | ({"scopes": options.scope} if options.scope else {}),
+        "expires_after": {"seconds": options.seconds} if options.seconds is not None else None,
+    }
+    try:
+        return msgspec.convert(asked, SecretWanted)
+    except msgspec.ValidationError as wrong:
+        why, _, path = str(wrong).partition(" - at ")
+        raise ProtocolError(why, field=path.strip("`").removeprefix("$.")) from None
+
+
+def _session(options: Options) -> dict[str, Any]:
+    try:
+        session = msgspec.json.decode(options.session or "{}", type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise ConfigError(
+            f'--session: expected a JSON object such as \'{{"instructions": "Be brief."}}\', got {options.session!r}'
+        ) from None
+    return {"model": options.agent, **session} if options.agent else session
+
+
+async def _mint(settings: Settings, project: str, wish: SecretWanted) -> Minted:
+    from voicepipe.cluster.sqlite import open_sqlite
+    from voicepipe.wiring.tokens import desk, key_store
+
+    keys = await asyncio.to_thread(key_store, settings)
+    async with open_sqlite(settings.data_path) as cluster:
+        return await desk(settings, cluster, keys).mint(project, wish)
+
+
+def _argument(field: str) -> str:
+    path = field.removeprefix("voicepipe.")
+    return next((f"{name}: " for known, name in _ARGUMENTS.items() if path.startswith(known)), "")
