@@ -267,6 +267,7 @@ OVER: dict[type, tuple[Plot, Plot]] = {
     e.CancelRequested: (talking, lambda s: s.cancels()),
     e.CallerLeft: (talking, lambda s: s.leaves()),
     e.ItemTruncated: (played, lambda s: s.truncates(s.started()[-1].item_id, 300)),
+    e.PlaybackReported: (played, lambda s: s.reports(1_000)),
     e.ModelFinished: (
         lambda s: (answering_in_text(s), s.token(), s.sent(0), s.voice_done()),
         lambda s: s.model_done(),
@@ -280,6 +281,7 @@ OVER: dict[type, tuple[Plot, Plot]] = {
         lambda s: s.sent(0),
     ),
     e.SilenceGrew: (only_called, lambda s: s.stops()),
+    e.PlaybackReported: (played, lambda s: s.reports(1_000)),
 }
 
 

@@ -83,9 +83,11 @@ class Story:
         """The client cancels a reply."""
         return self._tell(e.CancelRequested("evt", response_id))
 
-    def commits(self, buffered_ms: int = 1_000, last_voiced_ms: int | None = None) -> list[Order]:
+    def commits(
+        self, buffered_ms: int = 1_000, last_voiced_ms: int | None = None, last_voiced_audio_ms: int | None = None
+    ) -> list[Order]:
         """The client says that the turn is over."""
-        return self._tell(e.CommitRequested("evt", buffered_ms, last_voiced_ms))
+        return self._tell(e.CommitRequested("evt", buffered_ms, last_voiced_ms, last_voiced_audio_ms))
 
     def clears(self) -> list[Order]:
         """The client wants the audio forgotten."""
@@ -103,6 +105,15 @@ class Story:
     def truncates(self, item_id: str, heard_ms: int, *, content_index: int = 0) -> list[Order]:
         """The client says how much of a reply was heard."""
         return self._tell(e.ItemTruncated("evt", item_id, content_index, heard_ms))
+
+    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1) -> list[Order]:
+        """The client says how much of a reply it has played."""
+        return self._tell(e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms))
+
+    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Order]:
+        """The client says what it has played of a reply."""
+        fact = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
+        return self._tell(fact, after_ms=after_ms)
 
     # --- the reply ----------------------------------------------------------------------------
 
