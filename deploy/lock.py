@@ -36,7 +36,7 @@ def wishes() -> dict[str, list[str]]:
     """Return what each lock is asked to hold, from pyproject.toml; a lock's closure counts for the later ones."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
-    base = [*project["dependencies"], *extras["fast"], *pyproject["build-system"]["requires"]]
+    base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
     return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": [*base, *extras["test"]]}
 
 

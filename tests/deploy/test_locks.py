@@ -63,7 +63,9 @@ def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
     assert {name: locks["local"][name] for name in shared} == {name: locks["test"][name] for name in shared}
 
 
-@pytest.mark.parametrize(("extra", "name"), [(None, "base"), ("fast", "base"), ("local", "local"), ("test", "test")])
+@pytest.mark.parametrize(
+    ("extra", "name"), [(None, "base"), ("fast", "base"), ("crypto", "base"), ("local", "local"), ("test", "test")]
+)
 def test_locks_satisfy_pyproject(
     locks: dict[str, dict[str, str]], project: dict[str, Any], extra: str | None, name: str
 ) -> None:
