@@ -22,7 +22,8 @@ from voicepipe.turn.states import Agent, Caller
 CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
-    asked token call usage finished clause sound sent voice_done stage_failed manual auto stale impostor misplaced
+    asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
+    misplaced
 """.split()  # noqa: SIM905 - a column of thirty strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -94,6 +95,8 @@ class World:
                 return e.ItemOffered("evt", Message("", "user", (InputText("hello"),)), None)
             case "truncate":
                 return e.ItemTruncated("evt", item_id, 0, pick * 100)
+            case "report":
+                return e.PlaybackReported(item_id, pick * 150 - 100, pick, pick * 500 - 100)
             case "delete":
                 return e.ItemDeleted("evt", item_id)
             case "want":

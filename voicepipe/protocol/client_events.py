@@ -248,7 +248,7 @@ def _extension(event: Playback, extensions: Extensions | None) -> PlaybackReport
         why = "type: expected a client event's, or providerData.voicepipe.playback_reports, got voicepipe.playback"
         raise ProtocolError(why, field="type", code="invalid_value")
     played, buffered, captured = map(round, (event.played_ms, event.buffered_ms, event.input_ms))
-    return PlaybackReported(event.event_id, event.item_id, played, buffered, captured)
+    return PlaybackReported(event.item_id, played, buffered, captured)
 
 
 def _asked(event: _Event, config: SessionConfig, find: Find) -> Asked:

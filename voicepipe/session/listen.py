@@ -157,8 +157,10 @@ class Listener:
     def commit_fact(self, event_id: str | None) -> e.CommitRequested:
         """What a commit at this instant would commit."""
         last = self._ear.last_voiced()
-        voiced_ms = None if last is None else last.session_ms
-        return e.CommitRequested(event_id, self._ear.received_ms - self._since_ms, voiced_ms)
+        buffered_ms = self._ear.received_ms - self._since_ms
+        if last is None:
+            return e.CommitRequested(event_id, buffered_ms, None)
+        return e.CommitRequested(event_id, buffered_ms, last.session_ms, self._heard_before_ms + last.stream_ms)
 
     # --- the transcriber ----------------------------------------------------------------------
 

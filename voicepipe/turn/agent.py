@@ -217,7 +217,7 @@ class AgentSide:
             self._fall_silent(now_ms)
 
     def playback_reported(self, fact: e.PlaybackReported, now_ms: int) -> None:
-        """The client says what it has played: of a reply that runs, that moves its end; of one that was cut, the cut."""
+        """The client says what it has played: it moves the end of a reply that runs, or the cut of one that was cut."""
         turn = self.remembered(fact.item_id)
         if turn is None or not turn.sent_ms:
             return
@@ -228,10 +228,10 @@ class AgentSide:
             self._playback.ends_ms = max(each.plays_until_ms for each in self._running())
             self._await_playback(turn, now_ms)
             return
-        if turn.cut_ms is not None and not turn.cut_told:
-            is_news = is_news or turn.cut_ms != played_ms
+        before_ms = turn.cut_ms
+        if turn.outcome != "completed" and not turn.cut_told:
             self._recut(turn, played_ms)
-        if is_news:
+        if is_news or turn.cut_ms != before_ms:
             ledger.keep(self._floor, turn, now_ms)
 
     def played(self, now_ms: int) -> None:

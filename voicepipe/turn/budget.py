@@ -172,6 +172,8 @@ def _breach(
 
 
 def _setting(stage: str, owner: str) -> str:
+    if (stage, owner) == ("playback", "client"):
+        return "the client's own buffer"
     if stage != "endpoint":
         return SETTING[stage]
     return _ENDPOINT_SETTING.get(owner, "agents.NAME.stt")
