@@ -281,7 +281,6 @@ OVER: dict[type, tuple[Plot, Plot]] = {
         lambda s: s.sent(0),
     ),
     e.SilenceGrew: (only_called, lambda s: s.stops()),
-    e.PlaybackReported: (played, lambda s: s.reports(1_000)),
 }
 
 
