@@ -71,6 +71,7 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("local", "stt"): "voicepipe.providers.local.stt:open_transcriber",
     ("local", "llm"): "voicepipe.providers.local.llm:open_model",
     ("local", "tts"): "voicepipe.providers.local.tts:open_synthesizer",
+    ("deepgram", "stt"): "voicepipe.providers.stt.deepgram:open_transcriber",
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",

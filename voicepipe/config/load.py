@@ -37,6 +37,9 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
             api_key_env="GROQ_API_KEY",
             options=(("speech_format", "wav"),),
         ),
+        "deepgram": ProviderEntry(
+            kind="deepgram", base_url="wss://api.deepgram.com/v1", api_key_env="DEEPGRAM_API_KEY"
+        ),
         "ollama": ProviderEntry(base_url="http://127.0.0.1:11434/v1"),
     }
 )

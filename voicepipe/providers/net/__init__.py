@@ -1,5 +1,6 @@
 """What adapters share on their way to a vendor.
 
-`http` keeps the connections, `failures` maps what goes wrong to `StageError` once, `sse` reads event streams,
-`peer` says whom we speak to, `openai` says how OpenAI-shaped servers differ.
+`http` keeps the connections, `ws` holds a socket, `failures` and `ws_failures` map what goes wrong to `StageError`
+once, `sse` reads event streams, `gaps` knows where audio was dropped, `peer` says whom we speak to, `openai` says how
+OpenAI-shaped servers differ.
 """

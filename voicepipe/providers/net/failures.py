@@ -29,6 +29,7 @@ RETRYABLE_STATUS = frozenset({408, 409, 421, 425, 429})
 
 _MEANINGS = {
     401: "the key was refused",
+    402: "no credit is left",
     403: "the key may not do this",
     404: "not found: a wrong base_url or an unknown model",
     429: "rate limit or quota",
@@ -100,9 +101,10 @@ def broken(peer: Peer, why: str, *, retryable: bool = True) -> StageBroken:
 
 
 def vendor_words(body: bytes) -> str:
-    """The message in an error body: `{"error": {"message"}}`, `{"error": "..."}`, `{"message"}`, `{"detail"}`, text."""
+    """The message in an error body: `{"error": {"message"}}`, `{"error": "..."}`, `{"message"}`, `{"detail"}`,
+    `{"err_msg"}` (Deepgram), text."""
     inner = _error_object(body)
-    for key in ("message", "detail", "error", "msg", "code", "type"):
+    for key in ("message", "detail", "error", "msg", "err_msg", "code", "type"):
         words = inner.get(key)
         if isinstance(words, str) and words:
             return words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from voicepipe.errors import ConfigError
 from voicepipe.registry import ProviderSettings, Spec, Stage
@@ -27,15 +28,24 @@ class Peer:
     idle_timeout_ms: int
 
     @classmethod
-    def of(cls, stage: Stage, spec: Spec, settings: ProviderSettings, *, auth_scheme: str = "Bearer") -> Peer:
-        """The peer that `settings` describe.
+    def of(
+        cls,
+        stage: Stage,
+        spec: Spec,
+        settings: ProviderSettings,
+        *,
+        auth_scheme: str = "Bearer",
+        scheme: Literal["http", "ws"] = "http",
+    ) -> Peer:
+        """The peer that `settings` describe; `scheme` says what is spoken to it, with TLS or without.
 
         Raises:
-            ConfigError: there is no `base_url`, or it is not one of HTTP.
+            ConfigError: there is no `base_url`, or it is not one of that scheme.
         """
-        if not settings.base_url.startswith(("http://", "https://")):
+        if not settings.base_url.startswith((f"{scheme}://", f"{scheme}s://")):
             raise ConfigError(
-                f'providers.{spec.provider}.base_url: expected "http://..." or "https://...", got {settings.base_url!r}'
+                f'providers.{spec.provider}.base_url: expected "{scheme}://..." or "{scheme}s://...", '
+                f"got {settings.base_url!r}"
             )
         headers = (("Authorization", f"{auth_scheme} {settings.api_key}"),) if settings.api_key else ()
         return cls(

@@ -1,0 +1,70 @@
+"""What goes wrong on a vendor's WebSocket, as the one tree of errors: `failures`, for the other transport."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from voicepipe.errors import StageError, StageTimeout
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+
+LASTING_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
+"""Close codes by which a vendor says that we sent what it can't take; the same again fails again (RFC 6455, 7.4.1)."""
+
+
+def unreachable(peer: Peer, error: Exception) -> StageError | None:
+    """The stage error for a failed opening, or None if `error` is not one."""
+    match error:
+        case InvalidStatus(response=answer):
+            return failures.refused(
+                peer, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
+            )
+        case InvalidHandshake():
+            return failures.broken(peer, "the vendor hung up, or what it answered is not a WebSocket")
+        case InvalidURI():
+            return failures.broken(peer, "its URL is not one", retryable=False)
+        case TimeoutError():
+            why = f"no connection within {peer.connect_timeout_ms} ms"
+            return StageTimeout(peer.stage, provider=peer.name, why=why, retryable=True)
+        case socket.gaierror():
+            return failures.broken(peer, "its name was not found (DNS)")
+        case ConnectionRefusedError():
+            return failures.broken(peer, "the connection was refused: is it running?")
+    known = failures.explain(peer, error)  # TLS, and a cut
+    if known is None and isinstance(error, OSError):
+        return failures.broken(peer, f"no connection could be made ({error.strerror or 'no reason'})")
+    return known
+
+
+def cut(peer: Peer, error: ConnectionClosed) -> StageError:
+    """The stage error for a connection that ended; only the vendor's own close frame can say that it is for good."""
+    said = error.rcvd
+    if said is None:
+        if error.sent is not None and "ping timeout" in error.sent.reason:
+            return failures.broken(peer, f"no answer to a ping for {peer.idle_timeout_ms} ms")
+        why = f"it sent what is not WebSocket ({error.sent.reason})" if error.sent is not None else "it was cut"
+        return failures.broken(peer, f"the connection ended: {failures.quote(peer, why)}")
+    reason = failures.quote(peer, said.reason) or "no reason"
+    retryable = said.code not in LASTING_CODES
+    return failures.broken(peer, f"the vendor closed the connection ({said.code}: {reason})", retryable=retryable)
+
+
+class Opening:
+    """`with Opening(peer):` around the dialling turns its failures into stage errors."""
+
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and (failure := unreachable(self._peer, error)) is not None:
+            raise failure from None

@@ -1,0 +1,102 @@
+"""Deepgram's live messages, `/v1/listen`, as plain values.
+
+Source: Deepgram API reference, "Live Audio" (Results, Metadata, UtteranceEnd, SpeechStarted), and its own clients for
+the shape of an `Error`, which the reference does not give.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.stt.segments import Segment, Word
+
+FINALIZE = '{"type":"Finalize"}'
+KEEP_ALIVE = '{"type":"KeepAlive"}'
+CLOSE_STREAM = '{"type":"CloseStream"}'
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+class _Word(msgspec.Struct):
+    word: str
+    start: float
+    end: float
+    punctuated_word: str | None = None
+
+
+class _Alternative(msgspec.Struct):
+    transcript: str
+    words: list[_Word] = []
+    languages: list[str] = []
+
+
+class _Channel(msgspec.Struct):
+    alternatives: list[_Alternative]
+
+
+class _Results(msgspec.Struct):
+    channel: _Channel
+    start: float
+    duration: float
+    is_final: bool = False
+    speech_final: bool = False
+    from_finalize: bool = False
+
+
+class _Error(msgspec.Struct):
+    description: str = ""
+    message: str = ""
+    err_msg: str = ""
+
+
+_kind = msgspec.json.Decoder(_Kind)
+_results = msgspec.json.Decoder(_Results)
+_error = msgspec.json.Decoder(_Error)
+
+
+def read(peer: Peer, message: str | bytes, rate_hz: int) -> Segment | None:
+    """The segment that a message holds, positions in samples at `rate_hz`; None for a message without one.
+
+    Vendors add types of messages without notice: one that is not known says nothing to us.
+
+    Raises:
+        StageError: it is an error, or not a message.
+    """
+    if isinstance(message, bytes):
+        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
+    try:
+        match _kind.decode(message).type:
+            case "Results":
+                return _segment(_results.decode(message), rate_hz)
+            case "Error":
+                raise _failure(peer, _error.decode(message))
+            case _:
+                return None
+    except msgspec.DecodeError as error:
+        raise failures.broken(peer, f"expected a message of its own, got {len(message)} characters ({error})") from None
+
+
+def _segment(results: _Results, rate_hz: int) -> Segment:
+    best = results.channel.alternatives[0] if results.channel.alternatives else _Alternative("")
+    return Segment(
+        start=round(results.start * rate_hz),
+        end=round((results.start + results.duration) * rate_hz),
+        text=best.transcript.strip(),
+        words=tuple(
+            Word(round(w.start * rate_hz), round(w.end * rate_hz), w.punctuated_word or w.word) for w in best.words
+        ),
+        final=results.is_final,
+        speech_ended=results.speech_final,
+        requested=results.from_finalize,
+        language=best.languages[0] if best.languages else None,
+    )
+
+
+def _failure(peer: Peer, error: _Error) -> StageError:
+    words = failures.quote(peer, error.description or error.message or error.err_msg) or "no reason"
+    return failures.broken(peer, f"the vendor ended its stream with an error ({words})")

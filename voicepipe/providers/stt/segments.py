@@ -1,0 +1,230 @@
+"""From a vendor's stream of timed segments to the texts of utterances. Pure: no socket, no clock.
+
+A streaming ear hears the whole call and cuts it where it likes; the port asks for the text of an utterance, from its
+`begin` on. Both count the same samples, so a word belongs to the utterance in which it was said, whenever its text
+comes. Positions are samples of all that was pushed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from voicepipe.stages.transcriber import Final, Heard, Interim
+
+REMEMBERED_UTTERANCES = 8
+"""The latest so many can still get words."""
+
+WAITING_FLUSHES = 64
+"""The latest so many are waited for; the core asks three times a turn at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margins:
+    """How exactly positions are to be taken, in samples."""
+
+    lead: int
+    """An utterance begins when its voice was noticed; its first word was said up to this long before."""
+
+    trailing: int
+    """A vendor's own end of speech answers a flush that comes this much later: the rest was silence."""
+
+    scant: int
+    """With no more than this left to make final, a vendor may leave a request to do so unanswered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word, and where it was said."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What a vendor made of a stretch of the audio."""
+
+    start: int
+    end: int
+    text: str
+    words: tuple[Word, ...] = ()
+    final: bool = False
+    """It will not be said otherwise."""
+
+    speech_ended: bool = False
+    """The vendor heard the caller stop at its end."""
+
+    requested: bool = False
+    """It answers a request to make all final."""
+
+    language: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Utterance:
+    number: int
+    since: int
+    finals: list[Segment] = field(default_factory=list)
+    interim: str = ""
+    interim_at: int = 0
+    """Where the segment of the interim text begins."""
+
+    shown: str = ""
+    """The text last given, so that nothing is given twice."""
+
+    said: str = ""
+    """The text last given as final."""
+
+    language: str | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for text in (*(its.text for its in self.finals), self.interim) if text)
+
+    def take(self, segment: Segment, text: str) -> None:
+        """Add a final text, or replace the interim one."""
+        if not segment.final:
+            self.interim, self.interim_at = text, segment.start
+            return
+        self.interim = ""
+        self.language = segment.language or self.language
+        # A vendor that says a stretch again means it otherwise.
+        self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
+        if text:
+            self.finals.append(Segment(start=segment.start, end=segment.end, text=text))
+            self.finals.sort(key=lambda its: its.start)
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    utterance: _Utterance
+    flush: int
+    at: int
+    waited_for: bool = True
+
+
+class Segments:
+    """The utterances of one stream, and who waits for what."""
+
+    def __init__(self, margins: Margins) -> None:
+        self._margins = margins
+        # Full: the oldest is forgotten, and late words of it with it.
+        self._utterances: deque[_Utterance] = deque(maxlen=REMEMBERED_UTTERANCES)
+        # Full: the oldest stays unanswered; it was asked for many turns ago.
+        self._requests: deque[_Request] = deque(maxlen=WAITING_FLUSHES)
+        self._flushed_at = 0
+        self._final_to = 0
+        self._ended = False
+        """The latest final segment ended with the caller's silence, and no word came since."""
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int, at: int) -> None:
+        """What is said from here on, or shortly before, is this utterance's; what was flushed already is not."""
+        since = max(self._flushed_at, at - self._margins.lead)
+        if self._utterances:
+            since = max(since, self._utterances[-1].since)
+        self._utterances.append(_Utterance(utterance, since))
+
+    def flush(self, flush: int, at: int, *, ask: bool = False) -> Final | None:
+        """Answer if all is known; None: ask the vendor to make all final, and give `take` what it says.
+
+        With `ask`, never answer: whoever calls has no room for it now.
+        """
+        if not self._utterances:
+            return Final(0, flush, "")  # nothing has begun, so nothing was said
+        self._flushed_at = at
+        utterance = self._utterances[-1]
+        for earlier in self._requests:
+            earlier.waited_for = earlier.waited_for and earlier.utterance is not utterance
+        if not ask and (self._known_to(at) or at <= utterance.since):
+            return self._final(utterance, flush)
+        self._requests.append(_Request(utterance, flush, at))
+        return None
+
+    # --- the vendor ---------------------------------------------------------------------------
+
+    def take(self, segment: Segment) -> list[Heard]:
+        """What a segment tells: answers to flushes first, then texts that grew."""
+        shares = self._share(segment)
+        for utterance, text in shares:
+            utterance.take(segment, text)
+        if segment.final:
+            self._final_to = max(self._final_to, segment.end)
+            self._ended = segment.speech_ended
+        elif segment.text:
+            self._ended = False
+        answers = self._answers(segment) if segment.final else []
+        return [*answers, *(heard for utterance, _ in shares if (heard := self._grown(utterance, segment)))]
+
+    def _share(self, segment: Segment) -> list[tuple[_Utterance, str]]:
+        """Whose words these are. Who had interim words there and has none now gets an empty share."""
+        owners = [self._owner((word.start + word.end) // 2) for word in segment.words] or [self._owner(segment.end)]
+        shares: list[tuple[_Utterance, str]] = []
+        for utterance in self._utterances:
+            if all(owner is utterance for owner in owners):
+                shares.append((utterance, segment.text))
+            elif utterance in owners:
+                words = zip(segment.words, owners, strict=True)
+                shares.append((utterance, " ".join(word.text for word, owner in words if owner is utterance)))
+            elif utterance.interim and segment.start <= utterance.interim_at < segment.end:
+                shares.append((utterance, ""))
+        return shares
+
+    def _owner(self, at: int) -> _Utterance | None:
+        return next((its for its in reversed(self._utterances) if its.since <= at), None)
+
+    def _answers(self, segment: Segment) -> list[Heard]:
+        """The flushes that this final segment answers."""
+        answered = [its for its in self._requests if self._known_to(its.at)]
+        if segment.requested and not answered and self._requests:
+            answered = [self._requests[0]]  # requests are answered in order, whatever stretch the vendor names
+        for request in answered:
+            self._requests.remove(request)
+        return [self._final(its.utterance, its.flush) for its in answered if its.waited_for]
+
+    def _known_to(self, at: int) -> bool:
+        """Whether nothing said before `at` can still come."""
+        return at <= self._final_to + (self._margins.trailing if self._ended else 0)
+
+    def _grown(self, utterance: _Utterance, segment: Segment) -> Heard | None:
+        text = utterance.text
+        if segment.final and (segment.speech_ended or segment.requested) and text != utterance.said:
+            return self._final(utterance, 0)
+        if text in ("", utterance.shown):
+            return None
+        utterance.shown = text
+        return Interim(utterance.number, text)
+
+    def _final(self, utterance: _Utterance, flush: int) -> Final:
+        utterance.shown = utterance.said = utterance.text
+        return Final(utterance.number, flush, utterance.text, utterance.language)
+
+    # --- patience -----------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a flush waits for the vendor."""
+        return any(its.waited_for for its in self._requests)
+
+    @property
+    def scant(self) -> bool:
+        """Whether the oldest flush that waits may stay unanswered, for want of audio."""
+        oldest = self._oldest()
+        return oldest.at - max(self._final_to, oldest.utterance.since) <= self._margins.scant
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a text to answer the oldest flush that waits with."""
+        return self._oldest().utterance.text != ""
+
+    def give_up(self) -> Final:
+        """Answer the oldest flush that waits with what is known. A late answer of the vendor still finds it."""
+        oldest = self._oldest()
+        oldest.waited_for = False
+        return self._final(oldest.utterance, oldest.flush)
+
+    def _oldest(self) -> _Request:
+        return next(its for its in self._requests if its.waited_for)

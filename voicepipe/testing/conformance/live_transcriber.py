@@ -1,0 +1,73 @@
+"""The promises of the port `Transcriber` where an ear hears the whole call and its vendor answers in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber
+from voicepipe.testing.conformance.promptness import promptly
+from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttDesk, final, push
+from voicepipe.testing.fakes.cues import Hold, SttCue
+
+
+class LiveTranscriberConformance(ScriptedTranscriberConformance):
+    """As the scripted suite; a cue's text is what was said since the flush before.
+
+    Three promises read otherwise on one socket: a vendor hears audio once, can't take a question back, and answers
+    in order.
+    """
+
+    async def test_text_is_the_vendors(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """Each flush has the text of all since `begin`, each sample reaches the vendor once."""
+        desk.cue(SttCue(text="What time"), SttCue(text="is it in Zürich?"))
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            for flush, text in ((1, "What time"), (2, "What time is it in Zürich?")):
+                push(stream, speech)
+                stream.flush(flush)
+                assert (await final(stream)).text == text
+        assert np.array_equal((await desk.nth(1)).samples, np.concatenate([speech, speech]))
+
+    async def test_superseded_flush_is_taken_back(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """What the vendor says to the earlier flush is part of the text of the later one, which alone is answered."""
+        hold = Hold()
+        desk.cue(SttCue(text="first", hold=hold), SttCue(text="second"))
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            push(stream, speech)
+            stream.flush(1)
+            await desk.nth(0)
+            push(stream, speech)
+            stream.flush(2)
+            await desk.nth(1)
+            hold.release.set()
+            heard = await final(stream)
+            while heard.text != "first second":
+                assert heard.flush == 0  # what was asked for and is not any more counts as the vendor's own word
+                heard = await final(stream)
+            assert heard == Final(1, 2, "first second")
+
+    async def test_late_text_of_an_earlier_utterance_comes(
+        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+    ) -> None:
+        """Words that come after the next utterance began belong to the one in which they were said."""
+        hold = Hold()
+        desk.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
+        async with transcriber.open(hearing) as stream:
+            for utterance in (1, 2):
+                stream.begin(utterance)
+                push(stream, speech)
+                stream.flush(1)
+                await desk.nth(utterance - 1)
+            hold.release.set()
+            assert await final(stream) == Final(1, 1, "slow")
+            assert await final(stream) == Final(2, 1, "quick")
+
+    async def test_open_is_prompt(self, transcriber: Transcriber, hearing: Hearing) -> None:
+        """A call is not held up by the dialling."""
+        async with promptly(), transcriber.open(hearing) as stream:
+            stream.begin(1)
