@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +19,8 @@ from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.attempts import AttemptOptions, FailedAttempts
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import SigningKey, read_pem
+from voicepipe.auth.tokens import AUDIENCE, ISSUER
+from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.calls import Calls
@@ -89,13 +94,31 @@ class House:
         """Make an API key and return the header that shows it."""
         return bearer(self.api_keys.create(project, now_s=1, **more).text)
 
+    def forge(self, *, header: dict[str, Any] | None = None, key: bytes | None = None, **claims: Any) -> str:
+        """An HS256 token with whatever claims and header, signed with the server's own secret or another one.
+
+        By hand, since libraries refuse some of what an attacker does.
+        """
+        now_s = unix_s()
+        signer = self.parts.key_store.keyring(now_s).signer
+        good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "anna", "iat": now_s, "nbf": now_s, "exp": now_s + 600}
+        payload = {**good, "jti": "t1", "project": "acme", **claims}
+        head = {"kid": signer.kid, "alg": "HS256", **(header or {})}
+        signed = b".".join(base64url(json.dumps(part).encode()) for part in (head, payload))
+        secret = signer.secret if key is None else key
+        assert isinstance(secret, bytes)
+        return f"ek_{(signed + b'.' + base64url(hmac.digest(secret, signed, 'sha256'))).decode()}"
+
     async def get(self, path: str, **more: Any) -> tuple[int, Any]:
         async with self.http.get(self.base + path, **more) as answer:
             return answer.status, await answer.json()
 
-    async def mint(self, body: Any = None, **more: Any) -> tuple[int, Any]:
-        async with self.http.post(f"{self.base}/v1/realtime/client_secrets", json=body, **more) as answer:
+    async def post(self, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
+        async with self.http.post(self.base + path, json=body, **more) as answer:
             return answer.status, await answer.json()
+
+    async def mint(self, body: Any = None, **more: Any) -> tuple[int, Any]:
+        return await self.post("/v1/realtime/client_secrets", body, **more)
 
     def connect(self, path: str = "/v1/realtime", **more: Any) -> Any:
         return self.http.ws_connect(self.base + path, **more)
@@ -112,6 +135,10 @@ class House:
         async with self.http.get(self.base + path, headers=headers, **more) as answer:
             assert answer.status != 101, "the handshake should have been refused"
             return answer.status, (await answer.json())["error"]
+
+
+def base64url(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
 
 
 def bearer(key: str) -> dict[str, str]:

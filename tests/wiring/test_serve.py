@@ -15,7 +15,7 @@ import pytest
 
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.wiring.serve import greeting, dangers
+from voicepipe.wiring.serve import dangers, greeting
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 

@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
+from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.cli.options import Options
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.server.desk import Minted, SecretWanted
+
+SCOPES = (REALTIME, TURNS)
+"""What it may do unless said otherwise: talk, and read its own turns, as the talk page does."""
 
 _ARGUMENTS = {
     "expires_after.seconds": "--seconds",
@@ -65,7 +69,7 @@ def wanted(options: Options) -> SecretWanted:
     ours = {"subject": options.subject, "identity": options.identity, "limits": limits, "locks": locks}
     asked: dict[str, Any] = {
         "session": _session(options),
-        "voicepipe": ours | ({"scopes": options.scope} if options.scope else {}),
+        "voicepipe": ours | {"scopes": options.scope or SCOPES},
         "expires_after": {"seconds": options.seconds} if options.seconds is not None else None,
     }
     try:

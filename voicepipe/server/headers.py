@@ -15,9 +15,7 @@ ALWAYS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
-    "Server": "voicepipe",
 }
-"""`Server` in place of the library's own, which names its version."""
 
 API: Final = {
     "Cache-Control": "no-store",
@@ -38,6 +36,7 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
     """Add what `answer` does not have yet; called before each is sent."""
     for name, value in (ALWAYS | API).items():
         answer.headers.setdefault(name, value)
+    answer.headers["Server"] = "voicepipe"  # the library's own names its version
     origin = request.headers.get("Origin")
     if origin is not None:
         answer.headers.add("Vary", "Origin")
