@@ -21,6 +21,10 @@ MAX_DEPTH: Final = 64
 MAX_ID_CHARS: Final = 64
 """The longest id of an item (the published types say 32 for new ones; clients send uuids with prefixes)."""
 
+MAX_SHOWN_CHARS: Final = 150_000
+"""The longest text that goes back to its client: some close on a frame above 1 MiB, and a character may take several
+bytes in JSON. Some 35000 tokens of English."""
+
 _SHOWN_CHARS: Final = 60
 _ABSENT: Final = object()
 
@@ -129,6 +133,17 @@ def required(owner: Mapping[str, object], key: str, path: str, expected: str) ->
     if value is None:
         raise missing(f"{path}.{key}", expected)
     return value
+
+
+def refuse_length(n_chars: int, path: str) -> None:
+    """See that texts which go back to their client together have no more than MAX_SHOWN_CHARS.
+
+    Raises:
+        ProtocolError: they have.
+    """
+    if n_chars > MAX_SHOWN_CHARS:
+        why = f"{path}: expected at most {MAX_SHOWN_CHARS} characters, got {n_chars}"
+        raise ProtocolError(why, field=path, code="string_above_max_length")
 
 
 def refuse_depth(value: object, path: str) -> None:

@@ -7,11 +7,13 @@ from typing import Final
 
 from voicepipe.protocol.fields import (
     MAX_ID_CHARS,
+    MAX_SHOWN_CHARS,
     JsonObject,
     listing,
     missing,
     one_of,
     record,
+    refuse_length,
     required,
     text,
     wrong_value,
@@ -53,7 +55,9 @@ def read_item(value: object, path: str) -> Item:
     item_id, status = _read_id(given, path), _read_status(given, path)
     if kind == "message":
         role = one_of(required(given, "role", path, "a string"), f"{path}.role", _ROLES)
-        return Message(item_id, role, _read_content(given, role, path), status)
+        message = Message(item_id, role, _read_content(given, role, path), status)
+        refuse_length(len(message.text()), f"{path}.content")
+        return message
     if kind == "function_call":
         call_id = _text_at(given, "call_id", path) if given.get("call_id") is not None else item_id
         if not call_id:
@@ -83,7 +87,8 @@ def _read_or_find(value: object, path: str, find: Find) -> Item:
 
 
 def _text_at(given: JsonObject, key: str, path: str) -> str:
-    return text(required(given, key, path, "a string"), f"{path}.{key}")
+    value = required(given, key, path, "a string")
+    return text(value, f"{path}.{key}", max_chars=None if key == "image_url" else MAX_SHOWN_CHARS)
 
 
 def _read_id(given: JsonObject, path: str) -> str:

@@ -17,6 +17,7 @@ from voicepipe.protocol.fields import (
     number,
     one_of,
     record,
+    refuse_length,
     required,
     text,
     whole,
@@ -222,7 +223,9 @@ def read_tools(value: object, path: str) -> tuple[Tool, ...]:
     """The functions that the agent may call."""
     if value is None:
         return ()
-    return tuple(_read_tool(tool, f"{path}[{i}]") for i, tool in enumerate(listing(value, path)))
+    tools = tuple(_read_tool(tool, f"{path}[{i}]") for i, tool in enumerate(listing(value, path)))
+    refuse_length(sum(len(tool.description) + len(tool.parameters_json) for tool in tools), path)
+    return tools
 
 
 def _read_tool(value: object, path: str) -> Tool:

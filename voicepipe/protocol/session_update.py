@@ -6,7 +6,17 @@ from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import read_extensions
-from voicepipe.protocol.fields import JsonObject, Reader, changes, number, one_of, record, refuse_depth, text
+from voicepipe.protocol.fields import (
+    MAX_SHOWN_CHARS,
+    JsonObject,
+    Reader,
+    changes,
+    number,
+    one_of,
+    record,
+    refuse_depth,
+    text,
+)
 from voicepipe.protocol.session_parts import (
     FLAT_FORMATS,
     KINDS,
@@ -76,7 +86,7 @@ def _put(session: JsonObject, dotted: str, value: object) -> None:
 
 
 def _read_instructions(value: object, path: str) -> str:
-    return "" if value is None else text(value, path)
+    return "" if value is None else text(value, path, max_chars=MAX_SHOWN_CHARS)
 
 
 def _read_kind(value: object, path: str) -> SessionKind | None:

@@ -98,6 +98,10 @@ class Wire:
         }
         return self._event("error", error=error)
 
+    def limits(self) -> Frames:
+        """What follows a response: how much the client may still ask for. We set no such limits, so there is none."""
+        return self._event("rate_limits.updated", rate_limits=[])
+
     def announce(self, what: said.Announcement) -> Frames:
         """The events that tell the client of `what`."""
         return self._renderers[type(what)](what)

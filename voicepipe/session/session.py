@@ -136,8 +136,11 @@ class Session:
             await self._take(raw)
 
     async def _expire(self) -> None:
-        await asyncio.sleep(max(0, self.grant.expires_at - clock.unix_s()))
-        self.end_after_turn(Ending("session_expired", "Your session hit its maximum duration.", GOING_AWAY))
+        length_s = max(0, self.grant.expires_at - clock.unix_s())
+        await asyncio.sleep(length_s)
+        length = f"{length_s // 60} minutes" if length_s >= 120 else f"{length_s} seconds"
+        why = f"Your session hit the maximum duration of {length}."
+        self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
 
     async def _guard(self, socket: ClientSocket) -> None:
         """Close the line when our own code broke: a session that can't be trusted must not linger."""
@@ -278,6 +281,8 @@ class Session:
 
     def _announce(self, what: a.Announcement) -> None:
         frames = self._wire.announce(what)
+        if isinstance(what, a.ResponseEnded):
+            frames += self._wire.limits()
         mouth = self._responses.pop(what.response_id, None) if isinstance(what, a.ResponseEnded) else None
         if mouth is None:
             self._put(frames)

@@ -1,0 +1,44 @@
+"""A running server with a fake vendor behind it, for tests named after the rows of the wire's contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicepipe.audio.files import read_sound
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.clock import unix_s
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import WIRE_HZ
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+
+ANSWER = "It is noon. Anything else?"
+
+
+@pytest.fixture
+async def house(fake_house: Any) -> AsyncIterator[Any]:
+    """A server that needs no key and answers every question with the same words."""
+    async with fake_house() as opened:
+        opened.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
+        yield opened
+
+
+@pytest.fixture
+def answer() -> str:
+    """What the model says."""
+    return ANSWER
+
+
+@pytest.fixture
+def speech(question: Path) -> Samples:
+    """Somebody says "no", and then nothing for a while: int16 at 24 kHz."""
+    return read_sound(question, WIRE_HZ)
+
+
+@pytest.fixture
+def new_key(house: Any) -> str:
+    """An API key of the house, which is closed to everybody without one from now on."""
+    return ApiKeys(house.folder / "data").create("acme", now_s=unix_s()).text
