@@ -106,10 +106,6 @@ class Story:
         """The client says how much of a reply was heard."""
         return self._tell(e.ItemTruncated("evt", item_id, content_index, heard_ms))
 
-    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1) -> list[Order]:
-        """The client says how much of a reply it has played."""
-        return self._tell(e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms))
-
     def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Order]:
         """The client says what it has played of a reply."""
         fact = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
