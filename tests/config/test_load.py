@@ -257,7 +257,8 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         ),
         (
             "[providers.mine]\nbase_url = '127.0.0.1:8000'\n",
-            'providers.mine.base_url: expected text that begins with http:// or https:// (or ws://, wss://), got "127.0.0.1:8000" (FILE)',
+            "providers.mine.base_url: expected text that begins with http(s):// or ws(s)://, "
+            'got "127.0.0.1:8000" (FILE)',
         ),
         (
             "[providers.openai]\napi_key = 12345\n",

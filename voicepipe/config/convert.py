@@ -43,7 +43,7 @@ class WebAddress:
     """`http://` or `https://`, or `ws://` or `wss://` for a WebSocket, and a host."""
 
     def expected(self, what: str) -> str:
-        return f"{what} that begins with http:// or https:// (or ws://, wss://)"
+        return f"{what} that begins with http(s):// or ws(s)://"
 
     def accepts(self, value: object) -> bool:
         return value == "" or (isinstance(value, str) and re.match(r"(https?|wss?)://[^/\s]+", value) is not None)

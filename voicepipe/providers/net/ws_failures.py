@@ -33,7 +33,9 @@ def unreachable(peer: Peer, error: Exception) -> StageError | None:
             return failures.broken(peer, "its name was not found (DNS)")
         case ConnectionRefusedError():
             return failures.broken(peer, "the connection was refused: is it running?")
-    known = failures.explain(peer, error)  # TLS, and a cut
+        case ConnectionError():
+            return failures.broken(peer, "the connection was cut before it was up")
+    known = failures.explain(peer, error)  # TLS
     if known is None and isinstance(error, OSError):
         return failures.broken(peer, f"no connection could be made ({error.strerror or 'no reason'})")
     return known

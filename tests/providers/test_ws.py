@@ -1,0 +1,311 @@
+"""The socket to a vendor: fed before it is up, bounded, kept alive, and every way in which it can end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.providers.net import ws
+from voicepipe.providers.net.gaps import Gaps
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket, dial
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing, promptly
+from voicepipe.testing.fakes.cues import Status, SttCue
+from voicepipe.testing.fakes.deepgram import KEY, Call, FakeDeepgram
+from voicepipe.testing.fakes.desk import WAIT_S
+
+PATH = "/listen?model=m&encoding=linear16&sample_rate=16000"
+LINE = Line(keep_alive='{"type":"KeepAlive"}', farewell='{"type":"CloseStream"}')
+FRAME = bytes(640)
+"""20 ms."""
+
+
+@pytest.fixture
+async def vendor() -> AsyncIterator[FakeDeepgram]:
+    async with FakeDeepgram() as vendor:
+        vendor.desk.usual = None
+        yield vendor
+
+
+def peer_at(base_url: str, *, idle_timeout_ms: int = PATIENT_MS, connect_timeout_ms: int = 5_000) -> Peer:
+    settings = ProviderSettings(
+        kind="deepgram",
+        base_url=base_url,
+        api_key=KEY,
+        idle_timeout_ms=idle_timeout_ms,
+        connect_timeout_ms=connect_timeout_ms,
+    )
+    return Peer.of("stt", Spec("deepgram", "nova-3"), settings, auth_scheme="Token", scheme="ws")
+
+
+async def drain(line: VendorSocket) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            await line.receive()
+
+
+async def failure(line: VendorSocket) -> StageError:
+    """How the line ends; it stays so."""
+    with pytest.raises(StageError) as raised:
+        await drain(line)
+    with pytest.raises(StageError) as again:
+        await line.receive()
+    assert again.value is raised.value
+    return raised.value
+
+
+def test_scheme_is_checked() -> None:
+    with pytest.raises(ConfigError, match=r'deepgram\.base_url: expected "ws://\.\.\." or "wss://\.\.\."'):
+        peer_at("https://api.deepgram.com/v1")
+
+
+class TestLine(LeavesNothing):
+    async def test_audio_given_before_it_is_up_arrives(self, vendor: FakeDeepgram) -> None:
+        """Whole and in order, joined to few messages, texts in their places."""
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            for n in range(100):
+                line.send_audio(bytes([n]) * 640)
+            line.send_audio(b"")
+            line.send('{"type":"Finalize"}')
+            line.send_audio(b"\x01\x02")
+            call = await vendor.nth(0)
+            await call.until(lambda: len(call.samples) == 32_001)
+        assert call.samples.tobytes()[:-2] == b"".join(bytes([n]) * 640 for n in range(100))
+        assert vendor.desk.asked[0].samples.tobytes() == call.samples.tobytes()[:-2]
+
+    async def test_leaving_says_farewell(self, vendor: FakeDeepgram) -> None:
+        """The vendor sees it, and a close frame, at once."""
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            await line.connected()
+            call = await vendor.nth(0)
+        async with promptly():
+            await call.closed.wait()
+        assert call.controls == ["CloseStream"]
+        assert call.close_code == 1000
+
+    async def test_leaving_a_vendor_that_does_not_listen(self, vendor: FakeDeepgram) -> None:
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            await line.connected()
+            call = await vendor.nth(0)
+            call.freeze()
+            context = promptly()
+            await context.__aenter__()
+        await context.__aexit__(None, None, None)
+
+    async def test_leaving_while_it_dials(self) -> None:
+        """Nothing is left of the attempt; whoever listened is told."""
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with promptly(), asyncio.TaskGroup() as group:
+                async with dial(peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1"), PATH, LINE) as line:
+                    listening = group.create_task(failure(line))
+                    await asyncio.sleep(0)
+                assert isinstance(await listening, StageBroken)
+
+    async def test_kept_alive(self, vendor: FakeDeepgram) -> None:
+        """As a text message, whenever nothing was sent for long."""
+        async with dial(peer_at(vendor.base_url), PATH, replace(LINE, keep_alive_ms=10)) as line:
+            call = await vendor.nth(0)
+            await call.until(lambda: call.controls == ["KeepAlive", "KeepAlive"])
+            line.send_audio(FRAME)
+            await call.until(lambda: call.heard_ms == 20)
+            await call.until(lambda: len(call.controls) >= 3)
+
+    async def test_not_kept_alive_unless_asked(self, vendor: FakeDeepgram) -> None:
+        async with dial(peer_at(vendor.base_url), PATH, Line(keep_alive_ms=1)) as line:
+            await line.connected()
+            call = await vendor.nth(0)
+            line.send_audio(FRAME)
+            await call.until(lambda: call.heard_ms == 20)
+        assert call.controls == []
+
+    async def test_oldest_audio_goes(self, vendor: FakeDeepgram) -> None:
+        """Past the bound, counted, and the vendor's positions can still be told; texts are kept."""
+        async with dial(peer_at(vendor.base_url), PATH, replace(LINE, buffer_ms=100)) as line:
+            line.send('{"type":"Configure"}')
+            for n in range(8):
+                line.send_audio(bytes([n]) * 640)
+            assert line.dropped_bytes == 3 * 640
+            call = await vendor.nth(0)
+            await call.until(lambda: call.heard_ms == 100)
+            assert (line.pushed_at(0), line.pushed_at(640)) == (0, 4 * 640)
+        assert call.controls[0] == "Configure"
+        assert call.samples.tobytes() == b"".join(bytes([n]) * 640 for n in range(3, 8))
+
+    async def test_texts_untaken_break_the_line(self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ws, "WAITING_TEXTS", 3)
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            for _ in range(4):
+                line.send('{"type":"Finalize"}')
+            assert "left 3 messages untaken" in str(await failure(line))
+
+    async def test_texts_untaken_by_a_frozen_vendor(
+        self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The line ends though its sender stands still."""
+        monkeypatch.setattr(ws, "WAITING_TEXTS", 3)
+        async with dial(peer_at(vendor.base_url), PATH, replace(LINE, buffer_ms=10_000_000)) as line:
+            await line.connected()
+            (await vendor.nth(0)).freeze()
+            line.send_audio(bytes(64 << 20))  # more than any socket's buffers
+            ending = failure(line)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            for _ in range(4):
+                line.send('{"type":"Finalize"}')
+            assert "untaken" in str(await ending)
+
+    async def test_key_and_audio_are_not_logged(self, vendor: FakeDeepgram, caplog: pytest.LogCaptureFixture) -> None:
+        """Not even when everything else is."""
+        caplog.set_level(logging.DEBUG)
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            line.send_audio(FRAME)
+            call = await vendor.nth(0)
+            await call.until(lambda: call.heard_ms == 20)
+        ours = [record for record in caplog.records if record.name.startswith("voicepipe")]
+        assert ours == []
+        assert not any("websockets.client" in record.name for record in caplog.records)
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    async def ends(self, vendor: FakeDeepgram, how: str) -> StageError:
+        """The error after the vendor ended a call so."""
+
+        async def end(call: Call) -> None:
+            match how.split(" "):
+                case ["cut"]:
+                    call.cut()
+                case ["not-utf-8"]:
+                    await call.say_raw(b"\xff\xfe")
+                case ["too-long"]:
+                    await call.say("x" * (LINE.message_bytes + 1))
+                case [code, *reason]:
+                    await call.hang_up(int(code), " ".join(reason))
+
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line, asyncio.TaskGroup() as group:
+            await line.connected()
+            group.create_task(end(await vendor.nth(0)))
+            return await failure(line)
+
+    @pytest.mark.parametrize(
+        ("how", "why", "retryable"),
+        [
+            ("cut", "the connection ended: it was cut", True),
+            ("1000", "closed the connection (1000: no reason)", True),
+            ("1011 NET-0001", "closed the connection (1011: NET-0001)", True),
+            ("1008 DATA-0000", "closed the connection (1008: DATA-0000)", False),
+            ("1002 DATA-0000", "closed the connection (1002: DATA-0000)", False),
+            ("4000 key sk-0123456789 is bad", "closed the connection (4000: [key] is bad)", True),
+            ("not-utf-8", "it sent what is not WebSocket", True),
+            ("too-long", "it sent what is not WebSocket", True),
+        ],
+    )
+    async def test_end(self, vendor: FakeDeepgram, how: str, why: str, retryable: bool) -> None:
+        """In the vendor's words, if it has some; for good only when it says that we are wrong."""
+        error = await self.ends(vendor, how)
+        assert isinstance(error, StageBroken)
+        assert why in error.why
+        assert error.retryable is retryable
+
+    async def test_vendor_that_died_without_a_word(self, vendor: FakeDeepgram) -> None:
+        """Pings find it."""
+        async with dial(peer_at(vendor.base_url, idle_timeout_ms=100), PATH, LINE) as line:
+            await line.connected()
+            (await vendor.nth(0)).freeze()
+            assert "no answer to a ping for 100 ms" in (await failure(line)).why
+
+    async def test_refusal_is_in_the_vendors_words(self, vendor: FakeDeepgram) -> None:
+        vendor.desk.cue(SttCue(fault=Status(402, "Project has no credit.", retry_after="3")))
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            error = await failure(line)
+        assert isinstance(error, StageRefused)
+        assert error.why == "HTTP 402: no credit is left (Project has no credit.)"
+        assert (error.status, error.retryable, error.retry_after_ms) == (402, False, 3_000)
+
+    async def test_redirect_is_not_followed(self, vendor: FakeDeepgram) -> None:
+        """It would carry the caller's words to somewhere that nobody named."""
+
+        async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            away = vendor.base_url.encode() + PATH.encode()
+            writer.write(b"HTTP/1.1 307 Away\r\nLocation: " + away + b"\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with dial(peer_at(f"ws://127.0.0.1:{port}/v1"), PATH, LINE) as line:
+                error = await failure(line)
+        assert isinstance(error, StageRefused)
+        assert error.status == 307
+        assert not vendor.calls
+
+    async def test_nobody_there(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            port = gone.getsockname()[1]
+        async with dial(peer_at(f"ws://127.0.0.1:{port}/v1"), PATH, LINE) as line:
+            assert "refused: is it running?" in (await failure(line)).why
+
+    async def test_nobody_answers(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            peer = peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1", connect_timeout_ms=100)
+            async with dial(peer, PATH, LINE) as line:
+                error = await failure(line)
+        assert isinstance(error, StageTimeout)
+        assert error.why == "no connection within 100 ms"
+
+    @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n\r\n", b"HTTP/1.1 101 Ok\r\n\r\n"])
+    async def test_not_a_websocket(self, answer: bytes) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with dial(peer_at(f"ws://127.0.0.1:{port}/v1"), PATH, LINE) as line:
+                error = await failure(line)
+        assert "hung up, or what it answered is not a WebSocket" in error.why
+        assert error.retryable
+
+    @pytest.mark.parametrize(
+        ("error", "why"),
+        [
+            (socket.gaierror(-2, "Name or service not known"), "its name was not found (DNS)"),
+            (OSError(113, "No route to host"), "no connection could be made (No route to host)"),
+        ],
+    )
+    async def test_no_way_there(self, monkeypatch: pytest.MonkeyPatch, error: OSError, why: str) -> None:
+        async def fail(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+        async with dial(peer_at("ws://127.0.0.1:1/v1"), PATH, LINE) as line:
+            assert (await failure(line)).why == why
+
+    async def test_no_url(self) -> None:
+        async with dial(peer_at("ws://"), PATH, LINE) as line:
+            error = await failure(line)
+        assert (error.why, error.retryable) == ("its URL is not one", False)
+
+    async def test_tls_where_there_is_none(self, vendor: FakeDeepgram) -> None:
+        async with dial(peer_at(vendor.base_url.replace("ws://", "wss://")), PATH, LINE) as line:
+            error = await failure(line)
+        assert isinstance(error, StageBroken)
+        assert error.why == "the connection was cut before it was up"
+
+
+def test_gaps() -> None:
+    """Each place after a gap is later by all that was lost before it; drops at one place are one gap."""
+    gaps = Gaps()
+    gaps.note(100, 5)
+    gaps.note(100, 5)
+    gaps.note(200, 1)
+    assert [gaps.place(at) for at in (0, 100, 101, 200, 201)] == [0, 100, 111, 210, 212]
+    assert gaps.lost == 11
