@@ -13,13 +13,16 @@ from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol import client_events as asked
 from voicepipe.protocol.beta import BETA
+from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.protocol.writer import Frames, Wire
+from voicepipe.session.comeback import Comebacks
 from voicepipe.session.ending import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hearing import keep_hearing
+from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
 from voicepipe.session.messages import request_of
 from voicepipe.session.mouth import HeldMouth
@@ -96,6 +99,7 @@ class Session:
         self._outbox = Outbox(self._on_sent)
         self._core = Core(grant.session_id, config.turn_settings(), settings)
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
+        self._comebacks = Comebacks(self._wire, self._listener, self.post)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
         self._mouths: dict[tuple[int, int], HeldMouth] = {}
         self._replies: dict[tuple[int, int], asyncio.Task[None]] = {}
@@ -113,26 +117,27 @@ class Session:
         Every task of the session is a child of this call and has ended when it returns. Cancel it
         to end the session: its turns are closed as abandoned first.
         """
+        line = self._comebacks.line(socket)
         self._put(self._wire.hello())
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self.post(e.SettingsChanged(self._config.turn_settings()))
-                group.create_task(self._outbox.run(socket), name="outbox")
+                group.create_task(self._outbox.run(line), name="outbox")
                 group.create_task(self._hear(), name="ear")
                 group.create_task(self._warm(), name="warm")
-                group.create_task(self._guard(socket), name="guard")
-                group.create_task(self._obey(socket), name="obey")
+                group.create_task(self._guard(line), name="guard")
+                group.create_task(self._obey(line), name="obey")
                 group.create_task(self._expire(), name="expiry")
-                await self._receive(socket)
+                await self._receive(line)
                 raise _LineClosed
         except* _LineClosed:
             pass
         finally:
             self._end()
 
-    async def _receive(self, socket: ClientSocket) -> None:
-        while (raw := await socket.receive()) is not None:
+    async def _receive(self, line: Line) -> None:
+        while (raw := await line.receive()) is not None:
             await self._take(raw)
 
     async def _expire(self) -> None:
@@ -142,10 +147,10 @@ class Session:
         why = f"Your session hit the maximum duration of {length}."
         self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
 
-    async def _guard(self, socket: ClientSocket) -> None:
+    async def _guard(self, line: Line) -> None:
         """Close the line when our own code broke: a session that can't be trusted must not linger."""
         await self._broken.wait()
-        await socket.close(INTERNAL_ERROR, "internal error")
+        await line.close(INTERNAL_ERROR, "internal error")
 
     # --- the house's word ---------------------------------------------------------------------
 
@@ -159,29 +164,35 @@ class Session:
         self._note_end_of_turn()
 
     def _note_end_of_turn(self) -> None:
-        if self._core.caller.state is Caller.QUIET and self._core.agent.state is Agent.IDLE:
+        agent = self._core.agent
+        if self._core.caller.state is Caller.QUIET and agent.state is Agent.IDLE and not agent.n_asides:
             self._orders_to_end.turn_over()
 
     def _takes_sound(self) -> bool:
         """Whether the caller is heard: not when the session is about to end, unless they are in mid-sentence."""
         return self._orders_to_end.ending is None or self._core.caller.state in (Caller.SPEAKING, Caller.HOLDING)
 
-    async def _obey(self, socket: ClientSocket) -> None:
-        await self._say_goodbye(socket, await self._orders_to_end.due())
+    async def _obey(self, line: Line) -> None:
+        await self._say_goodbye(line, await self._orders_to_end.due())
 
-    async def _say_goodbye(self, socket: ClientSocket, ending: Ending) -> None:
+    async def _say_goodbye(self, line: Line, ending: Ending) -> None:
         self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
         with suppress(TimeoutError):  # a client that does not read will see the close
-            async with asyncio.timeout(LAST_WORD_S):
+            async with asyncio.timeout(LAST_WORD_S if line.is_whole else 0):
                 await self._outbox.drained()
-        await socket.close(ending.close_code, ending.why)
+        await line.close(ending.close_code, ending.why)
 
     def _end(self) -> None:
+        self._comebacks.end()
         self._listener.close()
         self.post(e.CallerLeft("the caller left"))
         if self._wake is not None:
             self._wake.cancel()
         self._group = None
+
+    async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
+        """Go on with this socket in place of the one before, if its client may; see `Comebacks.resume`."""
+        return await self._comebacks.resume(asked, socket)
 
     # --- the client's events ------------------------------------------------------------------
 
@@ -229,7 +240,7 @@ class Session:
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
         self._listener.configure(after)
-        self._put(self._wire.updated(self._hooks.show(after)))
+        self._put(self._wire.updated(self._hooks.show(after), **self._comebacks.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
 
     # --- the core -----------------------------------------------------------------------------

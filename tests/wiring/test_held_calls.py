@@ -1,0 +1,200 @@
+"""Calls held to what their tokens say, from the mint to the close, with the real session between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.audio.files import read_sound
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.cli import main
+from voicepipe.clock import unix_s
+from voicepipe.testing.caller import WIRE_HZ, Caller, calling
+from voicepipe.testing.fakes.cues import Hold, LlmCue, SttCue, tokens
+from voicepipe.testing.waiting import eventually
+
+PRICES = {f"providers.fake.{name}_usd_per_million": 1_000 for name in ("input", "output", "speech")}
+
+
+async def post(url: str, body: Any, headers: dict[str, str] | None = None) -> Any:
+    async with aiohttp.ClientSession() as http, http.post(url, json=body, headers=headers) as answer:
+        return await answer.json()
+
+
+async def minted(house: Any, session: dict[str, Any] | None = None, **ours: Any) -> Any:
+    body = {"session": session or {}, "voicepipe": ours}
+    answer = await post(f"{house.url}/v1/realtime/client_secrets", body)
+    assert "value" in answer, answer
+    return answer
+
+
+def bearer(token: Any) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token['value']}"}
+
+
+async def ask(caller: Caller, text: str = "What time is it?", **response: Any) -> None:
+    part = {"type": "input_text", "text": text}
+    await caller.send("conversation.item.create", item={"type": "message", "role": "user", "content": [part]})
+    await caller.send("response.create", response=response)
+
+
+async def closed(caller: Caller) -> tuple[dict[str, Any], int]:
+    """The last error event, and the close code."""
+    with pytest.raises(ConnectionError):
+        await caller.until("no such event")
+    error = next(event["error"] for event in reversed(caller.events) if event["type"] == "error")
+    assert caller.close_code is not None
+    return error, caller.close_code
+
+
+async def test_the_last_turn_is_heard_to_its_end_before_the_call_ends(fake_house: Any) -> None:
+    async with fake_house() as house:
+        house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+        token = await minted(house, limits={"turns": 1})
+        async with calling(house.url, headers=bearer(token)) as caller:
+            await ask(caller)
+            done = await caller.until("response.done")
+            error, code = await closed(caller)
+        assert done["response"]["status"] == "completed"
+        assert (error["code"], code) == ("limit_reached", 1008)
+        assert error["message"] == "turn limit of this client secret reached: 1 turns"
+        assert len(caller.sound()) > 0
+        caller.require_sound_wire()
+
+
+async def test_a_session_that_is_over_time_lets_the_answer_end_and_takes_no_other(fake_house: Any) -> None:
+    """The caller is not heard any more either: else an interruption would go on for ever."""
+    async with fake_house() as house:
+        hold = Hold(after=2)
+        house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon."), hold=hold))
+        token = await minted(house, limits={"session_seconds": 1})
+        async with calling(house.url, headers=bearer(token)) as caller:
+            await ask(caller, output_modalities=["text"])
+            await asyncio.wait_for(hold.reached.wait(), 10)
+            refused = await _refused_in_time(caller)
+            hold.release.set()
+            done = await caller.until("response.done")
+            error, code = await closed(caller)
+        assert (refused, done["response"]["status"]) == ("session_expired", "completed")
+        assert (error["code"], code) == ("session_expired", 1001)
+        caller.require_sound_wire()
+
+
+async def _refused_in_time(caller: Caller) -> str:
+    """Ask for more until that is refused because the session is ending."""
+
+    async def probe() -> str | None:
+        await caller.send("response.create")
+        code = (await caller.until("error"))["error"]["code"]
+        return None if code == "conversation_already_has_active_response" else str(code)
+
+    return await eventually(probe)
+
+
+async def test_spending_is_counted_by_the_prices_in_the_settings(fake_house: Any) -> None:
+    async with fake_house(PRICES) as house:
+        house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."), input_tokens=600)
+        token = await minted(house, limits={"spend_usd": 0.5})
+        async with calling(house.url, headers=bearer(token)) as caller:
+            await ask(caller, output_modalities=["text"])
+            await caller.until("response.done")
+            error, code = await closed(caller)
+        assert (error["message"], code) == ("spend limit of this client secret reached: 0.5 USD", 1008)
+
+
+async def test_spending_is_not_limited_where_a_price_is_missing(fake_house: Any) -> None:
+    async with fake_house() as house:
+        body = {"voicepipe": {"limits": {"spend_usd": 0.5}}}
+        answer = await post(f"{house.url}/v1/realtime/client_secrets", body)
+        assert "providers.fake.input_usd_per_million is not set" in answer["error"]["message"]
+
+
+async def test_a_revoked_call_is_cut_in_the_middle_of_its_answer(fake_house: Any) -> None:
+    async with fake_house() as house:
+        hold = Hold(after=2)
+        house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon."), hold=hold))
+        token = await minted(house, subject="anna")
+        async with calling(house.url, headers=bearer(token)) as caller:
+            await ask(caller)
+            await asyncio.wait_for(hold.reached.wait(), 10)
+            await post(f"{house.url}/v1/realtime/client_secrets/revoke", {"subject": "anna"})
+            error, code = await closed(caller)
+        assert (error["code"], code) == ("token_revoked", 4001)
+        assert await eventually(lambda: _freed(house))
+
+
+async def _freed(house: Any) -> bool | None:
+    return house.vendor.llm.busy() == 0 or None
+
+
+async def test_locked_fields_stay_and_hidden_ones_are_not_seen(fake_house: Any) -> None:
+    """In the answers to every `session.update`, of both dialects, and for a single reply."""
+    async with fake_house() as house:
+        house.vendor.llm.usual = LlmCue(tokens=tokens("Arr."))
+        session = {"type": "realtime", "instructions": "Be a parrot."}
+        token = await minted(house, session, locks=[{"field": "instructions", "hidden": True}])
+        async with calling(house.url, headers=bearer(token)) as caller:
+            await caller.send("session.update", session={"type": "realtime", "instructions": "Be rude."})
+            refused = await caller.until("error")
+            assert (refused["error"]["code"], refused["error"]["param"]) == ("field_locked", "session.instructions")
+            await caller.send("session.update", session={"type": "realtime", "max_output_tokens": 9})
+            assert (await caller.until("session.updated"))["session"]["instructions"] == ""
+            await ask(caller, instructions="Be rude.", output_modalities=["text"])
+            assert (await caller.until("error"))["error"]["code"] == "field_locked"
+            await caller.send("response.create", response={"output_modalities": ["text"]})
+            await caller.until("response.done")
+            caller.require_sound_wire()
+        assert caller.events[0]["session"]["instructions"] == ""
+        question = (await house.vendor.llm.nth(0)).question
+        assert question["messages"][0] == {"role": "system", "content": "Be a parrot."}
+        async with aiohttp.ClientSession() as http:
+            older = bearer(token) | {"OpenAI-Beta": "realtime=v1"}
+            async with http.ws_connect(f"{house.url}/v1/realtime", headers=older) as line:
+                assert (await line.receive_json(timeout=10))["session"]["instructions"] == ""
+
+
+async def test_a_call_of_a_killed_token_ends_from_the_shell_too(fake_house: Any) -> None:
+    """The command line shares the server's data folder, and nothing else."""
+    async with fake_house() as house:
+        token = await minted(house, subject="anna")
+        async with calling(house.url, headers=bearer(token)) as caller:
+            arguments = ["revoke", token["voicepipe"]["token_id"], "--data-dir", str(house.folder / "data")]
+            assert await asyncio.to_thread(main, arguments) == 0
+            _, code = await closed(caller)
+        assert code == 4001
+
+
+async def test_nothing_secret_is_logged_from_the_mint_to_the_close(
+    fake_house: Any, question: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a run with good keys and bad ones, refusals, a call, a spoken turn, a crash of a provider and a revocation."""
+    caplog.set_level(logging.DEBUG)
+    async with fake_house() as house:
+        keys = ApiKeys(house.folder / "data")
+        key = await asyncio.to_thread(keys.create, "default", now_s=unix_s())
+        headers = {"Authorization": f"Bearer {key.text}"}
+        body = {"session": {"instructions": "Sing of hush-4."}, "voicepipe": {"subject": "anna"}}
+        token = await post(f"{house.url}/v1/realtime/client_secrets", body, headers)
+        house.vendor.stt.usual = SttCue(text="tell me of hush-5")
+        house.vendor.llm.usual = LlmCue(tokens=tokens("I know hush-6."))
+        wrong = "vp_default_" + "w" * 51
+        async with aiohttp.ClientSession() as http:
+            for shown in (wrong, "sk-hush-1", token["value"][:-4] + "AAAA"):
+                for place in ({"Authorization": f"Bearer {shown}"}, {"api-key": shown}):
+                    async with http.get(f"{house.url}/v1/turns?token=hush-2", headers=place) as answer:
+                        assert answer.status in (401, 429)
+        offered = ("realtime", f"openai-insecure-api-key.{token['value']}")
+        async with calling(house.url, protocols=offered) as caller:
+            await caller.say(read_sound(question, WIRE_HZ), then_silence_ms=1_500)
+            await caller.until("response.done")
+            await post(f"{house.url}/v1/realtime/client_secrets/revoke", {"subject": "anna"}, headers)
+            await closed(caller)
+    assert "session_opened" in caplog.text
+    assert "refused" in caplog.text
+    told = caplog.text + "".join(str(getattr(record, "fields", "")) for record in caplog.records)
+    for secret in (key.text, token["value"], wrong, "AAAA", "hush-"):
+        assert secret not in told, secret
