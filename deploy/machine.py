@@ -81,17 +81,28 @@ def has_pip() -> bool:
     return importlib.util.find_spec("ensurepip") is not None
 
 
+def has_browser() -> bool:
+    """Whether there is a browser that the tests can drive."""
+    return any(shutil.which(name) for name in BROWSERS)
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+CHROMIUM = "chromium"
 OPENMP = "libgomp1"
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
 
 
-def missing_packages(*, local: bool) -> list[str]:
-    """Return what must be installed first, as Debian names it; `local` when the local models shall run.
+def missing_packages(*, local: bool, browser: bool = False) -> list[str]:
+    """Return what must be installed first, as Debian names it.
 
     Nothing on a machine that has what these packages hold, from wherever.
+
+    Args:
+        local: the local models shall run.
+        browser: the talk page shall be tested.
     """
-    wanted = [] if has_pip() else [PIP]
-    return [*wanted, OPENMP] if local and not has_openmp() else wanted
+    needs = ((PIP, not has_pip()), (OPENMP, local and not has_openmp()), (CHROMIUM, browser and not has_browser()))
+    return [package for package, missing in needs if missing]
 
 
 def install_line(packages: list[str]) -> str:

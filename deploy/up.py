@@ -24,7 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from machine import OPENMP, has_pip, install, install_line, missing_packages, unfit_for_local_models, unfit_python
+from machine import (
+    CHROMIUM,
+    OPENMP,
+    has_pip,
+    install,
+    install_line,
+    missing_packages,
+    unfit_for_local_models,
+    unfit_python,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "deploy" / "locks"
@@ -176,7 +185,7 @@ def test(environment: Environment, arguments: list[str]) -> int:
     return subprocess.run(pytest, cwd=ROOT, check=False).returncode or failed
 
 
-def prepare() -> str | None:
+def prepare(command: str) -> str | None:
     """See to the system packages; return why the local models can't be had here, or None when they can.
 
     Raises:
@@ -184,11 +193,15 @@ def prepare() -> str | None:
         subprocess.CalledProcessError: apt-get failed; its own message has been shown.
     """
     why = unfit_for_local_models()
-    packages = missing_packages(local=why is None)
+    packages = missing_packages(local=why is None, browser=command == "test")
     if not packages or install(packages):
         return why
     if not has_pip():
         raise SystemExit(f"voicepipe: first {install_line(packages)}")
+    if CHROMIUM in packages:
+        say(f"voicepipe: the talk page's tests will fail: they drive a browser; {install_line([CHROMIUM])}")
+    if OPENMP not in packages:
+        return why
     return f"they need the library libgomp; {install_line([OPENMP])}, then this command again"
 
 
@@ -198,7 +211,7 @@ def provide(command: str, folder: Path) -> Environment:
     Raises:
         SystemExit, subprocess.CalledProcessError: as `prepare` and `Environment.provide` do.
     """
-    if why := prepare():
+    if why := prepare(command):
         say(NO_LOCAL_MODELS.format(why=why))
     environment = Environment(folder)
     environment.provide(parts(command, local=why is None))

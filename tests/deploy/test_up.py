@@ -133,17 +133,31 @@ def test_command_line_becomes_voicepipe(
 
 def test_without_pip_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """On somebody's Debian nothing is installed behind their back: one line tells what is missing."""
-    monkeypatch.setattr(up, "missing_packages", lambda *, local: ["python3.11-venv", "libgomp1"])
+    monkeypatch.setattr(up, "missing_packages", lambda **_: ["python3.11-venv", "libgomp1"])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: False)
     with pytest.raises(SystemExit, match=r"first .*python3\.11-venv.*libgomp1"):
-        up.prepare()
+        up.prepare("serve")
 
 
 def test_without_openmp_the_base_is_installed(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may not install a library still gets a server, and is told what it lacks."""
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
-    monkeypatch.setattr(up, "missing_packages", lambda *, local: ["libgomp1"] if local else [])
+    monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1"])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: True)
-    assert "libgomp1" in (up.prepare() or "")
+    assert "libgomp1" in (up.prepare("serve") or "")
+
+
+def test_without_a_browser_the_other_tests_run(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who may not install one is told which tests will fail and what would help; nothing else needs it."""
+    monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
+    monkeypatch.setattr(up, "missing_packages", lambda *, local, browser: ["chromium"] if browser else [])
+    monkeypatch.setattr(up, "install", lambda packages: False)
+    monkeypatch.setattr(up, "has_pip", lambda: True)
+    assert up.prepare("serve") is None
+    assert capsys.readouterr().err == ""
+    assert up.prepare("test") is None
+    assert "apt-get install -y chromium" in capsys.readouterr().err

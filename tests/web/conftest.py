@@ -1,0 +1,202 @@
+"""A browser at the talk page of a whole server: fake vendors that speak with a recorded voice, and a microphone that
+says recordings."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import numpy.typing as npt
+import pybase64
+import pytest
+
+from voicepipe.audio.files import read_sound, write_wav
+from voicepipe.testing.chromium import Browser, Page, chromium
+from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
+
+DATA = Path(__file__).parents[1] / "data"
+
+RATE_HZ = 24_000
+
+Sound = npt.NDArray[np.int16]
+
+SPY = """
+window.sent = [];
+const send = WebSocket.prototype.send;
+WebSocket.prototype.send = function (data) {
+  const event = JSON.parse(data);
+  window.sent.push(event);
+  return send.call(this, data);
+};
+const connect = AudioNode.prototype.connect;
+window.played = [];
+window.playing = [];
+AudioNode.prototype.connect = function (to, ...rest) {
+  if (to instanceof AudioDestinationNode && !(this instanceof ScriptProcessorNode)) {
+    const tap = this.context.createScriptProcessor(1024, 1, 1);
+    tap.onaudioprocess = ({ inputBuffer }) => window.played.push(inputBuffer.getChannelData(0).slice());
+    connect.call(this, tap);
+    connect.call(tap, to);
+    window.playing.push(tap);
+  }
+  return connect.call(this, to, ...rest);
+};
+"""
+"""Notes every event that the page sends, and every sample that it gives to the loudspeaker."""
+
+PLAYED = """
+(() => {
+  const all = window.played.flatMap((chunk) => [...chunk]);
+  const bytes = new Uint8Array(Int16Array.from(all, (x) => Math.round(x * 32768)).buffer);
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  return btoa(text);
+})()
+"""
+
+
+Part = str | tuple[str, int] | int
+"""A recording of tests/data/clean by its name, its first ms, or a silence of so many ms."""
+
+
+def sound_of(*parts: Part) -> Sound:
+    """The parts one after the other, int16, (n_samples,), 24 kHz."""
+    return np.concatenate([_sound(part) for part in parts])
+
+
+def _sound(part: Part) -> Sound:
+    match part:
+        case int(duration_ms):
+            return np.zeros(duration_ms * RATE_HZ // 1_000, dtype=np.int16)
+        case str(name):
+            return read_sound(DATA / "clean" / f"{name}.flac", RATE_HZ)
+        case (name, end_ms):
+            return _sound(name)[: end_ms * RATE_HZ // 1_000]
+
+
+QUESTION = "What do I here seek?"
+ANSWER = "Ask not what your country can do for you."
+"""One clause, so that it is said once."""
+
+
+class TalkPage(Page):
+    """The talk page, with the spy in it."""
+
+    async def heard_back(self) -> Sound:
+        """Every sample that the page gave to its loudspeaker, int16, (n_samples,), 24 kHz."""
+        return np.frombuffer(pybase64.b64decode(await self.evaluate(PLAYED)), dtype=np.int16)
+
+    async def sent(self, kind: str) -> list[dict[str, Any]]:
+        """The events of that type that the page sent."""
+        return [event for event in await self.evaluate("window.sent") if event["type"] == kind]
+
+    async def start(self) -> None:
+        """Press the button, and wait for the server's greeting."""
+        await self.click("#start")
+        await self.until("document.querySelector('#status').dataset.state === 'open'")
+
+    async def write(self, text: str) -> None:
+        """Send a written question."""
+        await self.click("#text")
+        await self.type(text)
+        await self.press("Enter")
+
+    async def trouble(self, word: str) -> str:
+        """The words of what is wrong, once `word` is among them."""
+        shown = "document.querySelector('#trouble')"
+        try:
+            found = await self.until(
+                f"!{shown}.hidden && {shown}.innerText.includes({json.dumps(word)}) && {shown}.innerText"
+            )
+        except TimeoutError:
+            said = (await self.text("#trouble"), await self.text("#status"), self.complaints)
+            raise AssertionError(f"expected {word!r} in the page's words, got {said}") from None
+        return str(found)
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A browser, and the server that its pages talk to."""
+
+    browser: Browser
+    house: Any
+    folder: Path
+    """Where the test may write."""
+
+    answer: Sound
+    """What the voice says to everything."""
+
+    data: Path = DATA / "clean"
+
+    @property
+    def address(self) -> str:
+        """The talk page's."""
+        return f"{self.house.url}/talk"
+
+    @asynccontextmanager
+    async def page(
+        self, address: str | None = None, *, complaints: Sequence[str] = (), **how: Any
+    ) -> AsyncIterator[Any]:
+        """The page, as somebody opens it. One that complains on its console of anything else fails the test."""
+        async with self.browser.page(address or self.address, before=SPY, kind=TalkPage, **how) as page:
+            yield page
+            known = (*complaints, "/v1/turns/turn_")  # asked for so early that it was not written yet
+            assert [line for line in page.complaints if not any(word in line for word in known)] == []
+
+    async def record(self, turn_id: str) -> dict[str, Any]:
+        """`GET /v1/turns/{id}`."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.house.url}/v1/turns/{turn_id}") as answer:
+            assert answer.status == 200
+            return dict(await answer.json())
+
+
+Talking = Callable[..., AbstractAsyncContextManager[Talk]]
+
+
+@pytest.fixture
+def talking(fake_house: Any, tmp_path: Path) -> Talking:
+    """`async with talking(says=("jfk", 4_000), answer=("LJ001-0004",)) as talk:`.
+
+    `says` comes from the microphone, once; without it the microphone beeps, and `has_microphone=False` takes it away.
+    Whatever is asked is answered with the words `ANSWER` and the sound of `answer`.
+    """
+
+    @asynccontextmanager
+    async def opened(
+        *,
+        says: Sequence[Part] = (),
+        answer: Sequence[Part] = (("LJ001-0008", 2_400),),
+        settings: dict[str, object] | None = None,
+        has_microphone: bool = True,
+    ) -> AsyncIterator[Talk]:
+        microphone = tmp_path / "microphone.wav" if says else None
+        if microphone is not None:
+            await asyncio.to_thread(write_wav, microphone, sound_of(*says), RATE_HZ)
+        async with (
+            fake_house(settings) as house,
+            chromium(tmp_path, microphone=microphone, has_microphone=has_microphone) as browser,
+        ):
+            house.vendor.stt.usual = SttCue(text=QUESTION)
+            house.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
+            sound = sound_of(*answer)
+            house.vendor.tts.usual = TtsCue(raw=sound.astype("<i2").tobytes())
+            yield Talk(browser, house, tmp_path, sound)
+
+    return opened
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core: only the file is wanted, not the package around it, which drives another browser."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")

@@ -1,0 +1,182 @@
+"""A person talks with the page: what is said goes up, what is answered is heard, and the bars tell the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicepipe.audio.files import read_sound
+from voicepipe.testing.fakes.cues import LlmCue, Status
+
+RATE_HZ = 24_000
+QUESTION = "What do I here seek?"
+ANSWER = "Ask not what your country can do for you."
+
+ASKS = ("ls_2414-128291-0003", 30_000)
+"""A caller who asks a question, and then listens."""
+
+MEASURED = "document.querySelector('.agent .latency[data-outcome={outcome}]')?.dataset.turn"
+"""The turn whose latency is shown, once it is over."""
+
+
+def likeness(wanted: Any, heard: Any) -> float:
+    """How much of `wanted` is in `heard` at the best place for it, -1 to 1: the normalised cross-correlation."""
+    wanted, heard = np.asarray(wanted, float), np.asarray(heard, float)
+    n = 1 << (len(wanted) + len(heard)).bit_length()
+    product = np.fft.irfft(np.fft.rfft(heard, n) * np.conj(np.fft.rfft(wanted, n)), n)
+    at = int(np.argmax(product[: max(1, len(heard) - len(wanted) + 1)]))
+    there = heard[at : at + len(wanted)]
+    return float(wanted[: len(there)] @ there / (np.linalg.norm(wanted) * np.linalg.norm(there)))
+
+
+async def test_a_spoken_question_is_answered_aloud(talking: Any) -> None:
+    """The page mints, connects, sends the recording, and plays each sample of the answer, in order, without a gap."""
+    async with talking(says=ASKS) as talk, talk.page() as page:
+        await page.start()
+        await page.until(MEASURED.format(outcome="completed"))
+        await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
+        assert await page.text(".entry.caller .words") == QUESTION
+        assert await page.text(".entry.agent .words") == ANSWER
+        assert not await page.evaluate("document.querySelector('.cut')")
+        heard = await page.heard_back()
+        asked = talk.house.vendor.stt.asked[-1].samples
+    assert likeness(talk.answer, heard) > 0.99
+    # The browser's echo canceller and noise suppression have their say; of another recording it is a tenth.
+    spoken = read_sound(talk.data / "ls_2414-128291-0003.flac", 16_000)[605 * 16 : 2_395 * 16]
+    assert likeness(spoken, asked) > 0.4
+
+
+async def test_the_bars_agree_with_the_record(talking: Any) -> None:
+    """The total, each stage with its limit and verdict, and the spans of the one bar, as `/v1/turns` has them."""
+    async with talking(says=ASKS) as talk, talk.page() as page:
+        await page.start()
+        turn_id = await page.until(MEASURED.format(outcome="completed"))
+        record = await talk.record(turn_id)
+        total = await page.evaluate("document.querySelector('.latency .total').textContent")
+        rows = await page.evaluate(
+            "[...document.querySelectorAll('.latency tbody tr')]"
+            ".map((row) => [row.dataset.stage, row.querySelector('.figures').textContent])"
+        )
+        spans = await page.evaluate(
+            "[...document.querySelectorAll('.latency .track.whole .segment')]"
+            ".map((part) => [parseFloat(part.style.left), parseFloat(part.style.width)])"
+        )
+    assert total.startswith(f"{record['total_ms']} ms")
+    assert f"limit of {record['total_limit_ms']} ms" in total
+    assert ("over" in total) == (record["total_verdict"] == "over")
+    shown = {stage["stage"]: _figures(stage) for stage in record["stages"]}
+    assert dict(rows) == shown
+    # One scale for all of it, end to end from the beginning.
+    durations = [part["duration_ms"] for part in record["contributions"]]
+    assert len(spans) == len(durations)
+    percent_per_ms = 100 / (1.05 * max(record["total_ms"], record["total_limit_ms"]))
+    began_ms = 0
+    for (left, width), duration_ms in zip(spans, durations, strict=True):
+        assert left == pytest.approx(began_ms * percent_per_ms, abs=0.01)
+        assert width == pytest.approx(duration_ms * percent_per_ms, abs=0.01)
+        began_ms += duration_ms
+
+
+def _figures(stage: dict[str, Any]) -> str:
+    over = " over" if stage["verdict"] == "over" else ""
+    return f"{stage['duration_ms']} ms of {stage['limit_ms']}{over}"
+
+
+async def test_an_interruption_cuts_the_answer_at_what_was_heard(talking: Any) -> None:
+    """The sound ends at once, the server is told to the millisecond, and the page shows where the words were cut."""
+    says = ("ls_2414-128291-0003", 500, "ls_2033-164914-0005", 30_000)
+    async with talking(says=says, answer=("jfk",)) as talk, talk.page() as page:
+        await page.start()
+        turn_id = await page.until(MEASURED.format(outcome="interrupted"))
+        (cut,) = await page.sent("conversation.item.truncate")
+        played_ms = await page.evaluate(
+            "window.played.flatMap((chunk) => [...chunk]).filter((sample) => sample !== 0).length / 24"
+        )
+        await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not heard')")
+        words = await page.evaluate("document.querySelector('.entry.agent.cut .words').firstChild.textContent")
+        unheard = await page.evaluate("document.querySelector('.entry.agent.cut del').lastChild.textContent")
+        assert "you interrupted here" in await page.text(".entry.agent.cut .words")
+        record = await talk.record(turn_id)
+    assert 0 < cut["audio_end_ms"] < 10_000
+    assert record["outcome"] == "interrupted"
+    assert words + unheard == ANSWER
+    assert ANSWER.startswith(words)
+    assert words
+    # A few samples of speech are zero, and the fade after the cut is 3 ms.
+    assert cut["audio_end_ms"] == pytest.approx(played_ms, rel=0.05, abs=60)
+
+
+async def test_push_to_talk_by_the_space_bar(talking: Any) -> None:
+    """What is said while the key is down is one turn, which its release ends; nothing else is sent."""
+    async with talking(says=("jfk", 30_000)) as talk, talk.page() as page:
+        await page.click("#mode label:nth-of-type(2)")
+        await page.start()
+        await page.until("document.querySelector('#level').ariaValueNow !== '0'")
+        assert await page.sent("input_audio_buffer.append") == []
+        await page.key(" ", "keyDown")
+        await page.until("window.sent.filter((event) => event.type === 'input_audio_buffer.append').length > 100")
+        await page.key(" ", "keyUp")
+        n_frames = len(await page.sent("input_audio_buffer.append"))
+        turn_id = await page.until(MEASURED.format(outcome="completed"))
+        assert len(await page.sent("input_audio_buffer.append")) == n_frames
+        assert len(await page.sent("input_audio_buffer.commit")) == 1
+        record = await talk.record(turn_id)
+    assert record["cause"] == "commit"
+    assert record["caller_text"] == QUESTION
+
+
+async def test_a_touch_of_the_button_says_how_it_is_used(talking: Any) -> None:
+    """Too short to be speech: nothing is asked, and the page says what to do."""
+    async with talking() as talk, talk.page() as page:
+        await page.click("#mode label:nth-of-type(2)")
+        await page.start()
+        await page.until("document.querySelector('#level').ariaValueNow !== '0'")
+        await page.click("#hold")
+        assert "for as long as you speak" in await page.trouble("too short")
+        assert await page.sent("input_audio_buffer.commit") == []
+
+
+async def test_muted_sends_nothing(talking: Any) -> None:
+    """No frame leaves while the button is down; the words on it and its state say so."""
+    async with talking() as talk, talk.page() as page:
+        await page.start()
+        await page.until("window.sent.some((event) => event.type === 'input_audio_buffer.append')")
+        await page.click("#mute")
+        assert await page.text("#mute") == "Unmute"
+        assert await page.text("#scene") == "Muted"
+        n_frames = len(await page.sent("input_audio_buffer.append"))
+        await page.write("Hello?")
+        await page.until(MEASURED.format(outcome="completed"))
+        assert len(await page.sent("input_audio_buffer.append")) == n_frames
+
+
+async def test_a_written_question_is_answered_aloud(talking: Any) -> None:
+    """In the settings a person has chosen a voice; the answer is spoken with it."""
+    async with talking(has_microphone=False) as talk, talk.page() as page:
+        await page.click("#open-settings")
+        await page.click("#voice")
+        await page.type("verse")
+        await page.click("#settings button[value=done]")
+        await page.start()
+        await page.write("What do I here seek?")
+        await page.until(MEASURED.format(outcome="completed"))
+        assert await page.text(".entry.caller .words") == QUESTION
+        assert likeness(talk.answer, await page.heard_back()) > 0.99
+        (asked,) = talk.house.vendor.tts.asked
+    assert asked.question["voice"] == "verse"
+
+
+async def test_an_agent_that_fails_says_so_and_goes_on(talking: Any) -> None:
+    """The failure stands where the answer would, and the next question is answered."""
+    async with talking(has_microphone=False) as talk, talk.page() as page:
+        talk.house.vendor.llm.usual = LlmCue(fault=Status(400, "no such model"))
+        await page.start()
+        await page.write("Hello?")
+        await page.until("document.querySelector('.entry.agent.failed') !== null")
+        assert "no answer" in await page.text(".entry.agent .words")
+        talk.house.vendor.llm.usual = LlmCue()
+        await page.write("Hello?")
+        await page.until(MEASURED.format(outcome="completed"))
+        assert await page.text(".entry.agent:last-child .words") == "Hello there, caller."

@@ -1,0 +1,307 @@
+"""Real Chromium without a screen, driven over its DevTools protocol: opens pages, presses keys, lends them a voice.
+
+async with chromium(tmp_path, microphone=question) as browser, browser.page(url) as page:
+    await page.click("#start")
+    await page.until("document.querySelector('.agent .words')?.textContent")
+
+The protocol: https://chromedevtools.github.io/devtools-protocol/tot/ (domains Browser, Target, Page, Runtime, Input,
+Emulation, Log).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from voicepipe.errors import VoicepipeError
+from voicepipe.testing.waiting import eventually
+
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+FLAGS: Final = (
+    "--headless",
+    "--no-sandbox",  # root, as in a container, has no other way
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+)
+
+LISTENING: Final = "DevTools listening on "
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+START_S: Final = 60.0
+"""A cold start on a busy machine of two cores takes ten seconds."""
+
+END_S: Final = 10.0
+
+KEYS: Final = {" ": ("Space", 32), "Enter": ("Enter", 13), "Tab": ("Tab", 9), "Escape": ("Escape", 27)}
+"""Key -> its code and its number (UI Events, and the numbers that every browser still sends with them)."""
+
+
+P = TypeVar("P", bound="Page")
+
+
+class BrowserError(VoicepipeError):
+    """The browser is missing, didn't start, or a page's script failed."""
+
+
+@dataclass(slots=True)
+class _Wire:
+    """One DevTools connection; every command gets its answer, and events go to the page they are of."""
+
+    line: ClientConnection
+    waiting: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
+    pages: dict[str, Page] = field(default_factory=dict)
+    sent: int = 0
+
+    async def ask(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
+        """Send a command and return its result.
+
+        Raises:
+            BrowserError: the browser refused it.
+        """
+        self.sent += 1
+        answer = self.waiting[self.sent] = asyncio.get_running_loop().create_future()
+        to = {} if session is None else {"sessionId": session}
+        await self.line.send(json.dumps({"id": self.sent, "method": method, "params": params, **to}))
+        async with asyncio.timeout(START_S):
+            message = await answer
+        if "error" in message:
+            raise BrowserError(f"{method}: {message['error'].get('message')}")
+        result: dict[str, Any] = message["result"]
+        return result
+
+    async def read(self) -> None:
+        """Hand out what comes, until the browser goes."""
+        with contextlib.suppress(ConnectionClosed):  # Chromium hangs up without a close frame
+            async for raw in self.line:
+                message = json.loads(raw)
+                if "id" in message:
+                    self.waiting.pop(message["id"]).set_result(message)
+                elif (page := self.pages.get(message.get("sessionId", ""))) is not None:
+                    page.take(message["method"], message["params"])
+        for answer in self.waiting.values():
+            answer.set_exception(BrowserError("the browser is gone"))
+
+
+class Page:
+    """One open page."""
+
+    def __init__(self, wire: _Wire, session: str) -> None:
+        self._wire, self._session = wire, session
+        self.complaints: list[str] = []
+        """Errors on the page's console, failed scripts and breaches of its content policy."""
+
+    async def ask(self, method: str, **params: object) -> dict[str, Any]:
+        """Send the page any command of the protocol."""
+        return await self._wire.ask(method, self._session, **params)
+
+    def take(self, method: str, params: dict[str, Any]) -> None:
+        """Keep what the page complains of."""
+        if method == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}".strip())
+
+    async def evaluate(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression as plain data; a promise is waited for.
+
+        Raises:
+            BrowserError: it threw.
+        """
+        asked = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
+        answer = await self.ask("Runtime.evaluate", **asked)
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            raise BrowserError(f"{expression}: {details.get('exception', {}).get('description') or details['text']}")
+        return answer["result"].get("value")
+
+    async def until(self, expression: str) -> Any:
+        """Return the expression's first value that is true.
+
+        Raises:
+            TimeoutError: there was none in time.
+        """
+
+        async def probe() -> Any:
+            return await self.evaluate(expression) or None
+
+        return await eventually(probe)
+
+    async def text(self, selector: str) -> str:
+        """Return the text of the first element that matches, as it is laid out; empty when there is none."""
+        found = await self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+        return str(found)
+
+    async def click(self, selector: str) -> None:
+        """Press the mouse on an element's middle, once it can be seen."""
+        await self.mouse("mousePressed", selector)
+        await self.mouse("mouseReleased", selector)
+
+    async def mouse(self, kind: Literal["mousePressed", "mouseReleased"], selector: str) -> None:
+        """Press or release the mouse on an element's middle."""
+        x, y = await self.until(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e?.checkVisibility()) return 0;"
+            "e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect();"
+            "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+        )
+        await self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    async def key(self, key: str, kind: Literal["keyDown", "keyUp"]) -> None:
+        """Press or release a key of `KEYS`."""
+        code, number = KEYS[key]
+        letters = {"text": " " if key == " " else "\r"} if kind == "keyDown" and key in (" ", "Enter") else {}
+        await self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number, **letters)
+
+    async def press(self, *keys: str) -> None:
+        """Press and release keys, one after the other."""
+        for key in keys:
+            await self.key(key, "keyDown")
+            await self.key(key, "keyUp")
+
+    async def type(self, text: str) -> None:
+        """Enter a text where the focus is."""
+        await self.ask("Input.insertText", text=text)
+
+    async def screenshot(self) -> bytes:
+        """Return what is seen, as PNG."""
+        return base64.b64decode((await self.ask("Page.captureScreenshot", format="png"))["data"])
+
+
+class Browser:
+    """A running browser."""
+
+    def __init__(self, wire: _Wire) -> None:
+        self._wire = wire
+
+    @asynccontextmanager
+    async def page(
+        self,
+        url: str,
+        *,
+        width: int = 1_280,
+        height: int = 800,
+        scheme: Literal["light", "dark"] = "light",
+        microphone: Literal["granted", "denied"] = "granted",
+        before: str = "",
+        kind: type[P] = Page,  # type: ignore[assignment]
+    ) -> AsyncIterator[P]:
+        """Open `url` in a profile of its own, as if by somebody who has never been there.
+
+        Args:
+            url: where to go.
+            width, height: of what is seen, in CSS pixels; a phone's when narrower than 600.
+            scheme: which colours the person prefers.
+            microphone: what they answer when asked for it.
+            before: a script to run in the page before its own.
+            kind: a class of pages that knows more of them.
+        """
+        context = (await self._wire.ask("Target.createBrowserContext"))["browserContextId"]
+        permission = {"permission": {"name": "microphone"}, "setting": microphone, "browserContextId": context}
+        await self._wire.ask("Browser.setPermission", **permission)
+        target = (await self._wire.ask("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
+        session = (await self._wire.ask("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
+        page = self._wire.pages[session] = kind(self._wire, session)
+        for domain in ("Page", "Runtime", "Log"):
+            await page.ask(f"{domain}.enable")
+        shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        await page.ask("Emulation.setDeviceMetricsOverride", **shape)
+        await page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        await page.ask("Page.addScriptToEvaluateOnNewDocument", source=before)
+        await page.ask("Page.navigate", url=url)
+        await page.until("location.href !== 'about:blank' && document.readyState === 'complete'")
+        try:
+            yield page
+        finally:
+            del self._wire.pages[session]
+            await self._wire.ask("Target.disposeBrowserContext", browserContextId=context)
+
+
+def chromium_program() -> str:
+    """Return where Chromium or Chrome is.
+
+    Raises:
+        BrowserError: nowhere.
+    """
+    found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+    if found is None:
+        raise BrowserError(f"no browser: expected one of {', '.join(PROGRAMS)}; on Debian `apt-get install chromium`")
+    return found
+
+
+@asynccontextmanager
+async def chromium(
+    folder: Path, *, microphone: Path | None = None, has_microphone: bool = True, flags: Sequence[str] = ()
+) -> AsyncIterator[Browser]:
+    """Run Chromium for as long as the block runs.
+
+    Args:
+        folder: an empty one, for its profile.
+        microphone: a wav file that is said, once, into the microphone from when a page opens it; None: beeps.
+        has_microphone: False: a machine without one.
+        flags: more of Chromium's own.
+
+    Raises:
+        BrowserError: it is not installed, or didn't start.
+    """
+    sound = [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone is not None else []
+    fake = ["--use-fake-device-for-media-stream", *sound] if has_microphone else []
+    process = await asyncio.create_subprocess_exec(
+        *(chromium_program(), *FLAGS, f"--user-data-dir={folder / 'profile'}", *fake, *flags, "about:blank"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "HOME": str(folder)},
+        start_new_session=True,
+    )
+    try:
+        address = await _address(process)
+        async with connect(address, max_size=MAX_MESSAGE_BYTES, compression=None, ping_interval=None) as line:
+            wire = _Wire(line)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_drain(process), name="chromium-log")
+                group.create_task(wire.read(), name="chromium-wire")
+                yield Browser(wire)
+                await wire.ask("Browser.close")
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # all of its group are gone
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    said: list[str] = []
+    async with asyncio.timeout(START_S):
+        while raw := await process.stderr.readline():
+            line = raw.decode(errors="replace").strip()
+            if line.startswith(LISTENING):
+                return line.removeprefix(LISTENING)
+            said.append(line)
+    raise BrowserError(f"chromium did not start: {' | '.join(said[-5:])}")
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Read its log away, or it waits for us when the pipe is full."""
+    assert process.stderr is not None
+    while await process.stderr.read(65_536):
+        pass

@@ -1,0 +1,162 @@
+/**
+ * A turn's latency, drawn: the total large, one bar of what the caller waited for, and each stage in time.
+ *
+ * @module
+ */
+
+import { make } from "./elements.js";
+import { waterfall } from "./turns.js";
+
+/** @typedef {import("./turns.js").TurnRecord} TurnRecord */
+/** @typedef {import("./turns.js").Span} Span */
+
+/** @type {Record<string, string>} */
+const NAMES = {
+  endpoint: "End of turn",
+  llm_ttft: "Model thinks",
+  first_clause: "First clause",
+  tts_ttfb: "Voice begins",
+  overhead: "Server",
+  playback: "Playback",
+};
+
+/** @type {Record<string, string>} */
+const WITNESSES = { reported: "as heard here", estimated: "estimated by the server" };
+
+/** On wide screens there is room for every stage at once. */
+const ROOMY = "(min-width: 60rem)";
+
+/**
+ * Everything there is to see of one turn's latency.
+ *
+ * @param {TurnRecord} record
+ * @param {boolean | null} open whether the stages are unfolded; null leaves it to the room there is
+ * @returns {HTMLElement}
+ */
+export function latencyCard(record, open = null) {
+  const card = make("section", { class: "latency", "aria-label": "Latency of this turn", "data-turn": record.id });
+  if (record.total_ms === null) {
+    card.append(make("p", { class: "faint" }, record.outcome === null ? "Measuring …" : "No answer was heard."));
+    return card;
+  }
+  card.classList.toggle("over", record.total_verdict === "over");
+  card.append(total(record), bar(record), stages(record, open));
+  if (record.breach) card.append(advice(record.breach));
+  return card;
+}
+
+/** @param {TurnRecord} record */
+function total(record) {
+  const { total_ms, total_limit_ms, total_verdict, heard_by } = record;
+  const over = total_verdict === "over";
+  const verdict = over ? `${total_ms - total_limit_ms} ms over` : "within";
+  return make(
+    "p",
+    { class: "total" },
+    make("strong", {}, String(total_ms)),
+    make("span", { class: "unit" }, " ms "),
+    make("span", { class: "verdict" }, `${over ? "▲ " : ""}${verdict} the limit of ${total_limit_ms} ms`),
+    " ",
+    make("span", { class: "faint" }, WITNESSES[heard_by] ?? ""),
+  );
+}
+
+/** @param {TurnRecord} record what the caller waited for, end to end, against the limit of the whole */
+function bar(record) {
+  const { waits } = waterfall(record);
+  const length_ms = 1.05 * Math.max(record.total_ms, record.total_limit_ms);
+  const words = waits.map((wait) => `${name(wait.stage)} ${length(wait)} ms`);
+  if (record.unattributed_ms) words.push(`without a name ${record.unattributed_ms} ms`);
+  const label = `Waited for: ${words.join(", ")}; limit ${record.total_limit_ms} ms`;
+  const track = make("div", { class: "track whole", role: "img", "aria-label": label });
+  for (const wait of waits) track.append(segment(wait, length_ms, `waited stage-${wait.stage}`, wait.stage));
+  track.append(limit(record.total_limit_ms, length_ms, "of the whole"));
+  return track;
+}
+
+/**
+ * @param {TurnRecord} record
+ * @param {boolean | null} open
+ */
+function stages(record, open) {
+  const { rows, end_ms } = waterfall(record);
+  const length_ms = 1.05 * Math.max(end_ms, record.total_limit_ms);
+  const body = make("tbody");
+  for (const row of rows) {
+    const track = make("div", { class: "track", "aria-hidden": "true" });
+    track.append(segment(row.span, length_ms, `hidden stage-${row.stage}`, row.stage));
+    for (const span of row.critical) track.append(segment(span, length_ms, `waited stage-${row.stage}`, row.stage));
+    for (const span of row.held) track.append(segment(span, length_ms, `held stage-${row.stage}`, row.stage));
+    track.append(limit(row.span.start_ms + row.limit_ms, length_ms, "of this stage"));
+    track.append(limit(record.total_limit_ms, length_ms, "of the whole"));
+    const figures = make("td", { class: "figures" }, `${length(row.span)} ms`, make("small", {}, ` of ${row.limit_ms}`));
+    if (row.over) figures.append(make("small", { class: "mark" }, " over"));
+    const head = make("th", { scope: "row", title: `owner: ${row.owner}` }, name(row.stage));
+    const line = make("tr", { "data-stage": row.stage }, head, make("td", {}, track), figures);
+    line.classList.toggle("over", row.over);
+    body.append(line);
+  }
+  return unfolded(make("table", {}, heading(), body), open, rows);
+}
+
+function heading() {
+  const cells = ["Stage", "When it ran", "Took, of its limit"].map((text) => make("th", { scope: "col" }, text));
+  return make("thead", { class: "unseen" }, make("tr", {}, ...cells));
+}
+
+/**
+ * @param {HTMLElement} table
+ * @param {boolean | null} open
+ * @param {import("./turns.js").Row[]} rows
+ */
+function unfolded(table, open, rows) {
+  const hidden = rows.some(({ span, critical }) => length(span) > critical.reduce((sum, part) => sum + length(part), 0));
+  const legend = make("p", { class: "legend faint" }, make("i", { class: "key waited" }), "waited for ");
+  if (hidden) legend.append(make("i", { class: "key hidden" }), "hidden behind another stage ");
+  legend.append(make("i", { class: "key line" }), "limit");
+  const details = make("details", {}, make("summary", {}, "Where the time went"), table, legend);
+  details.open = open ?? matchMedia(ROOMY).matches;
+  return details;
+}
+
+/** @param {{stage: string, over_ms: number, owner: string, setting: string}} breach */
+function advice({ stage, over_ms, owner, setting }) {
+  const who = stage === "total" ? "The whole turn" : `“${name(stage)}”`;
+  const text = `${who} was ${over_ms} ms over its limit. Owner: ${owner}. Moved by `;
+  return make("p", { class: "advice" }, text, make("code", {}, setting), ".");
+}
+
+/**
+ * @param {Span} span
+ * @param {number} length_ms
+ * @param {string} look
+ * @param {string} stage
+ */
+function segment(span, length_ms, look, stage) {
+  const element = make("i", { class: `segment ${look}`, title: `${name(stage)} ${length(span)} ms` });
+  element.style.left = `${(100 * span.start_ms) / length_ms}%`;
+  element.style.width = `${(100 * length(span)) / length_ms}%`;
+  return element;
+}
+
+/**
+ * @param {number} at_ms
+ * @param {number} length_ms
+ * @param {"of the whole" | "of this stage"} whose
+ */
+function limit(at_ms, length_ms, whose) {
+  const look = whose === "of the whole" ? "limit whole" : "limit";
+  const line = make("i", { class: look, title: `limit ${whose}` });
+  line.style.left = `${Math.min(100, (100 * at_ms) / length_ms)}%`;
+  return line;
+}
+
+/** @param {Span} span */
+function length({ start_ms, end_ms }) {
+  return end_ms - start_ms;
+}
+
+/** @param {string} stage */
+function name(stage) {
+  return NAMES[stage] ?? stage;
+}

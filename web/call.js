@@ -1,0 +1,287 @@
+/**
+ * One conversation: joins the wire, the microphone's frames and the loudspeaker. Knows who said what, interrupts the
+ * agent when the caller speaks, and tells the server to the millisecond what was heard. No DOM.
+ *
+ * @module
+ */
+
+import { decodeSound } from "./realtime.js";
+
+/** @typedef {"listening" | "hearing" | "thinking" | "speaking"} Scene what goes on, seen from the caller */
+/**
+ * @typedef {object} Entry one side's words
+ * @property {string} id the item's
+ * @property {"caller" | "agent"} who
+ * @property {string} text
+ * @property {string | null} heard of an agent's words that were cut: those that the caller heard; null: not told yet
+ * @property {boolean} cut
+ * @property {boolean} done
+ * @property {string} failure why the words are missing; empty when they are not
+ * @property {string} turn the turn's id; empty until it is known
+ */
+/**
+ * @typedef {object} Listeners
+ * @property {(entry: Entry) => void} onEntry an entry is new or has changed
+ * @property {(turn: string, entry: Entry) => void} onTurn a turn has been answered; `entry` holds the answer
+ * @property {(scene: Scene) => void} onScene
+ * @property {(why: string) => void} onTrouble the server could not do something, in its words
+ */
+
+/** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
+const SHORTEST_FRAMES = 6;
+
+/** What a client may well be told, since its event and the server's crossed. */
+const HARMLESS = ["response_cancel_not_active", "item_truncate_invalid_item_id", "item_retrieve_invalid_item_id"];
+
+export class Call {
+  /**
+   * @param {import("./realtime.js").Realtime} line
+   * @param {import("./speaker.js").Speaker} speaker
+   * @param {Listeners} listeners
+   */
+  constructor(line, speaker, listeners) {
+    this.line = line;
+    this.speaker = speaker;
+    this.tell = listeners;
+    /** @type {Map<string, Entry>} */
+    this.entries = new Map();
+    /** @type {Map<string, Entry>} */
+    this.answers = new Map();
+    /** Items that were cut: what still comes of them is not played. */
+    this.cut = new Set();
+    this.muted = false;
+    this.holdToTalk = false;
+    this.held = 0;
+    this.holding = false;
+    this.callerSpeaks = false;
+    this.responding = false;
+    this.written = 0;
+    /** @type {Scene} */
+    this.scene = "listening";
+    /** How the agent finds the end of a turn. @type {unknown} */
+    this.detection = null;
+    this.voice = "";
+    this.listen();
+  }
+
+  listen() {
+    const { line } = this;
+    line.on("session.created", ({ session }) => this.begin(session));
+    line.on("state", () => this.look());
+    line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.tell.onTrouble(error.message));
+    this.hearCaller();
+    this.hearAgent();
+  }
+
+  hearCaller() {
+    const { line } = this;
+    line.on("input_audio_buffer.speech_started", ({ item_id }) => {
+      this.callerSpeaks = true;
+      this.change(this.entry(item_id, "caller"));
+      void this.interrupt();
+    });
+    line.on("input_audio_buffer.speech_stopped", () => {
+      this.callerSpeaks = false;
+      this.look();
+    });
+    line.on("conversation.item.added", ({ item }) => this.added(item));
+    line.on("conversation.item.input_audio_transcription.delta", ({ item_id, delta }) => {
+      const entry = this.entry(item_id, "caller");
+      this.change(entry, { text: entry.text + delta });
+    });
+    line.on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript }) =>
+      this.change(this.entry(item_id, "caller"), { text: transcript, done: true }),
+    );
+    line.on("conversation.item.input_audio_transcription.failed", ({ item_id, error }) =>
+      this.change(this.entry(item_id, "caller"), { failure: error.message ?? "", done: true }),
+    );
+  }
+
+  hearAgent() {
+    const { line } = this;
+    line.on("response.created", () => {
+      this.responding = true;
+      this.look();
+    });
+    line.on("response.output_item.added", ({ item, response_id }) => {
+      if (item.type === "message") this.answers.set(response_id, this.entry(item.id, "agent"));
+    });
+    const grow = (/** @type {any} */ { item_id, delta }) => {
+      const entry = this.entry(item_id, "agent");
+      this.change(entry, { text: entry.text + delta });
+    };
+    line.on("response.output_audio_transcript.delta", grow);
+    line.on("response.output_text.delta", grow);
+    line.on("response.output_audio.delta", ({ item_id, delta }) => {
+      if (!this.cut.has(item_id)) this.speaker.play(item_id, decodeSound(delta));
+      this.look();
+    });
+    line.on("response.output_audio.done", ({ item_id }) => this.speaker.finish(item_id));
+    line.on("response.done", ({ response }) => this.answered(response));
+    line.on("conversation.item.truncated", ({ item_id }) =>
+      line.send({ type: "conversation.item.retrieve", item_id }),
+    );
+    line.on("conversation.item.retrieved", ({ item }) =>
+      this.change(this.entry(item.id, "agent"), { heard: item.content[0]?.transcript ?? "" }),
+    );
+  }
+
+  // --- what the caller does -----------------------------------------------------------------
+
+  /**
+   * Take 20 ms of the microphone.
+   *
+   * @param {Int16Array} samples
+   */
+  hear(samples) {
+    if (this.muted || (this.holdToTalk && !this.holding)) return;
+    this.held += 1;
+    this.line.append(samples);
+  }
+
+  /** Begin to speak, where the caller says when. */
+  press() {
+    if (!this.holdToTalk || this.holding) return;
+    void this.interrupt();
+    this.cancel();
+    this.line.send({ type: "input_audio_buffer.clear" });
+    this.holding = true;
+    this.held = 0;
+    this.look();
+  }
+
+  /**
+   * Be done with speaking.
+   *
+   * @returns {boolean} false when it was too short to be anything
+   */
+  release() {
+    if (!this.holding) return true;
+    this.holding = false;
+    const enough = this.held >= SHORTEST_FRAMES;
+    if (enough) this.responding = this.line.commit();
+    this.look();
+    return enough;
+  }
+
+  /** @param {string} text to send as the caller's words */
+  write(text) {
+    void this.interrupt();
+    this.cancel();
+    this.written += 1;
+    const id = `written_${Date.now().toString(36)}_${this.written}`;
+    if (!this.line.say("user", text, id)) return false;
+    this.change(this.entry(id, "caller"), { text, done: true });
+    this.responding = this.line.send({ type: "response.create" });
+    this.look();
+    return true;
+  }
+
+  /** @param {boolean} hold whether the caller says when a turn begins and ends */
+  setHoldToTalk(hold) {
+    this.holdToTalk = hold;
+    this.holding = false;
+    this.callerSpeaks = false;
+    this.line.update({ audio: { input: { turn_detection: this.wantedDetection() } } });
+    this.look();
+  }
+
+  /** Silence the agent, and tell the server how much of each item was heard. */
+  async interrupt() {
+    for (const item of this.speaker.open) this.cut.add(item);
+    const cut = this.speaker.busy ? await this.speaker.flush() : [];
+    for (const { item, played_ms } of cut) {
+      this.line.truncate(item, played_ms);
+      this.change(this.entry(item, "agent"), { cut: true });
+    }
+    this.look();
+  }
+
+  cancel() {
+    if (this.responding) this.line.send({ type: "response.cancel" });
+  }
+
+  /** Nothing is left to play of an item. */
+  played() {
+    this.look();
+  }
+
+  // --- what the server says -----------------------------------------------------------------
+
+  /** @param {Record<string, any>} session */
+  begin(session) {
+    this.detection = session.audio.input.turn_detection ?? this.detection ?? { type: "server_vad" };
+    this.callerSpeaks = false;
+    this.responding = false;
+    const output = this.voice ? { output: { voice: this.voice } } : {};
+    const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.wantedDetection() };
+    this.line.update({ audio: { input, ...output } });
+    // After a break the server has a new session: it is told what had been said, under the same ids.
+    for (const { id, who, text, heard } of this.entries.values()) {
+      if (text) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);
+    }
+  }
+
+  wantedDetection() {
+    return this.holdToTalk ? null : this.detection;
+  }
+
+  /** @param {Record<string, any>} item */
+  added(item) {
+    const { id, role, content } = item;
+    // An assistant's message is made known by its response; before any words there is nothing to show.
+    if (role !== "user" || this.entries.has(id)) return;
+    this.change(this.entry(id, "caller"), { text: content[0]?.text ?? "" });
+  }
+
+  /** @param {Record<string, any>} response */
+  answered({ id, status, status_details, metadata }) {
+    this.responding = false;
+    const turn = metadata?.voicepipe_turn ?? "";
+    const entry = this.answers.get(id) ?? this.entry(`answer of ${id}`, "agent");
+    const failure = status === "failed" ? (status_details?.error?.message ?? "The agent could not answer.") : "";
+    const silent = status === "cancelled" && !entry.text;
+    if (silent) this.entries.delete(entry.id);
+    else this.change(entry, { done: true, failure, turn, cut: entry.cut || status === "cancelled" });
+    if (turn && !silent) this.tell.onTurn(turn, entry);
+    this.look();
+  }
+
+  // --- by hand ------------------------------------------------------------------------------
+
+  /**
+   * @param {string} id
+   * @param {"caller" | "agent"} who
+   * @returns {Entry}
+   */
+  entry(id, who) {
+    const known = this.entries.get(id);
+    if (known) return known;
+    const entry = { id, who, text: "", heard: null, cut: false, done: false, failure: "", turn: "" };
+    this.entries.set(id, entry);
+    return entry;
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {Partial<Entry>} [changes]
+   */
+  change(entry, changes = {}) {
+    Object.assign(entry, changes);
+    this.tell.onEntry(entry);
+    this.look();
+  }
+
+  /** See what goes on now, and tell it when it is something else. */
+  look() {
+    const scene = this.callerSpeaks || this.holding ? "hearing" : this.speaker.busy ? "speaking" : this.waiting();
+    if (scene === this.scene) return;
+    this.scene = scene;
+    this.tell.onScene(scene);
+  }
+
+  /** @returns {Scene} */
+  waiting() {
+    return this.responding && this.line.state === "open" ? "thinking" : "listening";
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * The microphone: asked for, opened, resampled to 24 kHz in an audio worklet, handed out in frames of 20 ms.
+ *
+ * @module
+ */
+
+/** @typedef {{samples: Int16Array, peak: number, rms: number}} Frame 20 ms at 24 kHz, mono; parts of full scale */
+/** @typedef {"refused" | "absent" | "busy" | "insecure" | "broken"} MicrophoneTrouble */
+/** @typedef {{id: string, name: string}} Device */
+/** @typedef {{deviceId?: string, onFrame: (frame: Frame) => void, onEnd: () => void}} MicrophoneOptions */
+/** @typedef {{ok: true, microphone: Microphone} | {ok: false, trouble: MicrophoneTrouble}} Opened */
+
+/** How long a microphone may give nothing at all, from its first sample on, before somebody should look at it. */
+export const SILENT_FRAMES = 200;
+
+/** Below this a frame is nothing: two steps of 16 bits. The quietest room is louder. */
+const NOTHING = 2 / 32768;
+
+/** @type {Record<string, MicrophoneTrouble>} */
+const TROUBLES = {
+  NotAllowedError: "refused",
+  SecurityError: "refused",
+  NotFoundError: "absent",
+  OverconstrainedError: "absent",
+  NotReadableError: "busy",
+  AbortError: "busy",
+};
+
+/** An open microphone. Gives frames until it is closed, or its device is gone. */
+export class Microphone {
+  /**
+   * Ask for a microphone and open it. Call from a click or a key press: browsers keep sound shut otherwise.
+   *
+   * @param {MicrophoneOptions} options `onEnd` is called when the device is unplugged or taken away
+   * @returns {Promise<Opened>}
+   */
+  static async open(options) {
+    if (!navigator.mediaDevices) return { ok: false, trouble: "insecure" };
+    try {
+      const stream = await navigator.mediaDevices.getUserMedia({ audio: wishes(options.deviceId) });
+      return { ok: true, microphone: await started(stream, options) };
+    } catch (error) {
+      return { ok: false, trouble: TROUBLES[error instanceof Error ? error.name : ""] ?? "broken" };
+    }
+  }
+
+  /**
+   * @param {MediaStream} stream
+   * @param {AudioContext} context
+   * @param {AudioWorkletNode} node
+   * @param {MicrophoneOptions} options
+   */
+  constructor(stream, context, node, { onFrame, onEnd }) {
+    this.stream = stream;
+    this.context = context;
+    this.quietFrames = 0;
+    this.heard = false;
+    const [track] = stream.getAudioTracks();
+    this.track = track;
+    track.addEventListener("ended", onEnd);
+    node.port.onmessage = ({ data }) => {
+      this.watch(data);
+      onFrame(data);
+    };
+  }
+
+  /** Which device it is; empty when the browser does not tell. */
+  get deviceId() {
+    return this.track.getSettings().deviceId ?? "";
+  }
+
+  /** Whether nothing at all has come from it for as long as it is open: it is muted elsewhere, or the wrong one. */
+  get silent() {
+    return !this.heard && this.quietFrames >= SILENT_FRAMES;
+  }
+
+  /** @param {boolean} muted whether the device gives silence; the browser shows it to the caller */
+  mute(muted) {
+    this.track.enabled = !muted;
+  }
+
+  /** Give the device back. */
+  async close() {
+    for (const track of this.stream.getTracks()) track.stop();
+    await this.context.close();
+  }
+
+  /** @param {Frame} frame */
+  watch(frame) {
+    if (!this.track.enabled) return;
+    this.heard ||= frame.peak > NOTHING;
+    this.quietFrames += 1;
+  }
+}
+
+/**
+ * The microphones that there are. Their names are empty until the caller has allowed one.
+ *
+ * @returns {Promise<Device[]>}
+ */
+export async function microphones() {
+  const devices = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
+  return devices
+    .filter((device) => device.kind === "audioinput" && device.deviceId !== "")
+    .map((device) => ({ id: device.deviceId, name: device.label }));
+}
+
+/**
+ * @param {string | undefined} deviceId
+ * @returns {MediaTrackConstraints}
+ */
+function wishes(deviceId) {
+  return {
+    // Without echo cancellation the agent hears itself through the loudspeaker, and interrupts itself.
+    echoCancellation: true,
+    noiseSuppression: true,
+    autoGainControl: true,
+    channelCount: 1,
+    ...(deviceId ? { deviceId: { exact: deviceId } } : {}),
+  };
+}
+
+/**
+ * @param {MediaStream} stream
+ * @param {MicrophoneOptions} options
+ */
+async function started(stream, options) {
+  // At the device's own rate: Firefox can't join a microphone to a context of another one.
+  const context = new AudioContext({ latencyHint: "interactive" });
+  try {
+    await context.audioWorklet.addModule(new URL("microphone.worklet.js", import.meta.url));
+    const node = new AudioWorkletNode(context, "voicepipe-microphone", { numberOfOutputs: 0 });
+    context.createMediaStreamSource(stream).connect(node);
+    await context.resume();
+    return new Microphone(stream, context, node, options);
+  } catch (error) {
+    for (const track of stream.getTracks()) track.stop();
+    await context.close();
+    throw error;
+  }
+}

@@ -1,0 +1,168 @@
+/** Types of `realtime.js`, for programs that import it. */
+
+export type FailureKind = "unreachable" | "expired" | "refused" | "full" | "starting" | "busy" | "ended" | "broken";
+
+export interface Failure {
+  readonly kind: FailureKind;
+  /** The server's own code; empty when it sent none. */
+  readonly code: string;
+  /** What the server said, in words; empty when it said nothing. */
+  readonly message: string;
+  /** Whether it is worth trying again with nothing changed. */
+  readonly passing: boolean;
+  readonly wait_ms: number;
+}
+
+export interface Secret {
+  /** `ek_...` */
+  readonly value: string;
+  /** Unix seconds. */
+  readonly expires_at: number;
+}
+
+export type Minted =
+  | { readonly ok: true; readonly secret: Secret }
+  | { readonly ok: false; readonly failure: Failure };
+
+export type LineState = "closed" | "connecting" | "open" | "waiting";
+
+export interface StateChange {
+  readonly state: LineState;
+  readonly failure: Failure | null;
+  /** Until the next try; 0 unless `waiting`. */
+  readonly wait_ms: number;
+}
+
+export interface Item {
+  readonly id: string;
+  readonly type: "message" | "function_call" | "function_call_output";
+  readonly role?: "user" | "assistant" | "system";
+  readonly status?: "in_progress" | "completed" | "incomplete";
+  readonly content?: readonly { readonly type: string; readonly text?: string; readonly transcript?: string | null }[];
+  readonly call_id?: string;
+  readonly name?: string;
+  readonly arguments?: string;
+  readonly output?: string;
+}
+
+export interface Response {
+  readonly id: string;
+  readonly status: "in_progress" | "completed" | "cancelled" | "incomplete" | "failed";
+  readonly status_details: {
+    readonly type: string;
+    readonly reason?: string;
+    readonly error?: { readonly type?: string; readonly code?: string; readonly message?: string };
+  } | null;
+  readonly output: readonly Item[];
+  /** `voicepipe_turn` names the turn's record, `GET /v1/turns/{id}`. */
+  readonly metadata: Readonly<Record<string, string>> | null;
+  readonly usage: Readonly<Record<string, unknown>> | null;
+}
+
+interface Identified {
+  readonly event_id: string;
+}
+
+interface InItem extends Identified {
+  readonly item_id: string;
+  readonly content_index: number;
+}
+
+interface InOutput extends InItem {
+  readonly response_id: string;
+  readonly output_index: number;
+}
+
+/** The published server events that a voice client meets; others come too, under their own `type`. */
+export interface ServerEvents {
+  "session.created": Identified & { readonly session: Readonly<Record<string, unknown>> };
+  "session.updated": Identified & { readonly session: Readonly<Record<string, unknown>> };
+  error: Identified & {
+    readonly error: {
+      readonly type: string;
+      readonly code: string | null;
+      readonly message: string;
+      readonly param: string | null;
+      readonly event_id: string | null;
+    };
+  };
+  "input_audio_buffer.speech_started": Identified & { readonly item_id: string; readonly audio_start_ms: number };
+  "input_audio_buffer.speech_stopped": Identified & { readonly item_id: string; readonly audio_end_ms: number };
+  "input_audio_buffer.committed": Identified & { readonly item_id: string; readonly previous_item_id: string | null };
+  "input_audio_buffer.cleared": Identified;
+  "conversation.item.added": Identified & { readonly item: Item; readonly previous_item_id: string | null };
+  "conversation.item.done": Identified & { readonly item: Item; readonly previous_item_id: string | null };
+  "conversation.item.truncated": InItem & { readonly audio_end_ms: number };
+  "conversation.item.input_audio_transcription.delta": InItem & { readonly delta: string };
+  "conversation.item.input_audio_transcription.completed": InItem & { readonly transcript: string };
+  "conversation.item.input_audio_transcription.failed": InItem & { readonly error: { readonly message?: string } };
+  "response.created": Identified & { readonly response: Response };
+  "response.done": Identified & { readonly response: Response };
+  "response.output_item.added": Identified & {
+    readonly response_id: string;
+    readonly output_index: number;
+    readonly item: Item;
+  };
+  "response.output_item.done": Identified & {
+    readonly response_id: string;
+    readonly output_index: number;
+    readonly item: Item;
+  };
+  "response.output_audio.delta": InOutput & { readonly delta: string };
+  "response.output_audio.done": InOutput;
+  "response.output_audio_transcript.delta": InOutput & { readonly delta: string };
+  "response.output_audio_transcript.done": InOutput & { readonly transcript: string };
+  "response.output_text.delta": InOutput & { readonly delta: string };
+  "response.output_text.done": InOutput & { readonly text: string };
+  "response.function_call_arguments.done": Identified & {
+    readonly response_id: string;
+    readonly item_id: string;
+    readonly output_index: number;
+    readonly call_id: string;
+    readonly name: string;
+    readonly arguments: string;
+  };
+}
+
+export interface RealtimeOptions {
+  /** `ws:` or `wss:`, with `?agent=` or `?model=` as wanted. */
+  address: string | URL;
+  /** Asked before each connection. */
+  secret: () => Promise<Minted>;
+}
+
+/** One conversation over the Realtime events, on a WebSocket that mends itself. */
+export class Realtime {
+  constructor(options: RealtimeOptions);
+  address: URL;
+  readonly state: LineState;
+  /** What the server last said the session is; null before it did. */
+  readonly session: Readonly<Record<string, any>> | null;
+  /** Sound that was not sent, since the network is slower than the voice; in appends. */
+  readonly droppedFrames: number;
+
+  /** Listen; returns what stops it. */
+  on(type: "state", listener: (change: StateChange) => void): () => void;
+  on<Type extends keyof ServerEvents>(
+    type: Type,
+    listener: (event: ServerEvents[Type] & { type: Type }) => void,
+  ): () => void;
+  on(type: string, listener: (event: { type: string; [field: string]: any }) => void): () => void;
+
+  /** Connect, and stay connected until `close` or a failure that does not pass. Called while waiting: try now. */
+  open(): void;
+  close(): void;
+
+  /** Each returns whether there was a line to send on. */
+  send(event: { type: string; event_id?: string; [field: string]: unknown }): boolean;
+  update(session: Record<string, unknown>): boolean;
+  /** int16, mono, 24 kHz. */
+  append(samples: Int16Array): boolean;
+  commit(): boolean;
+  say(role: "user" | "assistant", text: string, id?: string): boolean;
+  truncate(itemId: string, playedMs: number): boolean;
+}
+
+/** int16 to base64, little-endian. */
+export function encodeSound(samples: Int16Array): string;
+export function decodeSound(base64: string): Int16Array;

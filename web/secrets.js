@@ -1,0 +1,72 @@
+/**
+ * Where the page's client secret comes from: the server's own mint for pages on its own machine, or one that was
+ * handed to the page (in its address, after `#`, or pasted).
+ *
+ * @module
+ */
+
+import { failure, refusalOf, unreachable } from "./failures.js";
+
+/** @typedef {import("./realtime.js").Minted} Minted */
+/** @typedef {{name: string, voices: string[] | null}} Agent `voices` is null where any name may do */
+
+/** A secret that ends this soon is not begun with. */
+const MARGIN_MS = 15000;
+
+export class Secrets {
+  /** @param {string | URL} mint the address to post to */
+  constructor(mint) {
+    this.mint = mint;
+    /** @type {import("./realtime.js").Secret | null} */
+    this.kept = null;
+    this.handed = false;
+    /** What the server offers; empty until it has minted. @type {Agent[]} */
+    this.agents = [];
+  }
+
+  /** @param {string} value a secret from elsewhere; empty to go back to the server's own mint */
+  hand(value) {
+    this.handed = value !== "";
+    this.kept = value ? { value, expires_at: endOf(value) } : null;
+  }
+
+  /**
+   * A secret that still works, as far as can be told from here.
+   *
+   * @returns {Promise<Minted>}
+   */
+  async fresh() {
+    if (this.kept && this.kept.expires_at * 1000 - Date.now() > (this.handed ? 0 : MARGIN_MS)) {
+      return { ok: true, secret: this.kept };
+    }
+    return this.handed ? { ok: false, failure: failure("expired", "token_expired", "") } : this.minted();
+  }
+
+  /** @returns {Promise<Minted>} */
+  async minted() {
+    try {
+      const answer = await fetch(this.mint, { method: "POST", cache: "no-store" });
+      if (!answer.ok) return { ok: false, failure: await refusalOf(answer) };
+      const { value, expires_at, voicepipe } = await answer.json();
+      this.agents = voicepipe?.agents ?? [];
+      this.kept = { value, expires_at };
+      return { ok: true, secret: this.kept };
+    } catch {
+      return { ok: false, failure: unreachable() };
+    }
+  }
+}
+
+/**
+ * When a secret ends, in Unix seconds: what its middle part says (RFC 7519, 4.1.4), or never if it says nothing.
+ *
+ * @param {string} value `ek_` and a JWT
+ */
+function endOf(value) {
+  try {
+    const claims = value.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
+    return Number(JSON.parse(atob(claims)).exp) || Infinity;
+  } catch {
+    return Infinity;
+  }
+}

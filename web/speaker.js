@@ -1,0 +1,99 @@
+/**
+ * The loudspeaker: plays what the agent says, and knows to the sample how much of each item has been played.
+ *
+ * @module
+ */
+
+export const RATE_HZ = 24000;
+
+/** @typedef {{item: string, played_ms: number}} Played */
+/** @typedef {{onPosition?: (at: Played & {waiting_ms: number}) => void, onEnded?: (item: Played) => void}} SpeakerOptions */
+
+/** A queue of spoken items, each of them sound at 24 kHz that comes in pieces. */
+export class Speaker {
+  /**
+   * Open the loudspeaker. Call from a click or a key press: browsers keep sound shut otherwise.
+   *
+   * @param {SpeakerOptions} [options]
+   */
+  static async open(options = {}) {
+    const context = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
+    await context.audioWorklet.addModule(new URL("speaker.worklet.js", import.meta.url));
+    const node = new AudioWorkletNode(context, "voicepipe-speaker", { numberOfInputs: 0, outputChannelCount: [1] });
+    node.connect(context.destination);
+    await context.resume();
+    return new Speaker(context, node, options);
+  }
+
+  /**
+   * @param {AudioContext} context
+   * @param {AudioWorkletNode} node
+   * @param {SpeakerOptions} options
+   */
+  constructor(context, node, { onPosition, onEnded }) {
+    this.context = context;
+    this.port = node.port;
+    /** Items that have not been played to their end. */
+    this.open = new Set();
+    /** @type {((cut: Played[]) => void)[]} */
+    this.flushes = [];
+    this.port.onmessage = ({ data }) => {
+      if (data.kind === "position") onPosition?.({ ...heard(data), waiting_ms: duration(data.waiting) });
+      else if (data.kind === "ended") {
+        this.open.delete(data.item);
+        onEnded?.(heard(data));
+      } else this.flushes.shift()?.(data.cut.map(heard));
+    };
+  }
+
+  /** Whether something is being played or waits for that. */
+  get busy() {
+    return this.open.size > 0;
+  }
+
+  /**
+   * Queue more of an item.
+   *
+   * @param {string} item its id
+   * @param {Int16Array} samples mono, 24 kHz
+   */
+  play(item, samples) {
+    this.open.add(item);
+    const sound = Float32Array.from(samples, (sample) => sample / 32768);
+    this.port.postMessage({ kind: "play", item, samples: sound }, [sound.buffer]);
+  }
+
+  /** @param {string} item of which nothing more will come */
+  finish(item) {
+    if (this.open.has(item)) this.port.postMessage({ kind: "finish", item });
+  }
+
+  /**
+   * Fall silent at once, and forget what waits.
+   *
+   * @returns {Promise<Played[]>} the items that were not over, and how much of each has been played
+   */
+  flush() {
+    this.open.clear();
+    return new Promise((resolve) => {
+      this.flushes.push(resolve);
+      this.port.postMessage({ kind: "flush" });
+    });
+  }
+
+  /** Give the device back. */
+  async close() {
+    this.open.clear();
+    await this.context.close();
+  }
+}
+
+/** @param {{item: string, played: number}} count */
+function heard({ item, played }) {
+  return { item, played_ms: duration(played) };
+}
+
+/** @param {number} samples */
+function duration(samples) {
+  return Math.floor((samples * 1000) / RATE_HZ);
+}

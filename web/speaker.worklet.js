@@ -1,0 +1,168 @@
+/**
+ * The loudspeaker's side of the audio thread: plays items one after the other and counts every sample of each.
+ *
+ * Takes `{kind: "play", item, samples: Float32Array}`, `{kind: "finish", item}` (nothing more of it will come) and
+ * `{kind: "flush"}`. Posts `{kind: "position", item, played, waiting}` about 20 times a second while it plays,
+ * `{kind: "ended", item, played}` when an item is over, and `{kind: "flushed", cut: [{item, played}]}`. All counts are
+ * samples at the context's rate.
+ *
+ * @module
+ */
+
+/** Held back before an item begins, so that the first late packet does not tear it; sound comes faster than it plays. */
+const CUSHION_MS = 40;
+
+/** Each time that it ran dry it holds back this much more, up to the most. */
+const CUSHION_MORE_MS = 40;
+const CUSHION_MOST_MS = 200;
+
+/** A cushion that does not fill is played all the same: it was all there is for now. */
+const PATIENCE_MS = 120;
+
+const REPORT_MS = 50;
+
+/** A cut that ends on a loud sample clicks. */
+const FADE_SAMPLES = 72;
+
+/** @typedef {{item: string, chunks: Float32Array[], offset: number, waiting: number, played: number, finished: boolean}} Item */
+
+class SpeakerProcessor extends AudioWorkletProcessor {
+  constructor() {
+    super();
+    // Bounded by what a reply's text can be spoken as: the server sends no more than it has made.
+    /** @type {Item[]} */
+    this.items = [];
+    this.flowing = false;
+    this.cushion = ms(CUSHION_MS);
+    this.patience = 0;
+    this.unreported = 0;
+    this.last = 0;
+    this.fade = 0;
+    this.port.onmessage = ({ data }) => this.take(data);
+  }
+
+  /** @param {{kind: string, item: string, samples: Float32Array}} message */
+  take(message) {
+    if (message.kind === "play") this.append(message.item, message.samples);
+    else if (message.kind === "finish") this.of(message.item).finished = true;
+    else this.flush();
+  }
+
+  /** @param {string} name */
+  of(name) {
+    let item = this.items.find((known) => known.item === name);
+    if (!item) {
+      item = { item: name, chunks: [], offset: 0, waiting: 0, played: 0, finished: false };
+      this.items.push(item);
+    }
+    return item;
+  }
+
+  /**
+   * @param {string} name
+   * @param {Float32Array} samples
+   */
+  append(name, samples) {
+    const item = this.of(name);
+    item.chunks.push(samples);
+    item.waiting += samples.length;
+  }
+
+  flush() {
+    const cut = this.items.map(({ item, played }) => ({ item, played }));
+    this.items = [];
+    this.flowing = false;
+    this.fade = FADE_SAMPLES;
+    this.port.postMessage({ kind: "flushed", cut });
+  }
+
+  /**
+   * @param {Float32Array[][]} _
+   * @param {Float32Array[][]} outputs
+   */
+  process(_, outputs) {
+    const [output] = outputs[0];
+    let at = this.fadeOut(output);
+    while (at < output.length && this.mayPlay(output.length)) at = this.fill(output, at);
+    for (const channel of outputs[0].slice(1)) channel.set(output);
+    this.report(output.length);
+    return true;
+  }
+
+  /** @param {Float32Array} output */
+  fadeOut(output) {
+    const length = Math.min(this.fade, output.length);
+    for (let i = 0; i < length; i += 1) {
+      output[i] = (this.last * this.fade) / FADE_SAMPLES;
+      this.fade -= 1;
+    }
+    return length;
+  }
+
+  /** @param {number} quantum samples for which a cushion that does not fill has waited again */
+  mayPlay(quantum) {
+    this.dropEnded();
+    const [first] = this.items;
+    if (!first) return false;
+    if (!this.flowing && first.waiting) {
+      this.patience += quantum;
+      this.flowing = first.finished || first.waiting >= this.cushion || this.patience >= ms(PATIENCE_MS);
+    }
+    if (this.flowing && !first.waiting) this.runDry();
+    return this.flowing;
+  }
+
+  dropEnded() {
+    while (this.items.length && this.items[0].finished && !this.items[0].waiting) {
+      const { item, played } = /** @type {Item} */ (this.items.shift());
+      this.port.postMessage({ kind: "ended", item, played });
+    }
+    if (!this.items.length) this.pause();
+  }
+
+  runDry() {
+    this.cushion = Math.min(ms(CUSHION_MOST_MS), this.cushion + ms(CUSHION_MORE_MS));
+    this.pause();
+  }
+
+  pause() {
+    this.flowing = false;
+    this.patience = 0;
+  }
+
+  /**
+   * @param {Float32Array} output
+   * @param {number} at
+   */
+  fill(output, at) {
+    const [item] = this.items;
+    const [chunk] = item.chunks;
+    const count = Math.min(output.length - at, chunk.length - item.offset);
+    output.set(chunk.subarray(item.offset, item.offset + count), at);
+    this.last = output[at + count - 1];
+    item.offset += count;
+    item.waiting -= count;
+    item.played += count;
+    if (item.offset === chunk.length) {
+      item.chunks.shift();
+      item.offset = 0;
+    }
+    return at + count;
+  }
+
+  /** @param {number} quantum */
+  report(quantum) {
+    const [first] = this.items;
+    this.unreported += quantum;
+    if (!first || !this.flowing || this.unreported < ms(REPORT_MS)) return;
+    this.unreported = 0;
+    this.port.postMessage({ kind: "position", item: first.item, played: first.played, waiting: first.waiting });
+  }
+}
+
+/** @param {number} duration */
+function ms(duration) {
+  return (duration * sampleRate) / 1000;
+}
+
+registerProcessor("voicepipe-speaker", SpeakerProcessor);

@@ -1,0 +1,112 @@
+/**
+ * A turn's record from `GET /v1/turns/{id}`, and its milliseconds laid out in time.
+ *
+ * @module
+ */
+
+/** @typedef {Record<string, any>} TurnRecord the fields of `GET /v1/turns/{id}` */
+/** @typedef {{start_ms: number, end_ms: number}} Span from t0, the caller's last voiced sample */
+/** @typedef {Span & {stage: string}} Wait a link of what the caller waited for */
+/**
+ * @typedef {object} Row one stage: when it ran, and when it was what the caller waited for
+ * @property {string} stage
+ * @property {Span} span
+ * @property {Span[]} critical the parts that the caller waited for; the stage ran hidden during the rest
+ * @property {Span[]} held waited for on its account after it had ended: a gate that was still closed
+ * @property {number} limit_ms
+ * @property {boolean} over
+ * @property {string} owner
+ */
+/** @typedef {{rows: Row[], waits: Wait[], end_ms: number}} Waterfall */
+
+/** The mark that ends each stage; it began `duration_ms` before. */
+const ENDS = /** @type {Record<string, string>} */ ({
+  endpoint: "asked",
+  llm_ttft: "first_delta",
+  first_clause: "first_clause",
+  tts_ttfb: "first_sound",
+  overhead: "first_sent",
+  playback: "heard",
+});
+
+/** A record is asked for again until the turn is over: soon at first, then every two seconds for up to ten minutes. */
+const FIRST_PAUSE_MS = 250;
+const LAST_PAUSE_MS = 2000;
+const TRIES = 300;
+
+/**
+ * Ask for a turn's record until the turn is over.
+ *
+ * @param {(id: string) => Promise<TurnRecord | null | false>} ask null: not there yet; false: it will never be
+ * @param {string} id
+ * @param {(record: TurnRecord) => void} show called with each record that comes, the last one when the turn is over
+ * @param {AbortSignal} signal
+ */
+export async function follow(ask, id, show, signal) {
+  let pause_ms = FIRST_PAUSE_MS;
+  for (let tries = 0; tries < TRIES && !signal.aborted; tries += 1) {
+    await new Promise((resolve) => setTimeout(resolve, pause_ms));
+    pause_ms = Math.min(LAST_PAUSE_MS, pause_ms * 1.3);
+    const record = await ask(id);
+    if (signal.aborted || record === false) return;
+    if (record) show(record);
+    if (record?.outcome) return;
+  }
+}
+
+/**
+ * Lay a turn out in time. A stage whose mark is missing has no row: nobody can say when it ran.
+ *
+ * @param {TurnRecord} record
+ * @returns {Waterfall}
+ */
+export function waterfall(record) {
+  const { marks } = record;
+  const began_ms = marks.voiced_last ?? Math.min(...Object.values(marks));
+  /** @type {Wait[]} */
+  const waits = record.contributions
+    .filter((/** @type {any} */ part) => part.from_mark in marks && part.to_mark in marks)
+    .map((/** @type {any} */ part) => ({
+      stage: part.stage,
+      start_ms: marks[part.from_mark] - began_ms,
+      end_ms: marks[part.to_mark] - began_ms,
+    }));
+  const rows = record.stages
+    .filter((/** @type {any} */ stage) => ENDS[stage.stage] in marks)
+    .map((/** @type {any} */ stage) => row(stage, marks[ENDS[stage.stage]] - began_ms, waits));
+  const ends = [...waits, ...rows.map((/** @type {Row} */ { span }) => span)].map(({ end_ms }) => end_ms);
+  return { rows, waits, end_ms: Math.max(0, ...ends) };
+}
+
+/**
+ * @param {Record<string, any>} stage
+ * @param {number} end_ms
+ * @param {Wait[]} waits
+ * @returns {Row}
+ */
+function row(stage, end_ms, waits) {
+  const span = { start_ms: end_ms - stage.duration_ms, end_ms };
+  const own = waits.filter((wait) => wait.stage === stage.stage);
+  return {
+    stage: stage.stage,
+    span,
+    critical: lasting(own.map((wait) => overlap(wait, span))),
+    held: lasting(own.map((wait) => ({ start_ms: Math.max(wait.start_ms, end_ms), end_ms: wait.end_ms }))),
+    limit_ms: stage.limit_ms,
+    over: stage.verdict === "over",
+    owner: stage.owner,
+  };
+}
+
+/**
+ * @param {Span} a
+ * @param {Span} b
+ */
+function overlap(a, b) {
+  return { start_ms: Math.max(a.start_ms, b.start_ms), end_ms: Math.min(a.end_ms, b.end_ms) };
+}
+
+/** @param {Span[]} spans */
+function lasting(spans) {
+  return spans.filter((span) => span.end_ms > span.start_ms);
+}
