@@ -119,8 +119,7 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
     agent = _agent(claims, query.get("agent", ""), asked, parts)
     length_s = parts.options.max_session_s
     if claims is not None:
-        origins = shown.values("origin")
-        check_entry(claims, origin=origins[0] if origins else None, model=asked, agent=agent)
+        check_entry(claims, origin=_origin(shown), model=asked, agent=agent)
         length_s = min(length_s, claims.limits.session_seconds or length_s)
     return SessionGrant(
         session_id=f"{session_prefix(claims) if claims is not None else 'sess_'}{secrets.token_urlsafe(18)}",
@@ -134,6 +133,15 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
         kind="transcription" if query.get("intent") == "transcription" else "realtime",
         dialect=_dialect(shown, query),
     )
+
+
+def _origin(shown: Handshake) -> str | None:
+    """The page that asks. In a GET without the upgrade to its own server a browser leaves `Origin` out, and says the
+    same in a header that pages can't set (Fetch Metadata, `Sec-Fetch-Site`)."""
+    origins, hosts = shown.values("origin"), shown.values("host")
+    if not origins and hosts and shown.values("sec-fetch-site") == ("same-origin",):
+        return f"{shown.scheme}://{hosts[0]}"
+    return origins[0] if origins else None
 
 
 def _agent(claims: Claims | None, wanted: str, model: str, parts: Parts) -> str:
