@@ -116,11 +116,16 @@ def _audio(event: Event) -> bytes:
 
 
 @asynccontextmanager
-async def calling(base_url: str, *, session: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Caller]:
-    """Call the server at `http://HOST:PORT`, and change the session to `session` first; check all events at the end."""
+async def calling(
+    base_url: str, *, session: dict[str, Any] | None = None, query: str = "", **more: Any
+) -> AsyncIterator[Caller]:
+    """Call the server at `http://HOST:PORT`, and change the session to `session` first; check all events at the end.
+
+    `query` stands behind the question mark of the address.
+    """
     async with (
         aiohttp.ClientSession() as http,
-        http.ws_connect(f"{base_url}/v1/realtime", max_msg_size=0, **more) as line,
+        http.ws_connect(f"{base_url}/v1/realtime?{query}", max_msg_size=0, **more) as line,
     ):
         caller = Caller(line)
         await caller.until("session.created")

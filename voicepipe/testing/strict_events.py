@@ -62,6 +62,9 @@ def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga", extended: boo
     if isinstance(session, dict):
         opted_in = {extensions.OPT_IN} if extended else set()
         event = {**event, "session": _comparable(_without(session, opted_in), dialect)}
+    if event.get("type") == "transcription_session.updated":
+        # The published type demands a secret, and says that it comes over REST only.
+        event = {**event, "session": {"client_secret": {"value": "", "expires_at": 0}, **event["session"]}}
     try:
         _adapter(published).validate_python(dict(event), strict=True, extra="forbid")
     except ValidationError as error:
@@ -89,7 +92,6 @@ def _comparable(session: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
     shown.pop("model", None)  # the older types list the models of their day
     if session.get("object") == "realtime.transcription_session":
         shown["input_audio_transcription"] = None
-        shown["client_secret"] = {"value": "ek_", "expires_at": 0}  # over REST only, says its own docstring
     return shown
 
 
