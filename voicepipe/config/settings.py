@@ -106,6 +106,10 @@ class AgentSettings:
     silence_ms: Annotated[int, Between(20, 10_000)] = 500
     """How long the caller must be silent before the turn is over, unless the client sets it."""
 
+    speculate: bool = True
+    """Start the reply at the caller's first short silence and hold it until the turn is over. Answers sooner; a caller
+    who goes on costs the tokens of a reply that nobody hears, at most three times a turn."""
+
     max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
     """The longest answer, in tokens. Unset: the provider's own limit."""
 

@@ -26,7 +26,6 @@ class Sessions:
 
     def __init__(self, settings: Settings, stages: Stages, sink: TurnSink) -> None:
         self._settings, self._sink = settings, sink
-        self._core = CoreSettings(budget=settings.budget, deadlines=settings.deadlines)
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
 
@@ -39,9 +38,14 @@ class Sessions:
             grant=grant,
             config=config,
             stages=self._stages[grant.agent],
-            settings=self._core,
+            settings=self._core_settings(grant.agent),
             hooks=self._hooks(grant, note_turn),
         )
+
+    def _core_settings(self, agent: str) -> CoreSettings:
+        settings = self._settings
+        speculate = settings.agents[agent].speculate
+        return CoreSettings(budget=settings.budget, deadlines=settings.deadlines, speculate=speculate)
 
     def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:
         store = self._sink.of_session(
