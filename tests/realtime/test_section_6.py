@@ -1,0 +1,234 @@
+"""Section 6 of the contract: the session object, and what an update does to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from voicepipe.testing.caller import calling
+
+Event = dict[str, Any]
+
+LOOK = {"type": "function", "name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+
+MEMBERS = """type object id model output_modalities instructions audio tools tool_choice max_output_tokens tracing
+truncation prompt include expires_at"""
+
+
+async def updated(house: Any, *updates: Event) -> Event:
+    """The session after these updates."""
+    async with calling(house.url) as caller:
+        for update in updates:
+            await caller.send("session.update", session=update)
+            session: Event = (await caller.until("session.updated"))["session"]
+        return session
+
+
+async def test_session_object(house: Any) -> None:
+    """Every member is there, from the first event on."""
+    async with calling(house.url, query="model=gpt-realtime") as caller:
+        session = caller.events[0]["session"]
+    assert set(session) == set(MEMBERS.split())
+    assert (session["type"], session["object"]) == ("realtime", "realtime.session")
+    assert (session["model"], session["id"][:5]) == ("gpt-realtime", "sess_")
+    assert set(session["audio"]["input"]) == {"format", "transcription", "noise_reduction", "turn_detection"}
+    assert set(session["audio"]["output"]) == {"format", "voice", "speed"}
+    assert isinstance(session["expires_at"], int)
+
+
+@pytest.mark.parametrize("kind", ["server_vad", "semantic_vad"])
+async def test_turn_detection_type(house: Any, kind: str) -> None:
+    """One of the two published names, with both flags; another name is refused."""
+    async with calling(house.url, session={"audio": {"input": {"turn_detection": {"type": kind}}}}) as caller:
+        shown = caller.events[-1]["session"]["audio"]["input"]["turn_detection"]
+        assert (shown["type"], shown["create_response"], shown["interrupt_response"]) == (kind, True, True)
+        await caller.send("session.update", session={"audio": {"input": {"turn_detection": {"type": "psychic"}}}})
+        assert (await caller.until("error"))["error"]["param"] == "session.audio.input.turn_detection.type"
+
+
+@pytest.mark.parametrize("wanted", [None, {"model": "whisper-1"}, {"model": "m", "language": "de", "prompt": "Bern"}])
+async def test_transcription(house: Any, wanted: Event | None) -> None:
+    """Shown as it was asked for, or null."""
+    session = await updated(house, {"audio": {"input": {"transcription": wanted}}})
+    assert session["audio"]["input"]["transcription"] == wanted
+
+
+IGNORED = {
+    "tracing": "auto",
+    "include": ["item.input_audio_transcription.logprobs"],
+    "prompt": {"id": "pmpt_1"},
+    "reasoning": {"effort": "low"},
+    "truncation": "disabled",
+    "parallel_tool_calls": True,
+    "prompt_cache_key": "k",
+    "temperature": 0.8,
+    "providerData": {"stt": {"a": 1}, "tts": None},
+    "audio": {"output": {"model": "some-voice-model"}},
+    "surprise": {"deep": [1, 2, {"x": None}]},
+}
+
+
+@pytest.mark.parametrize("key", IGNORED)
+async def test_accept_and_ignore(house: Any, key: str) -> None:
+    """Without an error, which some clients take for the end; nothing unpublished is echoed."""
+    session = await updated(house, {"type": "realtime", key: IGNORED[key]})
+    assert set(session) == set(MEMBERS.split())
+
+
+async def test_update_merges(house: Any) -> None:
+    """Objects merge by key; what is absent stays."""
+    session = await updated(
+        house,
+        {
+            "audio": {"output": {"voice": "v"}, "input": {"noise_reduction": {"type": "far_field"}}},
+            "instructions": "A.",
+        },
+        {"type": "realtime", "audio": {"output": {"speed": 1.2}}},
+    )
+    assert session["instructions"] == "A."
+    assert (session["audio"]["output"]["voice"], session["audio"]["output"]["speed"]) == ("v", 1.2)
+    assert session["audio"]["input"]["noise_reduction"] == {"type": "far_field"}
+
+
+async def test_update_replaces_whole(house: Any) -> None:
+    """`turn_detection`, `transcription`, `format` and `tools` are taken as a whole."""
+    many = {"type": "server_vad", "threshold": 0.9, "silence_duration_ms": 900}
+    session = await updated(
+        house,
+        {
+            "type": "realtime",
+            "tools": [LOOK, LOOK | {"name": "listen"}],
+            "audio": {"input": {"turn_detection": many, "transcription": {"model": "m", "language": "de"}}},
+        },
+        {
+            "type": "realtime",
+            "tools": [LOOK],
+            "audio": {"input": {"turn_detection": {"type": "server_vad"}, "transcription": {"model": "n"}}},
+        },
+    )
+    assert session["tools"] == [LOOK]
+    assert session["audio"]["input"]["transcription"] == {"model": "n"}
+    detection = session["audio"]["input"]["turn_detection"]
+    assert (detection["threshold"], detection["silence_duration_ms"]) == (0.5, 500)
+
+
+async def test_update_null_turns_off(house: Any) -> None:
+    """An explicit null is not the same as absence."""
+    heard = {"transcription": {"model": "m"}, "noise_reduction": {"type": "far_field"}}
+    off = {"transcription": None, "noise_reduction": None, "turn_detection": None}
+    session = await updated(house, {"audio": {"input": heard}}, {"audio": {"input": off}})
+    assert {key: session["audio"]["input"][key] for key in off} == off
+
+
+WRONG = {
+    "session.output_modalities[0]": {"output_modalities": ["song"]},
+    "session.audio.output.speed": {"audio": {"output": {"speed": 9}}},
+    "session.audio.input.turn_detection.silence_duration_ms": {
+        "audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": "long"}}}
+    },
+    "session.tools[0].name": {"tools": [{"type": "function"}]},
+    "session.max_output_tokens": {"max_output_tokens": "many"},
+}
+
+
+@pytest.mark.parametrize("param", WRONG)
+async def test_update_refused(house: Any, param: str) -> None:
+    """The error names the field; nothing of the update is taken, and no session.updated comes."""
+    async with calling(house.url) as caller:
+        wrong = {"type": "realtime", "instructions": "Mine.", **WRONG[param]}
+        await caller.send("session.update", session=wrong, event_id="e")
+        error = (await caller.until("error"))["error"]
+        assert (error["param"], error["event_id"]) == (param, "e")
+        await caller.send("session.update", session={"type": "realtime"})
+        assert (await caller.until("session.updated"))["session"] == caller.events[0]["session"]
+
+
+PCM = {"type": "audio/pcm", "rate": 24_000}
+FULL = {
+    "type": "realtime",
+    "instructions": "Be brief.",
+    "output_modalities": ["audio"],
+    "audio": {
+        "input": {
+            "format": PCM,
+            "noise_reduction": None,
+            "transcription": {"model": "gpt-4o-mini-transcribe"},
+            "turn_detection": {"type": "semantic_vad", "eagerness": "auto", "create_response": True},
+        },
+        "output": {"format": PCM, "voice": "marin", "speed": 1},
+    },
+    "tools": [],
+    "tool_choice": "auto",
+}
+FIRST = {
+    "agents-js": [{"type": "realtime", "tracing": "auto"}, FULL | {"model": "gpt-realtime", "prompt": None}],
+    "livekit": [FULL | {"max_output_tokens": "inf", "tracing": None}, {"type": "realtime", "tools": [LOOK]}],
+    "pipecat": [{"type": "realtime", "instructions": "Be brief."}, FULL | {"tools": [LOOK], "tool_choice": "auto"}],
+    "openai-agents": [FULL | {"model": "gpt-realtime", "tracing": "auto", "tools": [LOOK]}],
+    "Twilio": [
+        {
+            "type": "realtime",
+            "model": "gpt-realtime",
+            "output_modalities": ["audio"],
+            "audio": {
+                "input": {"format": {"type": "audio/pcmu"}, "turn_detection": {"type": "server_vad"}},
+                "output": {"format": {"type": "audio/pcmu"}, "voice": "alloy"},
+            },
+            "instructions": "Be brief.",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("client", FIRST)
+async def test_what_clients_send_first(house: Any, client: str) -> None:
+    """One `session.updated` for each, without an error, also when nothing of ours was waited for."""
+    async with calling(house.url) as caller:
+        for update in FIRST[client]:
+            await caller.send("session.update", session=update)
+        for _ in FIRST[client]:
+            await caller.until("session.updated")
+        assert "error" not in caller.kinds()
+        assert caller.events[-1]["session"]["instructions"] == "Be brief."
+
+
+async def test_published_update_on_an_older_connection(house: Any) -> None:
+    """Whoever sends the older header and a published session hears the published events from then on."""
+    async with calling(house.url, headers={"OpenAI-Beta": "realtime=v1"}) as caller:
+        assert "modalities" in caller.events[0]["session"]
+        await caller.send("session.update", session=FULL)
+        assert (await caller.until("session.updated"))["session"]["audio"]["output"]["voice"] == "marin"
+        await caller.send("response.create")
+        await caller.until("response.done")
+        assert "response.output_audio.delta" in caller.kinds()
+        assert "response.audio.delta" not in caller.kinds()
+
+
+async def test_flat_update(house: Any) -> None:
+    """The older, flat shape is read on any connection, and answered in the connection's own."""
+    flat = {"modalities": ["text"], "voice": "v", "turn_detection": None, "input_audio_format": "g711_ulaw"}
+    session = await updated(house, flat)
+    assert (session["output_modalities"], session["audio"]["output"]["voice"]) == (["text"], "v")
+    assert session["audio"]["input"]["format"] == {"type": "audio/pcmu"}
+    assert session["audio"]["input"]["turn_detection"] is None
+
+
+async def test_inworld_extras(house: Any) -> None:
+    """Names of models for each stage, an object of provider data, a reply by the older modalities."""
+    session = {
+        "type": "realtime",
+        "model": "openai/gpt-4.1-mini",
+        "providerData": {"stt": {"x": 1}, "tts": {"y": 2}, "memory": {"z": 3}},
+        "output_modalities": ["audio", "text"],
+        "audio": {
+            "input": {"transcription": {"model": "inworld/stt"}},
+            "output": {"model": "inworld-tts-1", "voice": "Hades"},
+        },
+    }
+    async with calling(house.url) as caller:
+        await caller.send("session.update", session=session)
+        shown = (await caller.until("session.updated"))["session"]
+        assert shown["audio"]["output"]["voice"] == "Hades"
+        await caller.send("response.create", response={"modalities": ["audio", "text"]})
+        assert (await caller.until("response.done"))["response"]["output_modalities"] == ["audio"]
