@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
@@ -9,6 +10,11 @@ from datetime import UTC, datetime
 def monotonic_ms() -> int:
     """Milliseconds on this machine's monotonic clock; only differences mean anything."""
     return time.monotonic_ns() // 1_000_000
+
+
+def loop_s() -> float:
+    """Seconds on the running event loop's clock, by which asyncio's deadlines are set."""
+    return asyncio.get_running_loop().time()
 
 
 def unix_s() -> int:

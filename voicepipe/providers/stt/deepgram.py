@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
+from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line, VendorSocket, dial
@@ -115,7 +116,7 @@ class _Stream:
             self._heard.put_nowait(answer)
             return
         self._socket.send(wire.FINALIZE)
-        self._flushed_s = asyncio.get_running_loop().time()
+        self._flushed_s = clock.loop_s()
         if self._patience is not None:
             self._patience.reschedule(self._due_s())
 
@@ -143,7 +144,7 @@ class _Stream:
         """Turn the vendor's messages into texts until it fails; the failure is the last thing heard."""
         try:
             await self._socket.connected()
-            self._up_s = asyncio.get_running_loop().time()
+            self._up_s = clock.loop_s()
             while True:
                 for heard in await self._next():
                     await self._heard.put(heard)
@@ -158,7 +159,7 @@ class _Stream:
             return [self._answer_unasked()]
         finally:
             self._patience = None
-        self._received_s = asyncio.get_running_loop().time()
+        self._received_s = clock.loop_s()
         segment = wire.read(self._peer, message, RATE_HZ)
         return [] if segment is None else self._segments.take(self._placed(segment))
 
