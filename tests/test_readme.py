@@ -126,7 +126,9 @@ def test_options_are_told_where_they_are_taken() -> None:
 
 def test_every_endpoint_is_told_and_no_other() -> None:
     app = build_app(cast(Parts, object()))
-    routes = {(route.method, route.resource.canonical.rstrip("/")) for route in app.router.routes() if route.resource}
+    routes = {
+        (route.method, route.resource.canonical.rstrip("/") or "/") for route in app.router.routes() if route.resource
+    }
     table = rows(section("## Endpoints"))
     told = {tuple(each.split()) for row in table for each in named(row[0]) if " " in each}
     told |= {("GET", each) for row in table for each in named(row[1]) if each.startswith("/")}

