@@ -18,6 +18,7 @@ from aiohttp import WSMsgType
 from websockets.typing import Subprotocol
 
 from voicepipe.testing.caller import calling
+from voicepipe.testing.strict_events import problems
 
 KEY = "THE_KEY"
 """Stands for the key in a handshake below."""
@@ -177,6 +178,27 @@ async def test_bad_key(house: Any, new_key: str, path: str) -> None:
     assert answer.status == 401
     assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, "invalid_api_key")
     assert error["message"]
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_bad_key_of_a_page(fake_house: Any, told: bool) -> None:
+    """A browser hides the 401 from its page: if the operator wants, the socket opens until that is said."""
+    async with fake_house({"server.tell_browsers": told}) as house, aiohttp.ClientSession() as http:
+        connecting = http.ws_connect(
+            f"{house.url}/v1/realtime",
+            protocols=("realtime", "openai-insecure-api-key.ek_x.y.z"),
+            headers={"Origin": "https://shop.example"},
+        )
+        if not told:
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
+                await connecting
+            return
+        async with connecting as line:
+            event = await line.receive_json(timeout=20)
+            assert problems(event) == []
+            assert event["error"]["code"] == "invalid_token"
+            closed = await line.receive(timeout=20)
+            assert (closed.data, line.protocol) == (4_001, "realtime")
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import realtime
 from voicepipe.server.refusals import refuse_in_json
 from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
+from voicepipe.server.told import told
 from voicepipe.server.turns import list_turns, one_turn
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
@@ -33,7 +34,7 @@ def build_app(parts: Parts) -> web.Application:
     app[PARTS] = parts
     app.on_response_prepare.append(add_headers)
     routes = [
-        *(("GET", path, realtime) for path in REALTIME_PATHS),
+        *(("GET", path, told(realtime)) for path in REALTIME_PATHS),
         ("POST", "/v1/realtime/client_secrets", client_secrets),
         ("POST", "/v1/realtime/client_secrets/revoke", revoke),
         ("POST", "/v1/realtime/sessions", sessions),

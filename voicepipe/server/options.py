@@ -55,6 +55,10 @@ class ServerSettings:
     query_token: bool = False
     """Take a credential from `?token=` too. Off by default: addresses end up in logs."""
 
+    tell_browsers: bool = False
+    """Accept a page's WebSocket whose credential is refused, to say why in an `error` event before closing it (4001,
+    1008). Off: 401 or 403 instead of the upgrade, whose words a browser hides from its page."""
+
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages of other servers, as browsers say them (`https://shop.example`): their scripts may read what
     REST answers (CORS), and while the server is open they may connect without a credential."""

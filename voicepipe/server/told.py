@@ -1,0 +1,49 @@
+"""Refusals that a browser can read: its WebSocket is accepted for as long as it takes to say no."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.credentials import answer_subprotocol
+from voicepipe.errors import AuthError
+from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.socket import AiohttpSocket, upgrade
+from voicepipe.session.ending import NOT_AUTHORISED, POLICY_VIOLATION
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def told(handler: Handler) -> Handler:
+    """Wrap the WebSocket endpoint: with `server.tell_browsers` a page hears why its credential was refused."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except AuthError as error:
+            parts = request.app[PARTS]
+            if not parts.options.tell_browsers or "Origin" not in request.headers or error.status not in (401, 403):
+                raise  # who has shown too many bad ones (429) gets no socket of ours
+            return await _tell(request, parts, error)
+
+    return handle
+
+
+async def _tell(request: web.Request, parts: Parts, error: AuthError) -> web.StreamResponse:
+    line = upgrade(ping_ms=parts.options.ping_ms, subprotocol=answer_subprotocol(parts.doorway.shown(request)))
+    if not line.can_prepare(request):
+        raise error
+    await line.prepare(request)
+    socket = AiohttpSocket(line, request.transport)
+    await socket.send(_event(error))
+    await socket.close(NOT_AUTHORISED if error.status == 401 else POLICY_VIOLATION, error.why)
+    return line
+
+
+def _event(error: AuthError) -> bytes:
+    why = {"type": "invalid_request_error", "code": error.code, "message": error.why, "param": None, "event_id": None}
+    event = {"type": "error", "event_id": f"event_{secrets.token_urlsafe(12)}", "error": why}
+    return msgspec.json.encode(event)
