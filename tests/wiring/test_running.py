@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.testing.fakes.cues import LlmCue
@@ -185,3 +189,34 @@ async def test_local_models_that_do_not_load_end_the_server_with_the_reason(
     async with FakeVendor() as vendor:
         with pytest.raises(ConfigError, match=r"^local engines: this CPU lacks AVX2$"):
             await watch(settings_for(tmp_path, vendor, **{"agents.default.tts": "local/hibari"}))
+
+
+async def test_the_settings_of_who_may_come_in_reach_the_server(tmp_path: Path) -> None:
+    """TLS, key files, trusted proxies and the places of a project."""
+    from_outside = {"Host": "voice.example", "X-Forwarded-For": "203.0.113.7"}
+    private = ed25519.Ed25519PrivateKey.generate()
+    pem = tmp_path / "signs.pem"
+    pem.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    chosen: dict[str, object] = {
+        "server.tls_dev": True,
+        "server.token_keys": [str(pem)],
+        "server.trusted_proxies": ["127.0.0.1"],
+        "server.max_project_sessions": 1,
+    }
+    async with FakeVendor() as vendor, running(settings_for(tmp_path, vendor, **chosen)) as server:
+        assert server.base_url.startswith("https://")
+        assert not server.is_open
+        trusting = ssl.create_default_context(cafile=tmp_path / "data" / "tls-dev" / "cert.pem")
+        keys = ApiKeys(tmp_path / "data")
+        bearer = {"Authorization": f"Bearer {keys.create('acme', now_s=1).text}"}
+        url = f"{server.base_url}/v1/realtime"
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting)) as http:
+            async with http.get(f"{server.base_url}/.well-known/jwks.json") as answer:
+                (key,) = (await answer.json(content_type=None))["keys"]
+                assert key["alg"] == "EdDSA"
+            async with http.get(f"{server.base_url}/v1/turns", headers=from_outside) as answer:
+                assert (await answer.json())["error"]["code"] == "missing_credential"
+            async with http.ws_connect(url, headers=bearer):
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await http.ws_connect(url, headers=bearer)
+                assert refused.value.status == 503

@@ -43,7 +43,8 @@ async def found_server(options: Options, say: Callable[[str], None]) -> AsyncIte
 def usual_url(settings: Settings) -> str:
     """Where the server of these settings is found from this machine."""
     host = "127.0.0.1" if settings.server.host in _EVERYWHERE else settings.server.host
-    return f"http://[{host}]:{settings.server.port}" if ":" in host else f"http://{host}:{settings.server.port}"
+    scheme = "https" if settings.server.has_tls else "http"
+    return f"{scheme}://[{host}]:{settings.server.port}" if ":" in host else f"{scheme}://{host}:{settings.server.port}"
 
 
 @asynccontextmanager
@@ -51,7 +52,8 @@ async def _own_server(options: Options, say: Callable[[str], None]) -> AsyncIter
     from voicepipe.telemetry.log import logging_to
     from voicepipe.wiring import running
 
-    here = {"server.host": "127.0.0.1", "server.port": "0"}
+    plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": ""}  # nobody is on the way
+    here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
     settings = load(options.config, overrides=options.overrides() | here)
     with logging_to(style="human", level=logging.ERROR):
         async with running(settings, say=say) as server:

@@ -1,7 +1,9 @@
 """The face to clients: one aiohttp app on one port, which takes ready parts and builds none.
 
 `app` puts the routes together from `Parts`; `doorway` asks the auth room who is there; `realtime` is the WebSocket
-endpoint and `socket` the line that it hands to a session; `secrets`, `turns` and `health` are the REST routes;
-`refusals` says no in the shape that SDKs read, `told` in one that browsers show to a page; `lobby` counts who is
-inside; `listening` opens the port and closes it.
+endpoint and `socket` the line that it hands to a session. `desk` writes client secrets, `secrets` and `legacy` are its
+routes; `calls` finds the calls of a revoked one, `meter` counts what a call uses of its own. `turns`, `health` and
+`pages` are the other routes. `headers` says to browsers what they may do, `refusals` says no in the shape that SDKs
+read, `told` in one that browsers show to a page; `lobby` counts who is inside, `slots` shares places with other
+processes; `listening` opens the port and closes it, `tls` has its certificate.
 """
