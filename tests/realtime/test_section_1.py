@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import re
@@ -268,13 +267,3 @@ async def test_text_frames(house: Any) -> None:
     texts = [json.loads(message.data)["type"] for message in messages if message.type is WSMsgType.TEXT]
     assert texts == ["session.created", "input_audio_buffer.cleared"]
     assert [message.data for message in messages if message.type is WSMsgType.PONG] == [b"here"]
-
-
-async def test_session_expired(fake_house: Any) -> None:
-    """The session's time is over: an error with its code, then the line is closed with 1001 and the same words."""
-    async with fake_house({"server.max_session_s": 1}) as house, calling(house.url) as caller:
-        error = (await caller.until("error"))["error"]
-        assert error["code"] == "session_expired"
-        with pytest.raises(ConnectionError):
-            await asyncio.wait_for(caller.next(), 20)
-        assert caller.close_code == 1001

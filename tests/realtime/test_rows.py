@@ -1,0 +1,104 @@
+"""The table of the contract's rows is true: every MUST and SHOULD that it calls there is proved by tests that exist.
+
+`python tests/realtime/test_rows.py` prints the README's table.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+SECTION_FILES = frozenset(f"realtime/{path.name}" for path in Path(__file__).parent.glob("test_section_*.py"))
+SECTIONS = {
+    1: "Addresses and keys",
+    2: "The older dialect",
+    3: "From the client",
+    4: "From the server",
+    5: "Behaviour",
+    6: "The session object",
+    7: "REST",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the contract."""
+
+    section: int
+    what: str
+    mark: str
+    tests: tuple[str, ...]
+
+    @property
+    def there(self) -> str:
+        """Yes, or later."""
+        return "yes" if self.tests else "later"
+
+
+def rows() -> list[Row]:
+    """All rows, in the order of the contract."""
+    table = tomllib.loads((Path(__file__).parent / "rows.toml").read_text(encoding="utf-8"))
+    return [
+        Row(int(number), what, mark, tuple(tests))
+        for number, section in table.items()
+        for what, (mark, *tests) in section.items()
+    ]
+
+
+def markdown() -> str:
+    """The README's table."""
+    lines = ["| | row | mark | there |", "| --- | --- | --- | --- |"]
+    for number, title in SECTIONS.items():
+        for n, row in enumerate(row for row in rows() if row.section == number):
+            lines.append(f"| {title if n == 0 else ''} | {row.what} | {row.mark} | {row.there} |")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def collected() -> frozenset[str]:
+    """The tests of all files that the rows name, and of this folder, as pytest names them, below tests/."""
+    files = {test.partition("::")[0] for row in rows() for test in row.tests} | SECTION_FILES
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    told = subprocess.run(
+        [*command, *(str(TESTS / file) for file in sorted(files))],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return frozenset(line.removeprefix("tests/") for line in told.stdout.splitlines() if "::" in line)
+
+
+def test_every_test_that_a_row_names_is_there(collected: frozenset[str]) -> None:
+    """A whole test, or one of its cases."""
+    named = {test for row in rows() for test in row.tests}
+    whole = {test.partition("[")[0] for test in collected}
+    assert named - collected - whole == set()
+
+
+def test_every_test_of_a_section_belongs_to_a_row(collected: frozenset[str]) -> None:
+    """A test that no row names proves something that nobody was promised."""
+    named = {test.partition("[")[0] for row in rows() for test in row.tests}
+    here = {test.partition("[")[0] for test in collected if test.partition("::")[0] in SECTION_FILES}
+    assert here - named == set()
+
+
+@pytest.mark.parametrize("mark", ["MUST", "SHOULD"])
+def test_every_row_that_counts_is_there(mark: str) -> None:
+    """Nothing of the contract but its LATER rows is left for later."""
+    assert [row.what for row in rows() if row.mark == mark and not row.tests] == []
+
+
+def test_marks_and_sections_are_those_of_the_contract() -> None:
+    assert {row.mark for row in rows()} == {"MUST", "SHOULD", "LATER"}
+    assert {row.section for row in rows()} == set(SECTIONS)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
