@@ -22,6 +22,7 @@ from voicepipe.auth.keys import SigningKey, read_pem
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
+from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.calls import Calls
 from voicepipe.server.desk import Desk
@@ -61,6 +62,12 @@ class FakeSession:
             ended = group.create_task(self._obey(socket))
             await self.talk(socket)
             ended.cancel()
+
+    async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
+        return False
+
+    def forbid_resume(self) -> None:
+        """Nobody comes back anyway."""
 
     def end_now(self, ending: Ending) -> None:
         self.ending = ending

@@ -20,6 +20,8 @@ CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", in
 class Nobody:
     """A line to nobody, whose client has a few things to say."""
 
+    hung_up = True
+
     def __init__(self, *said: str) -> None:
         self.said = list(said)
 

@@ -23,7 +23,7 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced
+    misplaced lost back
 """.split()  # noqa: SIM905 - a column of thirty strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -95,6 +95,10 @@ class World:
                 return e.ItemOffered("evt", Message("", "user", (InputText("hello"),)), None)
             case "truncate":
                 return e.ItemTruncated("evt", item_id, 0, pick * 100)
+            case "lost":
+                return e.LineLost()
+            case "back":
+                return e.LineResumed(tuple((key[0], pick * 50) for key in self.opened if pick % 2))
             case "report":
                 return e.PlaybackReported(item_id, pick * 150 - 100, pick, pick * 500 - 100)
             case "delete":
@@ -223,6 +227,7 @@ def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], 
     """Whatever was going on: leave it alone, and within the sum of the deadlines all is quiet and has a reason."""
     world = play(plot, core)
     book = world.book
+    world.watch(book.at(book.now_ms, e.LineResumed()))  # a line that stays down ends the session
     d = core.deadlines
     end_ms = book.now_ms + d.utterance_ms + d.transcript_ms + d.first_output_ms + d.progress_ms + d.reply_ms + 30_000
     world.watch(book.at(end_ms))

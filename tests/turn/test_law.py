@@ -268,6 +268,7 @@ OVER: dict[type, tuple[Plot, Plot]] = {
     e.CallerLeft: (talking, lambda s: s.leaves()),
     e.ItemTruncated: (played, lambda s: s.truncates(s.started()[-1].item_id, 300)),
     e.PlaybackReported: (played, lambda s: s.reports(1_000)),
+    e.LineResumed: (played, lambda s: s.is_away(2_000)),
     e.ModelFinished: (
         lambda s: (answering_in_text(s), s.token(), s.sent(0), s.voice_done()),
         lambda s: s.model_done(),

@@ -130,6 +130,11 @@ class Ear:
         """How much of the caller's audio has come."""
         return self._recent.end * 1_000 // self.rate_hz
 
+    @property
+    def received_samples(self) -> int:
+        """The same, to the sample, at `rate_hz`."""
+        return self._recent.end
+
     def instant(self, stream_ms: int) -> Instant:
         """A position in the caller's audio on both time scales."""
         return Instant(stream_ms, self._arrivals.session_ms(stream_ms))

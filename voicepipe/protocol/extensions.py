@@ -92,6 +92,17 @@ class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
     """The latest event that came. None: none did."""
 
 
+_RESUME_DECODER: Final = msgspec.json.Decoder(Resume)
+
+
+def read_resume(raw: str | bytes) -> Resume | None:
+    """The first word on a line that is to replace another; None when it is another one, or none at all."""
+    try:
+        return _RESUME_DECODER.decode(raw)
+    except ValueError:  # not JSON, not UTF-8, or not of its shape
+        return None
+
+
 # --- from the server --------------------------------------------------------------------------
 
 
@@ -111,8 +122,25 @@ class OutputAudioStarted(ServerExtension, tag="voicepipe.output_audio.started", 
     stream: int
 
 
-ServerEvent = OutputAudioStarted
-_SERVER_DECODER: Final = msgspec.json.Decoder(ServerEvent)
+class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
+    """The line has taken the place of another. It comes first; then comes what the client has missed.
+
+    Its `event_id` is not one to resume after: the latest event that came before it stays that, until the next comes.
+    """
+
+    session_id: str
+    secret: str
+    """For the next time: the one that was used is worth nothing any more."""
+
+    input_received_ms: int
+    """How much of the caller's audio has come: the client sends it again from here."""
+
+    window_ms: int
+    """How long the session waits for its client when the line breaks again."""
+
+
+ServerEvent = OutputAudioStarted | Resumed
+_SERVER_DECODER: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
 SERVER_EVENTS: Final = frozenset(str(kind.__struct_config__.tag) for kind in (get_args(ServerEvent) or (ServerEvent,)))
 """The types of all events that only opted-in clients are sent."""
 

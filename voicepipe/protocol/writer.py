@@ -12,7 +12,7 @@ from voicepipe.protocol import binary
 from voicepipe.protocol.client_events import Unreadable
 from voicepipe.protocol.dialect import Dialect, Usage
 from voicepipe.protocol.encoding import encode, id_text, well_formed
-from voicepipe.protocol.extensions import OutputAudioStarted, ServerExtension, echo
+from voicepipe.protocol.extensions import OutputAudioStarted, Resumed, ServerExtension, echo
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.open_response import OpenCall, OpenMessage, OpenResponse, ended_details
 from voicepipe.protocol.session_config import SessionConfig
@@ -37,7 +37,7 @@ class Wire:
 
         self._dialect = dialect
         self._open: dict[str, OpenResponse] = {}
-        self._event_count = self._stream_count = 0
+        self._event_count = self._stream_count = self._resume_count = 0
         tail = id_text(config.session_id.removeprefix("sess_"))
         self._event_prefix = f"event_{tail}_"
         self._conversation_id = f"conv_{tail}"
@@ -78,6 +78,32 @@ class Wire:
         self.config = config
         session = echo(self._dialect.session(config), config.extensions, **told)
         return self._event("session.updated", session=session)
+
+    def resumed(self, secret: str, *, input_received_ms: int, window_ms: int) -> bytes:
+        """The first event on a line that replaces another. It has no number: what was missed comes behind it."""
+        self._resume_count += 1
+        event_id = f"{self._event_prefix}resumed_{self._resume_count}"
+        session_id = self.config.session_id
+        return encode(
+            Resumed(
+                event_id=event_id,
+                session_id=session_id,
+                secret=secret,
+                input_received_ms=input_received_ms,
+                window_ms=window_ms,
+            )
+        )
+
+    def number_of(self, event_id: str | None) -> int | None:
+        """The number of one of our events by its id: 0 for none, None when it can't be one of ours."""
+        if event_id is None:
+            return 0
+        number = event_id.removeprefix(self._event_prefix)
+        is_ours = number != event_id and number.isascii() and number.isalnum() and len(number) <= 16
+        try:
+            return int(number, 16) if is_ours else None
+        except ValueError:
+            return None
 
     def speak(self, dialect: Dialect) -> None:
         """Go on in this dialect, from the next event on: the client has shown that it knows it."""

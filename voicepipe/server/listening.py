@@ -36,6 +36,7 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
             yield _address(runner, parts)
         finally:
             await site.stop()
+            parts.resumptions.stop()
             await parts.lobby.empty(parts.options.drain_ms)
     finally:
         await runner.cleanup()

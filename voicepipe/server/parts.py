@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.resume import Resumable, Resumptions
 from voicepipe.server.slots import Slots
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
@@ -36,7 +37,7 @@ class Offer:
     """The voices that it can speak with; None where any name may do."""
 
 
-class RunsOnSocket(Call, Protocol):
+class RunsOnSocket(Call, Resumable, Protocol):
     """A session, as the server sees it."""
 
     async def run(self, socket: ClientSocket) -> None:
@@ -78,6 +79,8 @@ class Parts:
 
     missing: Callable[[], tuple[str, ...]]
     """What is not ready yet, in words; empty when everything is."""
+
+    resumptions: Resumptions = field(default_factory=Resumptions)
 
 
 PARTS: web.AppKey[Parts] = web.AppKey("parts", Parts)

@@ -25,6 +25,7 @@ from voicepipe.server.doorway import Visitor
 from voicepipe.server.meter import Meter, NoMeter
 from voicepipe.server.parts import PARTS, Parts, RunsOnSocket
 from voicepipe.server.refusals import Missing, refusal
+from voicepipe.server.resume import resume
 from voicepipe.server.socket import AiohttpSocket, upgrade
 from voicepipe.session.grant import Dialect, SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event
@@ -44,6 +45,8 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     reasons, where a page can read them, and answered 426 when there are none.
     """
     parts = request.app[PARTS]
+    if "resume" in request.query:
+        return await _resume(request, parts)
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(REALTIME)
     shown = parts.doorway.shown(request)
@@ -54,15 +57,28 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     await meter.check_entry()
     line = upgrade(ping_ms=parts.options.ping_ms, subprotocol=answer_subprotocol(shown))
     if not line.can_prepare(request):
-        answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
-        answer.headers["Upgrade"] = "websocket"
-        return answer
+        return _upgrade_required()
     with parts.lobby.place() as place:
         async with parts.slots.slot(grant.session_id, grant.project), _admitted(meter, grant, parts) as session:
             await line.prepare(request)
-            place.socket = AiohttpSocket(line, request.transport)
-            await _run(session, meter, place.socket, grant)
+            socket = place.socket = AiohttpSocket(line, request.transport)
+            with parts.resumptions.running(grant.session_id, session, place):
+                await _run(session, meter, socket, grant)
     return line
+
+
+async def _resume(request: web.Request, parts: Parts) -> web.StreamResponse:
+    shown = parts.doorway.shown(request)
+    line = upgrade(ping_ms=parts.options.ping_ms, subprotocol=answer_subprotocol(shown))
+    if not line.can_prepare(request):
+        return _upgrade_required()
+    return await resume(request, line, parts.resumptions, shown.peer)
+
+
+def _upgrade_required() -> web.Response:
+    answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
+    answer.headers["Upgrade"] = "websocket"
+    return answer
 
 
 def _meter(visitor: Visitor, grant: SessionGrant, parts: Parts) -> Meter | NoMeter:

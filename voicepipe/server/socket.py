@@ -46,6 +46,9 @@ class AiohttpSocket:
     def __init__(self, line: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
         self._line, self._transport = line, transport
         self._over = False
+        self.hung_up = False
+        """Whether either side said goodbye."""
+
         if transport is not None:
             transport.set_write_buffer_limits(high=UNSENT_BYTES)
             kernel = transport.get_extra_info("socket")
@@ -61,6 +64,7 @@ class AiohttpSocket:
             data: bytes = message.data
             return data
         self._over = True
+        self.hung_up = self.hung_up or message.type is WSMsgType.CLOSE
         return None
 
     async def send(self, frame: bytes) -> None:
@@ -75,6 +79,7 @@ class AiohttpSocket:
 
         A client that does not read its line gets no frame at all: the line is dropped after `CLOSE_WAIT_S`.
         """
+        self.hung_up = True
         message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
         try:
             async with asyncio.timeout(2 * CLOSE_WAIT_S):

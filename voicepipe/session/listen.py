@@ -48,6 +48,13 @@ class Listener:
         self.latest_utterance = 0
         """The newest utterance, open or not."""
 
+        self._away_ms = 0
+        """How long the line has been down so far. To the ear no such time has passed."""
+
+        self._held_at_ms: int | None = None
+        self._n_known = 0
+        """Samples that the client sends a second time, less than a millisecond."""
+
         self._since_ms = 0
         self._start_ms = 0
         self._resampler: Resampler | None = None
@@ -68,9 +75,9 @@ class Listener:
 
     async def hear(self, audio: bytes) -> None:
         """Take more of the caller's audio, in the session's input format, as it came from the client."""
-        samples = self._decode(audio)
+        samples = self._new(self._decode(audio))
         n_slice = SLICE_MS * self._ear.rate_hz // 1_000
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         for first in range(0, len(samples), n_slice):
             piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
             self._hear_slice(piece, now_ms, left * 1_000 // self._ear.rate_hz)
@@ -94,13 +101,13 @@ class Listener:
                 return self._joiner.push(audio)
 
     def _tell(self, edge: Edge) -> None:
-        before_ms = self._heard_before_ms
+        before_ms, away_ms = self._heard_before_ms, self._away_ms
         match edge:
             case VoiceStarted(onset) | VoiceResumed(onset):
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
-                self._post(e.SpeechStarted(onset.session_ms, before_ms + self._start_ms))
+                self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
             case VoicePaused(last_voiced, silence_ms):
-                self._post(e.SpeechPaused(last_voiced.session_ms, before_ms + last_voiced.stream_ms))
+                self._post(e.SpeechPaused(last_voiced.session_ms + away_ms, before_ms + last_voiced.stream_ms))
                 self._post(e.SilenceGrew(silence_ms))
             case QuietGrew(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))
@@ -109,14 +116,42 @@ class Listener:
 
     def _watch(self) -> None:
         """Look for missing frames as long as the caller is in an utterance."""
-        if self._timer is None and self._ear.phase is not Phase.QUIET:
+        if self._timer is None and self._held_at_ms is None and self._ear.phase is not Phase.QUIET:
             self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1_000, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        for edge in self._ear.tick(self._clock.now_ms()):
+        for edge in self._ear.tick(self._now_ms()):
             self._tell(edge)
         self._watch()
+
+    # --- a line that is down ------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """The line is down: that nothing comes is no silence, since the client will send it later."""
+        self._held_at_ms = self._clock.now_ms()
+        self.close()
+
+    def resume(self) -> None:
+        """The client is back, and goes on from `received_ms`."""
+        self._away_ms += self._clock.now_ms() - (self._held_at_ms or 0)
+        self._held_at_ms = None
+        self._watch()
+
+    def restart(self) -> int:
+        """Expect the caller's audio from a position on, in ms, and return it: what has come, in whole milliseconds."""
+        self._joiner.clear()
+        self._n_known = self._ear.received_samples - self._ear.received_ms * self._ear.rate_hz // 1_000
+        return self._heard_before_ms + self._ear.received_ms
+
+    def _new(self, samples: Samples) -> Samples:
+        """Without what has been heard already."""
+        known = min(self._n_known, len(samples))
+        self._n_known -= known
+        return samples[known:]
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms() - self._away_ms
 
     def close(self) -> None:
         """Stop watching."""
@@ -160,7 +195,9 @@ class Listener:
         buffered_ms = self._ear.received_ms - self._since_ms
         if last is None:
             return e.CommitRequested(event_id, buffered_ms, None)
-        return e.CommitRequested(event_id, buffered_ms, last.session_ms, self._heard_before_ms + last.stream_ms)
+        return e.CommitRequested(
+            event_id, buffered_ms, last.session_ms + self._away_ms, self._heard_before_ms + last.stream_ms
+        )
 
     # --- the transcriber ----------------------------------------------------------------------
 

@@ -6,14 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from voicepipe.session.socket import ClientSocket
+from typing import Protocol
 
 UNTAKEN_SOUND_MS = 2_000
 """More sound than this that the socket has not taken, and the synthesizer waits."""
-
-UNREAD_LIMIT_S = 10.0
-"""A client that takes nothing for so long loses its socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +29,17 @@ class Parcel:
     """Whether its leaving is a fact of the turn: it carries the reply's words or sound."""
 
 
+class TakesParcels(Protocol):
+    """Where an outbox is emptied into."""
+
+    async def send(self, number: int, parcel: Parcel) -> None:
+        """Send a frame; waits as long as it can't be."""
+        ...
+
+
 class Outbox:
-    """The queue between a session and its socket.
+    """The queue between a session and its line. Frames are numbered in the order in which they are put here, as the
+    wire numbers the events that it makes.
 
     Events are never dropped. Sound is bounded by its makers, who wait for `room`; sound of a reply
     that was stopped is dropped before it reaches the socket.
@@ -42,7 +47,10 @@ class Outbox:
 
     def __init__(self, on_sent: Callable[[Parcel], None]) -> None:
         self._on_sent = on_sent
-        self._parcels: deque[Parcel] = deque()  # bounded through `room`: makers of sound wait, events are few
+        self._n_put = 0
+        self._parcels: deque[tuple[int, Parcel]] = (
+            deque()
+        )  # bounded through `room`: makers of sound wait, events are few
         self._untaken_ms = 0
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -52,36 +60,28 @@ class Outbox:
 
     def put(self, parcel: Parcel) -> None:
         """Queue a frame behind all others; returns at once."""
-        self._parcels.append(parcel)
+        self._n_put += 1
+        self._parcels.append((self._n_put, parcel))
         self._empty.clear()
         self._count(parcel.sound_ms)
         self._filled.set()
 
     def drop_sound(self, turn: int) -> None:
         """Forget the sound of this turn that the socket has not taken. Events stay."""
-        kept = deque(p for p in self._parcels if not (p.turn == turn and p.sound_ms))
-        dropped_ms = sum(p.sound_ms for p in self._parcels) - sum(p.sound_ms for p in kept)
-        self._parcels = kept
+        dropped_ms = sum(parcel.sound_ms for _, parcel in self._parcels if parcel.turn == turn)
+        self._parcels = deque(each for each in self._parcels if each[1].turn != turn or not each[1].sound_ms)
         self._count(-dropped_ms)
 
     async def room(self) -> None:
         """Wait until there is little enough sound that the socket has not taken."""
         await self._room.wait()
 
-    async def run(self, socket: ClientSocket) -> None:
-        """Send what is queued, in order, until cancelled.
-
-        A client that takes nothing for `UNREAD_LIMIT_S` loses its line; `receive` then tells the session.
-        """
+    async def run(self, line: TakesParcels) -> None:
+        """Send what is queued, in order, until cancelled."""
         while True:
             while self._parcels:
-                parcel = self._parcels.popleft()
-                try:
-                    async with asyncio.timeout(UNREAD_LIMIT_S):
-                        await socket.send(parcel.frame)
-                except TimeoutError:
-                    socket.abort()
-                    return
+                number, parcel = self._parcels.popleft()
+                await line.send(number, parcel)
                 self._count(-parcel.sound_ms)
                 if parcel.output:
                     self._on_sent(parcel)

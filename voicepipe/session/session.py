@@ -194,6 +194,10 @@ class Session:
         """Go on with this socket in place of the one before, if its client may; see `Comebacks.resume`."""
         return await self._comebacks.resume(asked, socket)
 
+    def forbid_resume(self) -> None:
+        """Nobody comes back any more: a line that is down ends the session, now or when it breaks."""
+        self._comebacks.forbid()
+
     # --- the client's events ------------------------------------------------------------------
 
     async def _take(self, raw: str | bytes) -> None:

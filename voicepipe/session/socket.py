@@ -8,6 +8,11 @@ from typing import Protocol
 class ClientSocket(Protocol):
     """One client's WebSocket. One task may receive while another one sends."""
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether either side said goodbye: a line that is closed without that has broken."""
+        ...
+
     async def receive(self) -> str | bytes | None:
         """Return the next message, text or not, as it came; None when the line is closed, and ever after."""
         ...

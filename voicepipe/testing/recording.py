@@ -17,6 +17,8 @@ from voicepipe.protocol.binary import SoundFrame
 class Line(Protocol):
     """A client's WebSocket, as sessions have it."""
 
+    @property
+    def hung_up(self) -> bool: ...
     async def receive(self) -> str | bytes | None: ...
     async def send(self, frame: bytes) -> None: ...
     async def close(self, code: int, reason: str) -> None: ...
@@ -30,6 +32,11 @@ class RecordedLine:
     line: Line
     said: list[tuple[bool, str | bytes]] = field(default_factory=list)
     """(whether the server said it, the message)."""
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether either side said goodbye."""
+        return self.line.hung_up
 
     async def receive(self) -> str | bytes | None:
         """Return the next message of the client."""

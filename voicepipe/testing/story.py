@@ -111,6 +111,12 @@ class Story:
         fact = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
         return self._tell(fact, after_ms=after_ms)
 
+    def is_away(self, for_ms: int, *, missed_ms: int = 0, of: int = -1) -> list[Order]:
+        """The line breaks and the client comes back after a while; so much of a reply's sound had not arrived."""
+        got = self._tell(e.LineLost()) + self.passes(for_ms)
+        missed = ((self._replies[of].turn, missed_ms),) if missed_ms else ()
+        return got + self._tell(e.LineResumed(missed), after_ms=0)
+
     # --- the reply ----------------------------------------------------------------------------
 
     def model_asked(self, *, of: int = -1) -> list[Order]:

@@ -240,6 +240,12 @@ class AgentSide:
             if turn.all_sent:
                 self._await_playback(turn, now_ms)
 
+    def line_resumed(self, missed: dict[int, int], now_ms: int) -> None:
+        """The client is back: what had not arrived (turn -> ms) plays from now on."""
+        self._floor.due.pop("playback", None)
+        self._playback.resume(self._running(), missed, now_ms, self._floor.core.deadlines.progress_ms)
+        self.played(now_ms)
+
     def hang_up(self, why: str, now_ms: int) -> None:
         """The session is over: every turn that runs ends with it."""
         for turn in self._running():
@@ -284,7 +290,7 @@ class AgentSide:
             return
         if not turn.all_sent:
             patience.await_progress(self._floor, turn, now_ms)
-        elif turn.plays_until_ms <= now_ms:
+        elif turn.plays_until_ms <= now_ms and self._floor.lost_ms is None:
             self._close(turn, *_how_it_went(turn), now_ms)
         else:
             patience.await_nothing(self._floor, turn)

@@ -287,6 +287,19 @@ class TimePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class LineLost:
+    """The line is down, and the client may come back: until it does, nobody can be heard and nothing can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineResumed:
+    """The client is back on another line."""
+
+    missed: tuple[tuple[int, int], ...] = ()
+    """(turn, ms of its sound): what was sent and had not arrived. It has been sent once more."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallerLeft:
     """The session is over."""
 
@@ -321,5 +334,7 @@ Fact = (
     | VoiceFinished
     | StageFailed
     | TimePassed
+    | LineLost
+    | LineResumed
     | CallerLeft
 )

@@ -26,6 +26,9 @@ class Floor:
     due: dict[str, int] = field(default_factory=dict)
     """Deadline -> session ms. A state that can last has one."""
 
+    lost_ms: int | None = None
+    """Since when the line is down: deadlines stand still until it is back."""
+
     armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -49,12 +52,18 @@ class Floor:
 
     def arm(self) -> None:
         """Order a wake-up for the nearest deadline, unless one is set that comes no later."""
-        if not self.due:
+        if not self.due or self.lost_ms is not None:
             return
         nearest_ms = min(self.due.values())
         if self.armed_ms is None or nearest_ms < self.armed_ms:
             self.armed_ms = nearest_ms
             self.order(WakeAt(nearest_ms))
+
+    def resume(self, now_ms: int) -> None:
+        """The line is back: everything is due as much later as it was down."""
+        away_ms = now_ms - (now_ms if self.lost_ms is None else self.lost_ms)
+        self.due = {name: at_ms + away_ms for name, at_ms in self.due.items()}
+        self.lost_ms = self.armed_ms = None
 
     def expired(self, now_ms: int) -> list[str]:
         """Take the deadlines that have passed, nearest first."""

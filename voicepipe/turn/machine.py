@@ -137,6 +137,8 @@ class Core:
             e.PlaybackReported: self.agent.playback_reported,
             e.ItemWanted: lambda fact, now_ms: history.wanted(fact),
             e.TimePassed: self._time_passed,
+            e.LineLost: self._line_lost,
+            e.LineResumed: self._line_resumed,
             e.CallerLeft: self._caller_left,
         }
 
@@ -197,8 +199,18 @@ class Core:
 
     # --- time and the line --------------------------------------------------------------------
 
+    def _line_lost(self, fact: e.LineLost, now_ms: int) -> None:
+        if self.floor.lost_ms is None:
+            self.floor.lost_ms = now_ms
+
+    def _line_resumed(self, fact: e.LineResumed, now_ms: int) -> None:
+        self.floor.resume(now_ms)
+        self.agent.line_resumed(dict(fact.missed), now_ms)
+
     def _time_passed(self, fact: e.TimePassed, now_ms: int) -> None:
         self.floor.armed_ms = None
+        if self.floor.lost_ms is not None:
+            return
         for name in self.floor.expired(now_ms):
             if name == "utterance":
                 self.caller.overdue(now_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from voicepipe.turn import budget
@@ -26,10 +26,29 @@ class Playback:
         self.prompt_ends_ms = max(self.prompt_ends_ms, now_ms) + duration_ms
         return starts_ms
 
+    def resume(self, running: Iterable[Turn], missed: Mapping[int, int], now_ms: int, patience_ms: int) -> None:
+        """The client is back and gets what had not arrived, turn -> ms of its sound, which plays from now on."""
+        ends_ms = now_ms
+        for turn in sorted(running, key=lambda turn: turn.plays_until_ms):
+            missed_ms = missed.get(turn.number, 0)
+            ends_ms += missed_ms
+            if missed_ms:
+                _mark_missed(turn, missed_ms, now_ms)
+                turn.plays_until_ms = max(turn.plays_until_ms, ends_ms)
+            turn.latest_ms = max(turn.latest_ms, turn.plays_until_ms + patience_ms)
+        self.ends_ms, self.prompt_ends_ms = max(self.ends_ms, ends_ms), max(self.prompt_ends_ms, ends_ms)
+
     def flush(self, until_ms: int) -> None:
         """The client dropped what it would have played after this instant."""
         self.ends_ms = min(self.ends_ms, until_ms)
         self.prompt_ends_ms = min(self.prompt_ends_ms, until_ms)
+
+
+def _mark_missed(turn: Turn, missed_ms: int, now_ms: int) -> None:
+    """If the first audible sample had not arrived it is heard now, at the earliest, for all that we can tell."""
+    arrived_ms = turn.sent_ms - missed_ms
+    if not turn.reported and turn.audible_at_ms is not None and arrived_ms <= turn.audible_at_ms:
+        turn.marks[budget.HEARD] = max(turn.marks.get(budget.HEARD, 0), now_ms + turn.audible_at_ms - arrived_ms)
 
 
 def believed_ms(turn: Turn, played_ms: int) -> int:

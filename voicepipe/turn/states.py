@@ -85,7 +85,7 @@ AGENT_LAW: Final[_Rows[Agent]] = _rows(
     (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), Agent.SPEAKING),
     (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
     (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
-    (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.CallerLeft), Agent.IDLE),
+    (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.LineResumed, e.CallerLeft), Agent.IDLE),
     (Agent.SPEAKING, (e.SpeechStarted,), Agent.YIELDED),
     (Agent.YIELDED, (e.SpeechStarted,), Agent.IDLE),
     # An earlier reply may still be playing while the next one is made, and goes on when that is put away.

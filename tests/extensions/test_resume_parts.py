@@ -1,0 +1,262 @@
+"""The parts of a resume by themselves: the ear that waits, the core whose time stands still, the line that keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.writer import Wire
+from voicepipe.session import line as lines
+from voicepipe.session.comeback import Password
+from voicepipe.session.line import Comeback, Line
+from voicepipe.session.listen import Listener
+from voicepipe.session.outbox import Parcel
+from voicepipe.stages.transcriber import Samples, TranscriberCapabilities
+from voicepipe.testing.caller import WIRE_HZ
+from voicepipe.testing.story import Story
+from voicepipe.turn import budget
+from voicepipe.turn import events as e
+from voicepipe.turn.settings import Deadlines
+from voicepipe.turn.states import Agent, Caller
+
+CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", instructions="", expires_at=0)
+AWAY_MS = 5_000
+
+
+# --- the ear --------------------------------------------------------------------------------------
+
+
+@dataclass
+class HandClock:
+    """A session's clock, moved by hand."""
+
+    ms: int = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Fact]:
+    """What an ear tells of a question in real time; perhaps the line is down in the midst of it, and what was said
+    meanwhile comes all at once afterwards."""
+    clock, facts = HandClock(), list[e.Fact]()
+    listener = Listener(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, facts.append)  # type: ignore[arg-type]
+    frame = 20 * WIRE_HZ // 1_000
+    for first in range(0, len(question), frame):
+        clock.ms += 20
+        if down_after_ms is not None and first == down_after_ms * WIRE_HZ // 1_000:
+            listener.hold()
+            clock.ms += AWAY_MS
+            assert listener.restart() == down_after_ms
+            listener.resume()
+        await listener.hear(question[first : first + frame].astype("<i2").tobytes())
+    listener.close()
+    return facts
+
+
+async def test_a_line_that_is_down_is_no_silence(question: Samples) -> None:
+    """What was said goes on where it was; only the session's clock has moved."""
+    whole = await listened(question, down_after_ms=None)
+    voiced = [fact for fact in whole if isinstance(fact, e.SpeechStarted | e.SpeechPaused)]
+    assert len(voiced) >= 2
+    for down_after_ms in range(0, len(question) * 1_000 // WIRE_HZ, 300):
+        cut = await listened(question, down_after_ms=down_after_ms)
+        assert [_place(fact) for fact in cut] == [_place(fact) for fact in whole], down_after_ms
+
+
+def _place(fact: e.Fact) -> tuple[str, int]:
+    """A fact, by where in the caller's audio it lies."""
+    match fact:
+        case e.SpeechStarted(_, audio_start_ms):
+            return "started", audio_start_ms
+        case e.SpeechPaused(_, audio_end_ms):
+            return "paused", audio_end_ms
+        case e.SilenceGrew(silence_ms):
+            return "silent", silence_ms
+    return type(fact).__name__, 0
+
+
+# --- the core -------------------------------------------------------------------------------------
+
+
+def test_deadlines_stand_still_while_the_line_is_down() -> None:
+    """The caller is in a pause, and comes back after more than any deadline."""
+    story = Story(deadlines=Deadlines(utterance_ms=2_000))
+    story.speaks()
+    story.is_away(60_000)
+    assert story.book.core.caller.state is Caller.SPEAKING
+    story.pauses()
+    story.is_away(60_000)
+    assert story.book.core.caller.state is Caller.HOLDING
+    story.stops()
+    assert story.book.core.caller.state is Caller.ENDED
+
+
+def test_every_deadline_is_kept_afterwards() -> None:
+    story = Story(deadlines=Deadlines(transcript_ms=1_000, first_output_ms=1_500))
+    story.says()
+    story.is_away(60_000)
+    assert story.outcomes() == []
+    story.passes(1_600)
+    assert story.outcomes()[0][0] == "failed"
+
+
+def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
+    """All of it had been sent, and none had arrived."""
+    story = Story()
+    story.says()
+    story.answers(duration_ms=4_000)
+    story.is_away(10_000, missed_ms=4_000)
+    back_ms = story.book.now_ms
+    assert story.book.core.agent.state is Agent.SPEAKING
+    story.passes(3_900)
+    assert story.book.core.agent.state is Agent.SPEAKING
+    story.passes(200)
+    assert story.book.core.agent.state is Agent.IDLE
+    record = next(iter(story.book.records.values()))
+    assert dict(record.marks)[budget.HEARD] == back_ms + 20  # where its first audible sample lies
+    assert record.unattributed_ms == 0
+
+
+def test_what_had_arrived_has_been_heard_meanwhile() -> None:
+    story = Story()
+    story.says()
+    story.answers(duration_ms=4_000)
+    story.is_away(10_000, missed_ms=1_000)
+    story.speaks()
+    record = next(iter(story.book.records.values()))
+    assert record.outcome == "interrupted"
+    assert record.heard_text == "It is noon."
+    assert record.marks[-1][1] < story.book.now_ms - 10_000  # it began before
+
+
+def test_two_breaks_add_up() -> None:
+    story = Story(deadlines=Deadlines(utterance_ms=3_000))
+    story.speaks(for_ms=500)
+    for _ in range(4):
+        story.is_away(2_900)
+    assert story.book.core.caller.state is Caller.SPEAKING
+    story.passes(2_600)
+    assert story.book.core.caller.state is not Caller.SPEAKING
+
+
+# --- the line -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Wired:
+    """A client's socket that takes everything, and is closed when its client has said what it has to say."""
+
+    said: list[str] = field(default_factory=list)
+    frames: list[bytes] = field(default_factory=list)
+    hung_up: bool = False
+    dropped: bool = False
+
+    async def receive(self) -> str | bytes | None:
+        return self.said.pop() if self.said else None
+
+    async def send(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    async def close(self, code: int, reason: str) -> None:
+        self.hung_up = True
+
+    def abort(self) -> None:
+        self.dropped = True
+
+
+def a_line(socket: Wired) -> Line:
+    line = Line(socket, on_lost=lambda: None, on_back=lambda missed: None)
+    line.allow_resume(True)
+    return line
+
+
+async def test_what_was_missed_comes_once_and_in_order() -> None:
+    first, second = Wired(), Wired(["a word"])
+    line = a_line(first)
+    for number in range(1, 6):
+        await line.send(number, Parcel(b"%d" % number))
+    line.replace(Comeback(second, 3, lambda: b"hello"))
+    assert first.dropped
+    assert await line.receive() == "a word"
+    await line.send(6, Parcel(b"6"))
+    assert second.frames == [b"hello", b"4", b"5", b"6"]
+
+
+async def test_the_newest_of_two_wins() -> None:
+    first, second, third = Wired(), Wired(["late"]), Wired(["a word"])
+    line = a_line(first)
+    await line.send(1, Parcel(b"1"))
+    older, newer = (Comeback(socket, 0, lambda: b"hello") for socket in (second, third))
+    line.replace(older)
+    line.replace(newer)
+    assert older.over.is_set()
+    assert await line.receive() == "a word"
+    assert (second.frames, third.frames) == ([], [b"hello", b"1"])
+    line.end()
+    assert newer.over.is_set()
+
+
+async def test_nobody_is_waited_for_when_resuming_is_over() -> None:
+    lost = asyncio.Event()
+    line = Line(Wired(), on_lost=lost.set, on_back=lambda missed: None)
+    line.allow_resume(True)
+    async with asyncio.TaskGroup() as group:
+        receiving = group.create_task(line.receive())
+        await lost.wait()
+        line.forbid_resume()
+    assert receiving.result() is None
+
+
+async def test_a_client_that_said_goodbye_is_not_waited_for() -> None:
+    socket = Wired(hung_up=True)
+    assert await a_line(socket).receive() is None
+
+
+async def test_who_lacks_more_than_is_kept_can_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "KEPT_BYTES", 10)
+    line = a_line(Wired())
+    for number in range(1, 6):
+        await line.send(number, Parcel(b"four"))
+    assert [seen for seen in range(8) if line.can_resume_after(seen)] == [3, 4, 5]
+
+
+async def test_what_was_sent_before_the_opt_in_is_not_kept() -> None:
+    line = Line(Wired(), on_lost=lambda: None, on_back=lambda missed: None)
+    await line.send(1, Parcel(b"a"))
+    assert not line.can_resume_after(1)
+    line.allow_resume(True)
+    assert line.can_resume_after(1)
+    assert not line.can_resume_after(0)
+    line.end()
+    assert not line.can_resume_after(1)
+
+
+# --- the secret -----------------------------------------------------------------------------------
+
+
+def test_a_secret_is_good_until_the_next_one() -> None:
+    password = Password()
+    assert not password.matches("")
+    first = password.renew()
+    assert password.matches(first)
+    second = password.renew()
+    assert first != second
+    assert not password.matches(first)
+    assert password.matches(second)
+    assert not password.matches(second + "\ud800")
+    password.forget()
+    assert not password.matches(second)
+
+
+@pytest.mark.parametrize(
+    "event_id", ["", "event_r_", "event_r_xyz", "event_q_1", "event_r_-1", "event_r_1_0", "resumed"]
+)
+def test_only_our_own_ids_have_numbers(event_id: str) -> None:
+    wire = Wire(CONFIG)
+    assert wire.number_of(event_id) is None
+    assert wire.number_of(None) == 0
+    assert wire.number_of("event_r_1f") == 31

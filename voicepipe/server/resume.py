@@ -1,0 +1,143 @@
+"""`GET /v1/realtime?resume=...`: a client that comes back to its session, on another socket.
+
+Its first event, `voicepipe.resume`, says which session and shows the secret; nothing else is asked of it, since the
+token that the session began with may have expired long ago. Whatever is wrong is answered in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.attempts import FailedAttempts
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import Overload
+from voicepipe.protocol.extensions import Resume, read_resume
+from voicepipe.server.lobby import Place
+from voicepipe.server.refusals import TooManyAttempts
+from voicepipe.server.socket import AiohttpSocket
+from voicepipe.session.comeback import Password
+from voicepipe.session.ending import NOT_AUTHORISED
+from voicepipe.session.socket import ClientSocket
+from voicepipe.telemetry.log import log_event
+
+FIRST_WORD_S: Final = 5.0
+"""How long whoever comes back may take to say who they are."""
+
+MOST_ASKING: Final = 64
+"""So many may be about to say so: they need no credential for that."""
+
+REFUSED: Final = (
+    "This session can't be resumed: it is not here any more, the secret is not its latest, or too much was missed. "
+    "Open another session."
+)
+
+
+class Resumable(Protocol):
+    """A session, as far as its line can be replaced."""
+
+    async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
+        """Go on with this socket and return when done with it; False: it may not be."""
+        ...
+
+    def forbid_resume(self) -> None:
+        """Nobody comes back any more: a line that is down ends the session, now or when it breaks."""
+        ...
+
+
+class Resumptions:
+    """The sessions of this process whose clients may come back. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        # Bounded: as many as there are places in the lobby.
+        self._running: dict[str, tuple[Resumable, Place]] = {}
+        self._attempts = FailedAttempts()
+        self._nobody = Password()
+        self._n_asking = 0
+        self._stopping = False
+
+    @contextmanager
+    def running(self, session_id: str, session: Resumable, place: Place) -> Iterator[None]:
+        """Have the session found for as long as the block runs."""
+        self._running[session_id] = (session, place)
+        try:
+            yield
+        finally:
+            del self._running[session_id]
+
+    @contextmanager
+    def asking(self, peer: str) -> Iterator[None]:
+        """Let somebody ask, for as long as the block runs.
+
+        Raises:
+            Overload: too many are about to, or the server is stopping.
+            TooManyAttempts: this address has shown too many wrong secrets.
+        """
+        wait_ms = self._attempts.wait_ms(peer, monotonic_ms())
+        if wait_ms:
+            raise TooManyAttempts(wait_ms)
+        # Full: the next one is refused, and comes again.
+        if self._n_asking >= MOST_ASKING or self._stopping:
+            raise Overload("Too many sessions are being resumed at this moment.")
+        self._n_asking += 1
+        try:
+            yield
+        finally:
+            self._n_asking -= 1
+
+    async def resume(self, asked: Resume | None, socket: AiohttpSocket, peer: str) -> bool:
+        """Give the socket to its session and return when that is done with it; False: there is none that takes it."""
+        session, place = self._running.get(asked.session_id, (None, None)) if asked is not None else (None, None)
+        if asked is not None and session is not None and place is not None:
+            before, place.socket = place.socket, socket
+            if await session.resume(asked, socket):
+                return True
+            place.socket = before
+        else:
+            self._nobody.matches(asked.secret if asked is not None else "")  # takes as long as a wrong secret
+        self._attempts.failed(peer, monotonic_ms())
+        return False
+
+    def stop(self) -> None:
+        """Let nobody come back any more: sessions that wait for it end."""
+        self._stopping = True
+        for session, _ in self._running.values():
+            session.forbid_resume()
+
+
+async def resume(
+    request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
+) -> web.StreamResponse:
+    """Upgrade, and hand the socket over if its first word is right."""
+    with resumptions.asking(peer):
+        await line.prepare(request)
+        socket = AiohttpSocket(line, request.transport)
+        asked = await _first_word(socket)
+    if await resumptions.resume(asked, socket, peer):
+        await socket.close(1000, "")
+        return line
+    log_event("resume_refused", peer=peer)
+    await socket.send(_refusal())
+    await socket.close(NOT_AUTHORISED, "This session can't be resumed.")
+    return line
+
+
+async def _first_word(socket: AiohttpSocket) -> Resume | None:
+    try:
+        async with asyncio.timeout(FIRST_WORD_S):
+            first = await socket.receive()
+    except TimeoutError:
+        return None
+    return None if first is None else read_resume(first)
+
+
+def _refusal() -> bytes:
+    error = {"type": "invalid_request_error", "code": "resume_refused", "message": REFUSED, "param": None}
+    event_id = f"event_{secrets.token_hex(8)}"
+    return msgspec.json.encode({"type": "error", "event_id": event_id, "error": {**error, "event_id": None}})

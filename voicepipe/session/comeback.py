@@ -1,0 +1,109 @@
+"""A session's line, its secret, and the client that comes back with it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from voicepipe.protocol.extensions import Resume
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.writer import Wire
+from voicepipe.session.line import RESUME_WINDOW_MS, Comeback, Line
+from voicepipe.session.listen import Listener
+from voicepipe.session.outbox import Parcel
+from voicepipe.session.socket import ClientSocket
+from voicepipe.turn import events as e
+
+_NOBODYS: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
+
+
+class Comebacks:
+    """Lets the client of one session replace its line, if it asked for that and shows the secret that it was given."""
+
+    def __init__(self, wire: Wire, listener: Listener, post: Callable[[e.Fact], None]) -> None:
+        self._wire, self._listener, self._post = wire, listener, post
+        self._password = Password()
+        self._line: Line | None = None
+
+    def line(self, socket: ClientSocket) -> Line:
+        """Make the session's line, which outlives its socket if its client wants that."""
+        self._line = Line(socket, on_lost=self._lost, on_back=self._back)
+        return self._line
+
+    def offer(self, config: SessionConfig) -> dict[str, object]:
+        """Allow it or not, as the client wants; returns what the client must know of that when it is new."""
+        wants = config.extensions is not None and config.extensions.resume
+        if self._line is None or wants == self._line.is_resumable:
+            return {}
+        self._line.allow_resume(wants)
+        if not wants:
+            self._password.forget()
+            return {}
+        return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
+
+    async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
+        """Go on with this socket, if whoever brings it may have the session; returns when the session is done with it.
+
+        False: they may not, and nothing has changed.
+        """
+        allowed, seen = self._password.matches(asked.secret), self._wire.number_of(asked.last_event_id)
+        if not allowed or self._line is None or seen is None or not self._line.can_resume_after(seen):
+            return False
+        comeback = Comeback(socket, seen, partial(self._greet, self._password.renew()))
+        self._line.replace(comeback)
+        await comeback.over.wait()
+        return True
+
+    def forbid(self) -> None:
+        """Nobody comes back any more."""
+        if self._line is not None:
+            self._line.forbid_resume()
+
+    def end(self) -> None:
+        """The session is over."""
+        if self._line is not None:
+            self._line.end()
+
+    def _greet(self, secret: str) -> bytes:
+        return self._wire.resumed(secret, input_received_ms=self._listener.restart(), window_ms=RESUME_WINDOW_MS)
+
+    def _lost(self) -> None:
+        self._listener.hold()
+        self._post(e.LineLost())
+
+    def _back(self, missed: tuple[Parcel, ...]) -> None:
+        self._listener.resume()
+        missed_ms = Counter[int]()
+        for parcel in missed:
+            missed_ms[parcel.turn] += parcel.counts_ms
+        self._post(e.LineResumed(tuple(missed_ms.items())))
+
+
+class Password:
+    """A secret that is good once. Only its digest is kept."""
+
+    def __init__(self) -> None:
+        self._digest = _NOBODYS
+
+    def renew(self) -> str:
+        """Make another one; the one before it is worth nothing from here on. 256 bits, printable."""
+        secret = secrets.token_urlsafe(32)
+        self._digest = _digest(secret)
+        return secret
+
+    def forget(self) -> None:
+        """Have none: nobody can match it."""
+        self._digest = _NOBODYS
+
+    def matches(self, secret: str) -> bool:
+        """Whether this is it; takes as long for every secret of one length."""
+        return hmac.compare_digest(self._digest, _digest(secret))
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="replace")).digest()

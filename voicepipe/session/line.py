@@ -1,0 +1,190 @@
+"""The line to one caller: a socket, and after it breaks perhaps another one, on which nothing is lost or said twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.session.outbox import Parcel
+from voicepipe.session.socket import ClientSocket
+
+UNREAD_LIMIT_S: Final = 10.0
+"""A client that takes nothing for so long loses its socket."""
+
+RESUME_WINDOW_MS: Final = 15_000
+"""How long a session waits for its client to come back."""
+
+KEPT_MS: Final = 60_000
+"""What was sent so long ago has arrived, or the line's pings would have failed (after 30 s with the usual
+`server.ping_ms`; the window comes after that)."""
+
+KEPT_BYTES: Final = 4 << 20
+"""A minute of speech as base64. A client that lacks more than this can't resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A frame that was sent, and may not have arrived."""
+
+    number: int
+    sent_at_ms: int
+    parcel: Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Comeback:
+    """A client that is back, on another socket."""
+
+    socket: ClientSocket
+    seen: int
+    """The number of the last frame that reached it."""
+
+    greet: Callable[[], bytes]
+    """Makes the first frame, once all that came over the old socket has been heard."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when this socket is not the session's any more."""
+
+
+class Line:
+    """What a session sends to and receives from. One task sends, one receives."""
+
+    def __init__(
+        self, socket: ClientSocket, *, on_lost: Callable[[], None], on_back: Callable[[tuple[Parcel, ...]], None]
+    ) -> None:
+        """`on_lost` is told when the line breaks and the session waits; `on_back` when it is whole again, with what had
+        not arrived and was sent once more."""
+        self._socket, self._comeback = socket, Comeback(socket, 0, bytes)
+        self._on_lost, self._on_back = on_lost, on_back
+        self._resumable = self._ending = False
+        self._next: Comeback | None = None
+        self._wake = asyncio.Event()
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._newest = self._forgotten = self._kept_bytes = 0
+        # Full: the oldest goes, and a client that has not got it can't resume.
+        self._kept: deque[Kept] = deque()
+
+    # --- sending and receiving ----------------------------------------------------------------
+
+    async def send(self, number: int, parcel: Parcel) -> None:
+        """Send the frame of that number, each higher than the last. Waits while the client does not read, and while the
+        line is down."""
+        await self._whole.wait()
+        self._newest = number
+        if self._resumable:
+            self._keep(Kept(number, monotonic_ms(), parcel))
+        else:
+            self._forgotten = number
+        await self._deliver(self._socket, parcel.frame)
+
+    async def receive(self) -> str | bytes | None:
+        """Return the client's next message; None when it is gone for good, and ever after."""
+        while True:
+            message = await self._socket.receive()
+            if message is not None:
+                return message
+            if not await self._is_back():
+                return None
+
+    async def close(self, code: int, reason: str) -> None:
+        """Say goodbye; nobody comes back to this line."""
+        self._ending = True
+        self._wake.set()
+        await self._socket.close(code, reason)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a broken line may be replaced."""
+        return self._resumable
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is a socket, as far as we know."""
+        return self._whole.is_set()
+
+    def end(self) -> None:
+        """The session is over: let go of whoever holds a socket for it."""
+        self._ending, self._resumable = True, False
+        self._forget()
+        self._comeback.over.set()
+        if self._next is not None:
+            self._next.over.set()
+
+    async def _deliver(self, socket: ClientSocket, frame: bytes) -> None:
+        try:
+            async with asyncio.timeout(UNREAD_LIMIT_S):
+                await socket.send(frame)
+        except TimeoutError:
+            socket.abort()  # `receive` tells of the end
+
+    # --- coming back --------------------------------------------------------------------------
+
+    def allow_resume(self, allowed: bool) -> None:
+        """Whether a broken line may be replaced, from now on."""
+        self._resumable = allowed
+        if not allowed:
+            self._forget()
+
+    def forbid_resume(self) -> None:
+        """Nobody comes back any more; if the line is down, it stays down."""
+        self.allow_resume(False)
+        if not self._whole.is_set():
+            self._ending = True
+            self._wake.set()
+
+    def can_resume_after(self, seen: int) -> bool:
+        """Whether all that was sent after that number is still here."""
+        return self._resumable and not self._ending and self._forgotten <= seen <= self._newest
+
+    def replace(self, comeback: Comeback) -> None:
+        """Let the newest socket win: the one before it is dropped."""
+        if self._next is not None:
+            self._next.over.set()
+        self._next = comeback
+        self._wake.set()
+        self._socket.abort()
+
+    async def _is_back(self) -> bool:
+        """The socket is closed: wait for the next one, if one may come."""
+        if self._next is None and (self._ending or not self._resumable or self._socket.hung_up):
+            return False
+        self._whole.clear()
+        self._on_lost()
+        try:
+            async with asyncio.timeout(RESUME_WINDOW_MS / 1_000):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        if self._ending or self._next is None:
+            return False
+        await self._take_over(self._next)
+        return True
+
+    async def _take_over(self, comeback: Comeback) -> None:
+        self._next = None
+        self._wake.clear()
+        self._comeback.over.set()
+        self._comeback, self._socket = comeback, comeback.socket
+        missed = [kept.parcel for kept in self._kept if kept.number > comeback.seen]
+        await self._deliver(comeback.socket, comeback.greet())
+        for parcel in missed:
+            await self._deliver(comeback.socket, parcel.frame)
+        self._on_back(tuple(missed))
+        self._whole.set()
+
+    def _keep(self, kept: Kept) -> None:
+        self._kept.append(kept)
+        self._kept_bytes += len(kept.parcel.frame)
+        while self._kept_bytes > KEPT_BYTES or self._kept[0].sent_at_ms < kept.sent_at_ms - KEPT_MS:
+            oldest = self._kept.popleft()
+            self._forgotten = oldest.number
+            self._kept_bytes -= len(oldest.parcel.frame)
+
+    def _forget(self) -> None:
+        self._forgotten, self._kept_bytes = self._newest, 0
+        self._kept.clear()
