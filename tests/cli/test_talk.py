@@ -81,7 +81,7 @@ async def test_an_answer_that_was_cut_is_told_from_a_whole_one(fake_house: Any, 
 
 async def test_a_failed_answer_says_whose_fault_it_is(fake_house: Any, voicepipe: Any, question: Path) -> None:
     async with fake_house() as house:
-        house.vendor.llm.cue(LlmCue(fault=Status(500, "out of order")))
+        house.vendor.llm.usual = LlmCue(fault=Status(500, "out of order"))  # the guess, and the turn itself
         ran = await voicepipe("talk", question, "--url", house.url)
     assert ran.status == 1
     assert "the answer failed: " in ran.err
