@@ -40,7 +40,7 @@ export function latencyCard(record, open = null) {
     return card;
   }
   card.classList.toggle("over", record.total_verdict === "over");
-  card.append(total(record), bar(record), stages(record, open));
+  card.append(total(record), bar(record), names(record), stages(record, open));
   if (record.breach) card.append(advice(record.breach));
   return card;
 }
@@ -72,6 +72,22 @@ function bar(record) {
   for (const wait of waits) track.append(segment(wait, length_ms, `waited stage-${wait.stage}`, wait.stage));
   track.append(limit(record.total_limit_ms, length_ms, "of the whole"));
   return track;
+}
+
+/** @param {TurnRecord} record what the bar's colours mean, for whoever has not unfolded the stages */
+function names(record) {
+  const keys = waterfall(record)
+    .waits.filter((wait) => length(wait) > 0)
+    .flatMap((wait) => [key(`stage-${wait.stage}`, `${name(wait.stage)} ${length(wait)}`), " "]);
+  return make("p", { class: "legend waits faint", "aria-hidden": "true" }, ...keys);
+}
+
+/**
+ * @param {string} look
+ * @param {string} words
+ */
+function key(look, words) {
+  return make("span", {}, make("i", { class: `key ${look}` }), words);
 }
 
 /**
@@ -111,9 +127,10 @@ function heading() {
  */
 function unfolded(table, open, rows) {
   const hidden = rows.some(({ span, critical }) => length(span) > critical.reduce((sum, part) => sum + length(part), 0));
-  const legend = make("p", { class: "legend faint" }, make("i", { class: "key waited" }), "waited for ");
-  if (hidden) legend.append(make("i", { class: "key hidden" }), "hidden behind another stage ");
-  legend.append(make("i", { class: "key line" }), "limit");
+  const legend = make("p", { class: "legend faint" }, key("waited", "waited for"), " ");
+  if (rows.some((row) => row.held.length)) legend.append(key("held", "waited for the turn to be over"), " ");
+  if (hidden) legend.append(key("hidden", "hidden behind another stage"), " ");
+  legend.append(key("line", "limit"));
   const details = make("details", {}, make("summary", {}, "Where the time went"), table, legend);
   details.open = open ?? matchMedia(ROOMY).matches;
   return details;

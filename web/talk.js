@@ -252,7 +252,7 @@ class TalkPage {
   showScene(scene) {
     const off = this.call?.muted && (scene === "listening" || scene === "hearing");
     const waiting = this.call?.holdToTalk && scene === "listening";
-    show.scene.textContent = off ? "Muted" : waiting ? "Hold the button and speak" : SCENES[scene];
+    show.scene.textContent = off ? "Muted" : waiting ? "Hold and speak" : SCENES[scene];
     show.scene.dataset.scene = off ? "muted" : scene;
   }
 

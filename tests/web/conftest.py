@@ -176,13 +176,14 @@ def talking(fake_house: Any, tmp_path: Path) -> Talking:
         answer: Sequence[Part] = (("LJ001-0008", 2_400),),
         settings: dict[str, object] | None = None,
         has_microphone: bool = True,
+        flags: Sequence[str] = (),
     ) -> AsyncIterator[Talk]:
         microphone = tmp_path / "microphone.wav" if says else None
         if microphone is not None:
             await asyncio.to_thread(write_wav, microphone, sound_of(*says), RATE_HZ)
         async with (
             fake_house(settings) as house,
-            chromium(tmp_path, microphone=microphone, has_microphone=has_microphone) as browser,
+            chromium(tmp_path, microphone=microphone, has_microphone=has_microphone, flags=flags) as browser,
         ):
             house.vendor.stt.usual = SttCue(text=QUESTION)
             house.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)

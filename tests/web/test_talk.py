@@ -180,3 +180,19 @@ async def test_an_agent_that_fails_says_so_and_goes_on(talking: Any) -> None:
         await page.write("Hello?")
         await page.until(MEASURED.format(outcome="completed"))
         assert await page.text(".entry.agent:last-child .words") == "Hello there, caller."
+
+
+async def test_a_phone_talks_over_tls(talking: Any) -> None:
+    """A phone's microphone wants https; with `--tls-dev` and a small screen a spoken question is answered aloud."""
+    secure = {"server.tls_dev": True}
+    trusting = ("--ignore-certificate-errors",)
+    async with (
+        talking(says=ASKS, settings=secure, flags=trusting) as talk,
+        talk.page(width=390, height=780) as page,
+    ):
+        assert talk.address.startswith("https://")
+        await page.start()
+        await page.until(MEASURED.format(outcome="completed"))
+        assert await page.text(".entry.caller .words") == QUESTION
+        await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
+        assert likeness(talk.answer, await page.heard_back()) > 0.99
