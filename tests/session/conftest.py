@@ -43,7 +43,13 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+def speculates() -> bool:
+    """Whether the agent starts its reply before the turn is over; a test module may say otherwise."""
+    return False
+
+
+@pytest.fixture
+async def house(tmp_path: Path, speculates: bool) -> AsyncIterator[House]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
         vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
@@ -56,6 +62,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             "agents.default.stt": "fake/ear",
             "agents.default.llm": "fake/mind",
             "agents.default.tts": "fake/mouth",
+            "agents.default.speculate": speculates,
             "deadlines.transcript_ms": 2_000,
             "deadlines.first_output_ms": 2_500,
             "deadlines.progress_ms": 2_500,

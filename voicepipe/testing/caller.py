@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
+from voicepipe import clock
 from voicepipe.audio.samples import to_pcm
 from voicepipe.protocol import binary
 from voicepipe.stages.transcriber import Samples
@@ -53,6 +54,14 @@ class Caller:
     async def say_binary(self, samples: Samples) -> None:
         """Send speech in one binary frame, in a session that asked for them."""
         await self.line.send_bytes(binary.caller_frame(to_pcm(samples)))
+
+    async def say_in_real_time(self, samples: Samples) -> None:
+        """Send speech as a microphone does: 20 ms at a time, each when it would have been spoken."""
+        n_frame, started_ms = WIRE_HZ // 50, clock.monotonic_ms()
+        for first in range(0, len(samples), n_frame):
+            due_ms = started_ms + first * 1_000 // WIRE_HZ
+            await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
+            await self.say(samples[first : first + n_frame])
 
     async def next(self) -> Event:
         """The next event, checked. A binary frame is shown as one, of type `BINARY`.
