@@ -7,7 +7,7 @@ it on, and never before, the events of this module may come, and the client may 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -122,6 +122,43 @@ class OutputAudioStarted(ServerExtension, tag="voicepipe.output_audio.started", 
     stream: int
 
 
+class TurnMark(ServerExtension, tag="voicepipe.turn.mark", frozen=True):
+    """An instant of a running turn. One that is known better later comes again."""
+
+    turn_id: str
+    revision: int
+    mark: str
+    at_ms: int
+    """Since the session began."""
+
+
+class TurnVerdict(ServerExtension, tag="voicepipe.turn.verdict", frozen=True):
+    """A stage of a running turn, held against its limit."""
+
+    turn_id: str
+    revision: int
+    stage: str
+    duration_ms: int
+    limit_ms: int
+    verdict: Literal["within", "over"]
+    owner: str
+    """Who could make it shorter."""
+
+
+class TurnAction(ServerExtension, tag="voicepipe.turn.action", frozen=True):
+    """Something was done to save the budget of a running turn."""
+
+    turn_id: str
+    revision: int
+    action: str
+
+
+class TurnOver(ServerExtension, tag="voicepipe.turn.record", frozen=True):
+    """A turn has ended, or more is known of one that has: its record, as `GET /v1/turns/{id}` shows it."""
+
+    record: dict[str, Any]
+
+
 class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
     """The line has taken the place of another. It comes first; then comes what the client has missed.
 
@@ -139,7 +176,7 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
     """How long the session waits for its client when the line breaks again."""
 
 
-ServerEvent = OutputAudioStarted | Resumed
+ServerEvent = OutputAudioStarted | TurnMark | TurnVerdict | TurnAction | TurnOver | Resumed
 _SERVER_DECODER: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
 SERVER_EVENTS: Final = frozenset(str(kind.__struct_config__.tag) for kind in (get_args(ServerEvent) or (ServerEvent,)))
 """The types of all events that only opted-in clients are sent."""

@@ -169,7 +169,9 @@ class SessionConfig:
             silence_ms=_silence_ms(detection),
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
+            idle_timeout_ms=self.idle_timeout_ms,
             transcribe=self.transcription is not None,
+            watched=self.extensions is not None and self.extensions.turn_events,
             language=(self.transcription and self.transcription.language) or self.language,
             reply=self.reply_settings(),
         )

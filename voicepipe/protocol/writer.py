@@ -12,7 +12,17 @@ from voicepipe.protocol import binary
 from voicepipe.protocol.client_events import Unreadable
 from voicepipe.protocol.dialect import Dialect, Usage
 from voicepipe.protocol.encoding import encode, id_text, well_formed
-from voicepipe.protocol.extensions import OutputAudioStarted, Resumed, ServerExtension, echo
+from voicepipe.protocol.extensions import (
+    OutputAudioStarted,
+    Resumed,
+    ServerExtension,
+    TurnAction,
+    TurnMark,
+    TurnOver,
+    TurnVerdict,
+    echo,
+)
+from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.open_response import OpenCall, OpenMessage, OpenResponse, ended_details
 from voicepipe.protocol.session_config import SessionConfig
@@ -45,6 +55,7 @@ class Wire:
             said.CallerSpoke: self._caller_spoke,
             said.CallerStopped: self._caller_stopped,
             said.AudioCommitted: self._committed,
+            said.SilenceTimedOut: self._timed_out,
             said.AudioCleared: self._cleared,
             said.ItemAdded: self._item_added,
             said.ItemShown: self._item_shown,
@@ -56,6 +67,9 @@ class Wire:
             said.ResponseStarted: self._response_started,
             said.OutputStarted: self._output_started,
             said.ResponseEnded: self._response_ended,
+            said.TurnMarked: self._turn_marked,
+            said.StageJudged: self._stage_judged,
+            said.ActionTaken: self._action_taken,
             said.Refused: self.error,
         }
 
@@ -199,6 +213,10 @@ class Wire:
         place = {"item_id": what.item_id, "previous_item_id": what.previous_item_id}
         return self._event("input_audio_buffer.committed", **place)
 
+    def _timed_out(self, what: said.SilenceTimedOut) -> Frames:
+        span = {"audio_start_ms": what.audio_start_ms, "audio_end_ms": what.audio_end_ms}
+        return self._event("input_audio_buffer.timeout_triggered", item_id=what.item_id, **span)
+
     def _cleared(self, _: said.AudioCleared) -> Frames:
         return self._event("input_audio_buffer.cleared")
 
@@ -326,6 +344,32 @@ class Wire:
         place = {"response_id": opened.response_id, "output_index": opened.output_index}
         frames = [] if response.conversation_id is None else self._item_done(item, opened.previous_item_id)
         return frames + self._event("response.output_item.done", **place, item=self._dialect.item(item))
+
+    # --- turns, for those who watch them -------------------------------------------------
+
+    def turn_over(self, record: JsonObject) -> Frames:
+        """A turn's record, as the API shows it."""
+        return self._extension(TurnOver, record=record)
+
+    def _turn_marked(self, what: said.TurnMarked) -> Frames:
+        place = {"turn_id": what.turn_id, "revision": what.revision}
+        return self._extension(TurnMark, **place, mark=what.mark, at_ms=what.at_ms)
+
+    def _stage_judged(self, what: said.StageJudged) -> Frames:
+        span = what.span
+        return self._extension(
+            TurnVerdict,
+            turn_id=what.turn_id,
+            revision=what.revision,
+            stage=span.stage,
+            duration_ms=span.duration_ms,
+            limit_ms=span.limit_ms,
+            verdict=span.verdict,
+            owner=span.owner,
+        )
+
+    def _action_taken(self, what: said.ActionTaken) -> Frames:
+        return self._extension(TurnAction, turn_id=what.turn_id, revision=what.revision, action=what.action)
 
     # --- one event -----------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.stages.model import Model
 from voicepipe.stages.synthesizer import Synthesizer, Voice
 from voicepipe.stages.transcriber import Hearing, Transcriber
+from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import announcements as a
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -279,6 +280,8 @@ class Session:
                 self._listener.end(utterance)
             case c.FlushTranscript(_, pause):
                 self._listener.flush(pause)
+            case c.CommitSilence():
+                self.post(self._listener.commit_silence())
             case c.DropAudio():
                 self._listener.drop()
             case c.StartReply():
@@ -290,7 +293,7 @@ class Session:
             case c.WakeAt(at_ms):
                 self._wake_at(at_ms)
             case c.KeepRecord(record):
-                self._hooks.keep_record(record)
+                self._keep(record)
             case c.NoteOverrun():
                 self._hooks.note_overrun(order)
 
@@ -303,6 +306,12 @@ class Session:
             self._put(frames)
         else:
             mouth.last_words(frames)
+
+    def _keep(self, record: TurnRecord) -> None:
+        self._hooks.keep_record(record)
+        extensions = self._config.extensions
+        if extensions is not None and extensions.turn_events and record.outcome is not None:
+            self._put(self._wire.turn_over(record_plain(record)))
 
     def _put(self, frames: Frames) -> None:
         for frame in frames:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import FunctionCall, Item, Message
+from voicepipe.turn.record import StageSpan
 from voicepipe.turn.settings import ReplySettings
 
 OutputItem = Message | FunctionCall
@@ -36,6 +37,15 @@ class AudioCommitted:
 
     item_id: str
     previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceTimedOut:
+    """Nobody has spoken for long; that silence, between two positions in the caller's audio, will be the item."""
+
+    item_id: str
+    audio_start_ms: int
+    audio_end_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,34 @@ class ResponseEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnMarked:
+    """An instant of a running turn is known, or known better. Told only in sessions that watch their turns."""
+
+    turn_id: str
+    revision: int
+    mark: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageJudged:
+    """A stage of a running turn has taken this long. Told likewise."""
+
+    turn_id: str
+    revision: int
+    span: StageSpan
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTaken:
+    """Something was done to save the budget. Told likewise."""
+
+    turn_id: str
+    revision: int
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A client's event could not be done; the session lives on."""
 
@@ -151,6 +189,7 @@ Announcement = (
     CallerSpoke
     | CallerStopped
     | AudioCommitted
+    | SilenceTimedOut
     | AudioCleared
     | ItemAdded
     | ItemShown
@@ -162,5 +201,8 @@ Announcement = (
     | ResponseStarted
     | OutputStarted
     | ResponseEnded
+    | TurnMarked
+    | StageJudged
+    | ActionTaken
     | Refused
 )

@@ -31,6 +31,9 @@ class Floor:
 
     armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    begun: list[Turn] = field(default_factory=list)
+    """Turns that the latest fact began."""
+
 
     def order(self, what: Order) -> None:
         self.orders.append(what)
@@ -48,7 +51,9 @@ class Floor:
 
     def new_turn(self, cause: Cause) -> Turn:
         turn_id = self.new_id("turn")
-        return Turn(self.counts["turn"], turn_id, cause, reply=self.settings.reply)
+        turn = Turn(self.counts["turn"], turn_id, cause, reply=self.settings.reply)
+        self.begun.append(turn)
+        return turn
 
     def arm(self) -> None:
         """Order a wake-up for the nearest deadline, unless one is set that comes no later."""

@@ -12,6 +12,7 @@ from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import DropAudio, Order
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.history import History
+from voicepipe.turn.live import Spotlight
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
 from voicepipe.turn.steps import Steps
@@ -40,6 +41,7 @@ class Core:
         self.agent = AgentSide(self.floor, self.steps)
         self._answers = Answers(self.floor, self.caller, self.agent)
         self._history = History(self.floor, self.agent)
+        self._spotlight = Spotlight(self.floor)
         self._over = False
         self._hands = self._caller_hands() | self._client_hands()
         self._reply_hands = self._hands_of_the_reply()
@@ -57,6 +59,7 @@ class Core:
         hand = self._hands.get(type(fact), self._of_reply)
         hand(fact, now_ms)
         self._settle(now_ms)
+        self._spotlight.follow(now_ms)
         self.floor.arm()
         orders, self.floor.orders = tuple(self.floor.orders), []
         return orders

@@ -56,8 +56,14 @@ class TurnSettings:
 
     create_response: bool = True
     interrupt_response: bool = True
+    idle_timeout_ms: int | None = None
+    """How long everybody may be silent before the agent speaks up; None: for ever."""
+
     transcribe: bool = False
     """Whether the client wants to see what the caller said."""
+
+    watched: bool = False
+    """Whether the client wants to see its turns as they run."""
 
     language: str | None = None
     reply: ReplySettings = field(default_factory=ReplySettings)

@@ -1,0 +1,61 @@
+"""A turn as it runs, for whoever watches: what is new in its record since the fact before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn import ledger
+from voicepipe.turn.commands import Announce, KeepRecord
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.turns import Turn
+
+
+@dataclass(slots=True)
+class _Watched:
+    turn: Turn
+    told: TurnRecord | None = None
+    marks: tuple[tuple[str, int], ...] = ()
+
+
+class Spotlight:
+    """Follows the turns that begin while the session wants to see them, each until it has an outcome."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._watched: list[_Watched] = []  # bounded: turns that run; each ends by a deadline
+
+    def follow(self, now_ms: int) -> None:
+        """Tell what the latest fact has changed. A session that does not want to see it costs nothing."""
+        if self._floor.settings.watched:
+            self._watched += [_Watched(turn) for turn in self._floor.begun]
+        self._floor.begun.clear()
+        told = [Announce(what) for each in self._watched for what in self._news_of(each, now_ms)]
+        orders = self._floor.orders
+        # Before the record that a turn ends with: whoever watches has seen all of it then.
+        place = next((i for i, order in enumerate(orders) if isinstance(order, KeepRecord)), len(orders))
+        orders[place:place] = told
+        self._watched = [each for each in self._watched if each.turn.outcome is None]
+
+    def _news_of(self, each: _Watched, now_ms: int) -> list[a.Announcement]:
+        marks = tuple(each.turn.marks.items())
+        if marks == each.marks and each.turn.outcome is None:
+            return []
+        now = ledger.record_of(self._floor, each.turn, now_ms)
+        found = news(each.told, now)
+        each.marks, each.told = marks, now
+        return found
+
+
+def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Announcement]:
+    """Marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time order."""
+    known_marks = set(before.marks) if before else set()
+    known_stages = set(before.stages) if before else set()
+    n_actions = len(before.actions) if before else 0
+    name = (now.id, now.revision)
+    return [
+        *(a.TurnMarked(*name, mark, at_ms) for mark, at_ms in now.marks if (mark, at_ms) not in known_marks),
+        *(a.StageJudged(*name, span) for span in now.stages if span not in known_stages),
+        *(a.ActionTaken(*name, action) for action in now.actions[n_actions:]),
+    ]
