@@ -12,7 +12,7 @@ from voicepipe.testing.caller import WIRE_HZ, calling
 from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
 from voicepipe.testing.waiting import eventually
 
-VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 900}}}}
+VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 1_300}}}}
 
 
 @pytest.fixture
