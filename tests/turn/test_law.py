@@ -102,6 +102,12 @@ def speech(story: Story) -> None:
     story.speaks()
 
 
+def speech_said_to_be_over(story: Story) -> None:
+    """The transcriber ends the utterance; the ear has not heard a pause."""
+    speech(story)
+    story.ends_it()
+
+
 def a_pause(story: Story) -> None:
     """The caller has paused."""
     story.speaks()
@@ -118,6 +124,8 @@ CALLER_PLOTS: list[tuple[Plot, Plot, Caller, type, Caller]] = [
     (lambda s: None, speech, Caller.QUIET, e.SpeechStarted, Caller.SPEAKING),
     (speech, lambda s: s.pauses(), Caller.SPEAKING, e.SpeechPaused, Caller.HOLDING),
     (speech, lambda s: s.passes(9_000), Caller.SPEAKING, e.TimePassed, Caller.ENDED),
+    (speech, lambda s: s.ends_it(), Caller.SPEAKING, e.TranscriptFinished, Caller.HOLDING),
+    (speech_said_to_be_over, lambda s: s.passes(400), Caller.HOLDING, e.TimePassed, Caller.SPEAKING),
     (a_pause, lambda s: s.speaks(), Caller.HOLDING, e.SpeechStarted, Caller.SPEAKING),
     (a_pause, lambda s: s.stops(), Caller.HOLDING, e.SilenceGrew, Caller.ENDED),
     (a_pause, lambda s: s.passes(3_000), Caller.HOLDING, e.TimePassed, Caller.ENDED),

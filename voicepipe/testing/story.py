@@ -65,6 +65,10 @@ class Story:
         utterance = max(self._flushes) if of is None else self._utterances[of]
         return self._tell(e.TranscriptFinished(utterance, self._flushes[utterance], words, provider="fake/stt"))
 
+    def ends_it(self, words: str = "What time is it?") -> list[Order]:
+        """The transcriber ends the utterance by itself."""
+        return self._tell(e.TranscriptFinished(self._utterances[-1], 0, words, provider="fake/stt"))
+
     def guesses(self, words: str) -> list[Order]:
         """The transcriber says what the utterance sounds like so far."""
         return self._tell(e.TranscriptGrew(self._utterances[-1], words))

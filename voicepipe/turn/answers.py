@@ -8,6 +8,7 @@ from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.floor import Floor
+from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.states import Caller
 from voicepipe.turn.turns import Turn
 
@@ -80,8 +81,15 @@ class Answers:
         wanted = self._floor.core.speculate and self._floor.settings.create_response
         if not (wanted and turn.question and not turn.lost and not turn.guess_failed):
             self._drop_guess()
-        elif not self._asked and not self._waiting:
+        elif not self._asked and not self._waiting and self._may_guess_again(turn):
             self._prepare(turn, now_ms)
+
+    def _may_guess_again(self, turn: Turn) -> bool:
+        """Whether another start is worth it: a caller who stops and goes on again and again is waited for."""
+        if self._agent.turn is turn and turn.current:
+            return True
+        turn.guesses += 1
+        return turn.guesses <= self._floor.core.max_flushes
 
     def _drop_guess(self) -> Turn | None:
         """Put away the reply that was started before the turn is over; returns its turn, if there was one."""
@@ -163,8 +171,11 @@ class Answers:
         if refusal:
             self._floor.refuse(fact.event_id, *refusal)
             return
-        turn = self._turn_for(fact)
-        turn.reply, turn.settled = fact.reply, True
+        self.ask(self._turn_for(fact), fact.reply, now_ms)
+
+    def ask(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
+        """Answer a turn that nobody can revise, from now on and like that."""
+        turn.reply, turn.settled = reply, True
         for mark in (budget.VOICED_LAST, budget.ENDED, budget.REQUESTED):
             turn.mark(mark, now_ms)
         telling.start_response(self._floor, turn)

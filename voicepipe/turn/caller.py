@@ -15,6 +15,10 @@ from voicepipe.turn.turns import Turn, Utterance
 MIN_COMMIT_MS = 100
 """A commit of less audio than this is refused, as the hosted service does."""
 
+DOUBT_MS = 300
+"""How long the transcriber's word that the caller has stopped is believed while the ear still hears them: it notices a
+pause 80 ms after the last voiced sample, or up to 230 when a voice fades slowly."""
+
 HOLD_GRACE_MS = 2_000
 """How much later than the awaited silence a pause ends by the clock alone, should the ear fall silent too."""
 
@@ -32,6 +36,9 @@ class CallerSide:
 
         self._floor, self._steps = floor, steps
         self._utterance: Utterance | None = None
+        self._doubtful = False
+        """HOLDING rests on the transcriber's word alone: the ear has not heard the caller stop."""
+
         self._recent: list[Utterance] = []
 
     @property
@@ -55,12 +62,15 @@ class CallerSide:
         if self.state is not Caller.HOLDING:
             self._open(self.turn, fact.audio_start_ms, now_ms)
         self._move(Caller.SPEAKING)
+        self._believe()
         self._floor.due.pop("holding", None)
 
     def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
         """The caller is silent: ask what they said, and wait."""
-        if self.state is not Caller.SPEAKING or self.turn is None or self._utterance is None:
+        speaking = self.state is Caller.SPEAKING or self._doubtful
+        if not speaking or self.turn is None or self._utterance is None:
             return
+        self._believe()
         self._utterance.audio_end_ms = fact.audio_end_ms
         self.turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
         self.turn.t0_audio_ms = fact.audio_end_ms
@@ -74,7 +84,8 @@ class CallerSide:
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
         """Has the caller finished?"""
-        if self.state is Caller.HOLDING and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
+        holding = self.state is Caller.HOLDING and not self._doubtful
+        if holding and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
             self.end(now_ms)
 
     def overdue(self, now_ms: int) -> None:
@@ -88,7 +99,8 @@ class CallerSide:
         turn, utterance = self.turn, self._utterance
         if self.state not in (Caller.SPEAKING, Caller.HOLDING) or turn is None or utterance is None:
             return
-        if self.state is Caller.SPEAKING:  # by deadline: nobody heard the caller stop
+        if self.state is Caller.SPEAKING or self._doubtful:  # by deadline: nobody heard the caller stop
+            self._believe()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._floor.core.deadlines.utterance_ms
             turn.marks[budget.VOICED_LAST], turn.t0_audio_ms = now_ms, None
@@ -113,6 +125,9 @@ class CallerSide:
         utterance = self._find(fact.utterance)
         if utterance is None:
             return
+        if not fact.flush and not self.manual and self._grows(utterance):
+            self._hold_on_its_word(utterance, fact, now_ms)
+            return
         pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
@@ -123,6 +138,30 @@ class CallerSide:
         if utterance.committed:
             self._floor.due.pop(f"transcript {utterance.number}", None)
             self._write_down(utterance)
+
+    def _hold_on_its_word(self, utterance: Utterance, fact: e.TranscriptFinished, now_ms: int) -> None:
+        """The transcriber says that the caller has stopped, sooner than the ear can: permission to work."""
+        if not self._floor.core.speculate or not fact.text.strip() or utterance.turn is None:
+            return
+        utterance.text = fact.text.strip()
+        utterance.turn.providers["stt"] = fact.provider
+        if self.state is Caller.SPEAKING:
+            self._doubtful = True
+            self._move(Caller.HOLDING)
+            self._floor.due["doubt"] = now_ms + DOUBT_MS
+
+    def go_on(self) -> Turn | None:
+        """The ear never heard the caller stop: they speak on. Returns their turn, if that changes anything."""
+        if not self._doubtful:
+            return None
+        self._believe()
+        self._move(Caller.SPEAKING)
+        return self.turn
+
+    def _believe(self) -> None:
+        """The ear has spoken, or nobody asks any more: the transcriber's word is not in doubt."""
+        self._doubtful = False
+        self._floor.due.pop("doubt", None)
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
         """The words of an utterance are lost, unless all that was said in it is known already."""
@@ -160,7 +199,7 @@ class CallerSide:
         speaking = self.turn if self.state in open_states else None
         turn = speaking or self._floor.new_turn("commit")
         turn.add(utterance)
-        if self.state is not Caller.HOLDING:
+        if self.state is not Caller.HOLDING or self._doubtful:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
             turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
@@ -221,6 +260,7 @@ class CallerSide:
     # --- by hand ------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
+        self._believe()
         self._move(Caller.QUIET)
         self.turn = None
         self._utterance = None
@@ -252,6 +292,7 @@ class CallerSide:
         turn.mark(budget.FLUSHED, now_ms)
 
     def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        self._believe()
         if utterance.asked_pause < utterance.pauses:
             self._ask(turn, utterance, now_ms)
         for name in ("utterance", "holding"):
@@ -300,7 +341,7 @@ class CallerSide:
 
     def _grows(self, utterance: Utterance) -> bool:
         """Whether the caller is speaking in it right now, for all that we can tell."""
-        return utterance is self._utterance and (self.manual or self.state is Caller.SPEAKING)
+        return utterance is self._utterance and (self.manual or self._doubtful or self.state is Caller.SPEAKING)
 
     def _find(self, number: int) -> Utterance | None:
         return next((u for u in self._recent if u.number == number), None)

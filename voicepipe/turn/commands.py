@@ -41,6 +41,11 @@ class DropAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitSilence:
+    """Nobody has spoken for long: count the caller's audio up to here as a turn, and post `SilenceCommitted`."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartReply:
     """Ask the model and give its words to the voice. The output is held until `OpenGate`."""
 
@@ -107,6 +112,7 @@ Order = (
     | EndUtterance
     | FlushTranscript
     | DropAudio
+    | CommitSilence
     | StartReply
     | OpenGate
     | StopReply

@@ -44,6 +44,14 @@ class SilenceGrew:
     silence_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class SilenceCommitted:
+    """What was heard up to here counts as a turn in which nobody spoke, as `CommitSilence` wanted."""
+
+    audio_end_ms: int
+    """A position in the caller's audio."""
+
+
 # --- what the transcriber heard ---------------------------------------------------------------
 
 
@@ -310,6 +318,7 @@ Fact = (
     SpeechStarted
     | SpeechPaused
     | SilenceGrew
+    | SilenceCommitted
     | TranscriptGrew
     | TranscriptFinished
     | TranscriberFailed

@@ -12,6 +12,7 @@ from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import DropAudio, Order
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.history import History
+from voicepipe.turn.idle import IDLE, Idle
 from voicepipe.turn.live import Spotlight
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
@@ -40,6 +41,7 @@ class Core:
         self.caller = CallerSide(self.floor, self.steps)
         self.agent = AgentSide(self.floor, self.steps)
         self._answers = Answers(self.floor, self.caller, self.agent)
+        self._idle = Idle(self.floor, self.caller, self.agent, self._answers)
         self._history = History(self.floor, self.agent)
         self._spotlight = Spotlight(self.floor)
         self._over = False
@@ -59,6 +61,7 @@ class Core:
         hand = self._hands.get(type(fact), self._of_reply)
         hand(fact, now_ms)
         self._settle(now_ms)
+        self._idle.follow(now_ms)
         self._spotlight.follow(now_ms)
         self.floor.arm()
         orders, self.floor.orders = tuple(self.floor.orders), []
@@ -100,6 +103,7 @@ class Core:
             e.SpeechStarted: self._speech_started,
             e.SpeechPaused: caller.speech_paused,
             e.SilenceGrew: caller.silence_grew,
+            e.SilenceCommitted: self._idle.silence_committed,
             e.TranscriptGrew: lambda fact, now_ms: caller.transcript_grew(fact),
             e.TranscriptFinished: caller.transcript_finished,
             e.TranscriberFailed: lambda fact, now_ms: caller.transcript_failed(fact),
@@ -200,6 +204,10 @@ class Core:
         else:
             self.agent.fail(turn, stage, why, now_ms)
 
+    def _put_away_the_guess_of(self, turn: Turn | None) -> None:
+        if turn is not None:
+            self.agent.revise(turn)
+
     # --- time and the line --------------------------------------------------------------------
 
     def _line_lost(self, fact: e.LineLost, now_ms: int) -> None:
@@ -219,8 +227,12 @@ class Core:
                 self.caller.overdue(now_ms)
             elif name == "holding":
                 self.caller.end(now_ms)
+            elif name == "doubt":
+                self._put_away_the_guess_of(self.caller.go_on())
             elif name.startswith("transcript "):
                 self.caller.transcript_overdue(int(name.split()[1]))
+            elif name == IDLE:
+                self._idle.overdue()
             elif name == "playback":
                 self.agent.played(now_ms)
             elif (overdue := self.agent.overdue(name)) is not None:

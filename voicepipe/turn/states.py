@@ -66,10 +66,10 @@ def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
 
 CALLER_LAW: Final[_Rows[Caller]] = _rows(
     (Caller.QUIET, (e.SpeechStarted,), Caller.SPEAKING),
-    (Caller.SPEAKING, (e.SpeechPaused,), Caller.HOLDING),
+    (Caller.SPEAKING, (e.SpeechPaused, e.TranscriptFinished), Caller.HOLDING),
     (Caller.SPEAKING, (e.TimePassed,), Caller.ENDED),
     (Caller.SPEAKING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
-    (Caller.HOLDING, (e.SpeechStarted,), Caller.SPEAKING),
+    (Caller.HOLDING, (e.SpeechStarted, e.TimePassed), Caller.SPEAKING),
     (Caller.HOLDING, (e.SilenceGrew, e.TimePassed), Caller.ENDED),
     (Caller.HOLDING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
     (Caller.ENDED, (e.SpeechStarted,), Caller.SPEAKING),
@@ -79,6 +79,7 @@ CALLER_LAW: Final[_Rows[Caller]] = _rows(
 """(state, fact) -> states that may follow. A fact that is not named leaves the caller where they are."""
 
 AGENT_LAW: Final[_Rows[Agent]] = _rows(
+    (Agent.IDLE, (e.SilenceCommitted,), Agent.PREPARING),
     (Agent.IDLE, _FREE, Agent.PREPARING),
     (Agent.PREPARING, _OUTPUT, Agent.READY),
     (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.CallerLeft), Agent.IDLE),

@@ -78,6 +78,9 @@ class Turn:
     started_items: list[str] = field(default_factory=list)
     """Ids of the output items that the client knows of."""
 
+    guesses: int = 0
+    """How often the reply was started before the turn was over."""
+
     guess_failed: bool = False
     """A reply that was started before the turn was over broke or was in the way: the turn's end asks again."""
 

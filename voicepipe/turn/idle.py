@@ -1,0 +1,59 @@
+"""Nobody says anything: after a while the agent speaks up."""
+
+from __future__ import annotations
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn import events as e
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.answers import Answers
+from voicepipe.turn.caller import CallerSide
+from voicepipe.turn.commands import CommitSilence
+from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.states import Agent, Caller
+
+IDLE = "idle"
+"""The name of its deadline."""
+
+
+class Idle:
+    """Counts from when the agent's last words were played; what anybody says or asks for starts it anew."""
+
+    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
+        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
+        self._spoke = False
+        """The agent has spoken since it last did so of its own accord: nobody is prompted before their first word."""
+
+    def follow(self, now_ms: int) -> None:
+        """See what the latest fact has left: set the deadline while everybody is silent, and only then."""
+        if self._agent.state is not Agent.IDLE:
+            self._spoke = True
+        timeout_ms = self._floor.settings.idle_timeout_ms
+        if timeout_ms is None or not self._spoke or not self._all_silent():
+            self._floor.due.pop(IDLE, None)
+        else:
+            self._floor.due.setdefault(IDLE, now_ms + timeout_ms)
+
+    def overdue(self) -> None:
+        """It was silent for so long: have the silence committed."""
+        self._spoke = False
+        self._floor.order(CommitSilence())
+
+    def silence_committed(self, fact: e.SilenceCommitted, now_ms: int) -> None:
+        """The silence becomes an item, and a reply to it starts."""
+        timeout_ms = self._floor.settings.idle_timeout_ms
+        if timeout_ms is None or not self._all_silent():
+            return
+        item = Message(self._floor.new_id("item"), "user", (InputAudio(None),))
+        start_ms = max(0, fact.audio_end_ms - timeout_ms)
+        self._floor.say(a.SilenceTimedOut(item.id, start_ms, fact.audio_end_ms))
+        previous = self._floor.conversation.claim(item)
+        self._floor.say(a.AudioCommitted(item.id, previous))
+        self._floor.say(a.ItemAdded(item, previous))
+        self._answers.ask(self._floor.new_turn(IDLE), self._floor.settings.reply, now_ms)
+
+    def _all_silent(self) -> bool:
+        settings = self._floor.settings
+        wanted = settings.detection == "vad" and settings.create_response
+        silent = self._caller.state is Caller.QUIET and self._agent.state is Agent.IDLE
+        return wanted and silent and not any(self._answers.n_pending)
