@@ -23,6 +23,7 @@ from voicepipe.turn.conversation import InputImage, Item, Message
 _NAMES: Final[Mapping[str, str | None]] = {
     "conversation.item.added": "conversation.item.created",
     "conversation.item.done": None,
+    "input_audio_buffer.timeout_triggered": None,
     "response.output_audio.delta": "response.audio.delta",
     "response.output_audio.done": "response.audio.done",
     "response.output_audio_transcript.delta": "response.audio_transcript.delta",

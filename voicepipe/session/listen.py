@@ -189,6 +189,11 @@ class Listener:
         self._since_ms = self._ear.received_ms
         self._ear.settle()
 
+    def commit_silence(self) -> e.SilenceCommitted:
+        """Count what was heard so far as over; the padding of the next speech doesn't reach back into it."""
+        self._since_ms = self._ear.received_ms
+        return e.SilenceCommitted(self._heard_before_ms + self._ear.received_ms)
+
     def commit_fact(self, event_id: str | None) -> e.CommitRequested:
         """What a commit at this instant would commit."""
         last = self._ear.last_voiced()
