@@ -66,6 +66,7 @@ export class Call {
 
   listen() {
     const { line } = this;
+    this.speaker.onEnded = () => this.look();
     line.on("session.created", ({ session }) => this.begin(session));
     line.on("state", () => this.look());
     line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.tell.onTrouble(error.message));
@@ -199,11 +200,6 @@ export class Call {
 
   cancel() {
     if (this.responding) this.line.send({ type: "response.cancel" });
-  }
-
-  /** Nothing is left to play of an item. */
-  played() {
-    this.look();
   }
 
   // --- what the server says -----------------------------------------------------------------

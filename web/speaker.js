@@ -7,41 +7,47 @@
 export const RATE_HZ = 24000;
 
 /** @typedef {{item: string, played_ms: number}} Played */
-/** @typedef {{onPosition?: (at: Played & {waiting_ms: number}) => void, onEnded?: (item: Played) => void}} SpeakerOptions */
+/**
+ * @typedef {object} SpeakerListeners
+ * @property {(at: Played & {waiting_ms: number}) => void} [onPosition] about 20 times a second while it plays
+ * @property {(item: Played) => void} [onEnded] an item has been played to its end
+ */
 
 /** A queue of spoken items, each of them sound at 24 kHz that comes in pieces. */
 export class Speaker {
   /**
    * Open the loudspeaker. Call from a click or a key press: browsers keep sound shut otherwise.
    *
-   * @param {SpeakerOptions} [options]
+   * @param {SpeakerListeners} [listeners] may be given later too, as fields
    */
-  static async open(options = {}) {
+  static async open(listeners = {}) {
     const context = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
     await context.audioWorklet.addModule(new URL("speaker.worklet.js", import.meta.url));
     const node = new AudioWorkletNode(context, "voicepipe-speaker", { numberOfInputs: 0, outputChannelCount: [1] });
     node.connect(context.destination);
     await context.resume();
-    return new Speaker(context, node, options);
+    return new Speaker(context, node, listeners);
   }
 
   /**
    * @param {AudioContext} context
    * @param {AudioWorkletNode} node
-   * @param {SpeakerOptions} options
+   * @param {SpeakerListeners} listeners
    */
   constructor(context, node, { onPosition, onEnded }) {
     this.context = context;
     this.port = node.port;
+    this.onPosition = onPosition;
+    this.onEnded = onEnded;
     /** Items that have not been played to their end. */
     this.open = new Set();
     /** @type {((cut: Played[]) => void)[]} */
     this.flushes = [];
     this.port.onmessage = ({ data }) => {
-      if (data.kind === "position") onPosition?.({ ...heard(data), waiting_ms: duration(data.waiting) });
+      if (data.kind === "position") this.onPosition?.({ ...heard(data), waiting_ms: duration(data.waiting) });
       else if (data.kind === "ended") {
         this.open.delete(data.item);
-        onEnded?.(heard(data));
+        this.onEnded?.(heard(data));
       } else this.flushes.shift()?.(data.cut.map(heard));
     };
   }

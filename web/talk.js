@@ -128,7 +128,7 @@ class TalkPage {
     this.troubles.clear();
     this.showTroubles();
     this.transcript.clear();
-    const speaker = await Speaker.open({ onEnded: () => this.call?.played() });
+    const speaker = await Speaker.open();
     const line = new Realtime({ address: this.address(), secret: () => this.secrets.fresh() });
     this.speaker = speaker;
     this.line = line;

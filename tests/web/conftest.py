@@ -41,7 +41,7 @@ window.played = [];
 window.playing = [];
 AudioNode.prototype.connect = function (to, ...rest) {
   if (to instanceof AudioDestinationNode && !(this instanceof ScriptProcessorNode)) {
-    const tap = this.context.createScriptProcessor(1024, 1, 1);
+    const tap = this.context.createScriptProcessor(8192, 1, 1);
     tap.onaudioprocess = ({ inputBuffer }) => window.played.push(inputBuffer.getChannelData(0).slice());
     connect.call(this, tap);
     connect.call(tap, to);
@@ -92,6 +92,8 @@ class TalkPage(Page):
 
     async def heard_back(self) -> Sound:
         """Every sample that the page gave to its loudspeaker, int16, (n_samples,), 24 kHz."""
+        n_blocks = await self.evaluate("window.played.length")
+        await self.until(f"window.played.length >= {n_blocks + 2}")  # the spy is two blocks behind at most
         return np.frombuffer(pybase64.b64decode(await self.evaluate(PLAYED)), dtype=np.int16)
 
     async def sent(self, kind: str) -> list[dict[str, Any]]:
