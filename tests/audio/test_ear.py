@@ -116,6 +116,78 @@ def test_a_higher_threshold_needs_surer_speech(clips) -> None:
     assert any_[0].onset.stream_ms <= sure[0].onset.stream_ms
 
 
+# --- the caller and the others -----------------------------------------------------------------
+
+
+CROWD = (
+    *("clean/LJ001-0004", "clean/ls_1998-15444-0008", "clean/vctk_p287_002"),
+    *("clean/ls_2609-156975-0003", "clean/jfk", "clean/ls_2033-164914-0004"),
+)
+
+
+@pytest.fixture(scope="session")
+def crowd(clips) -> Samples:
+    """Eight seconds of six people who talk at once, at an RMS of 1000."""
+    mixed = np.zeros(8 * RATE_HZ)
+    for clip in (clips[name] for name in CROWD):
+        voice = clip.samples(RATE_HZ)[clip.start_ms * PER_MS : clip.end_ms * PER_MS].astype(np.float64)
+        mixed += np.resize(voice / np.sqrt(np.mean(voice**2)), len(mixed))
+    return np.asarray(1_000 * mixed / np.sqrt(np.mean(mixed**2)), dtype=np.int16)
+
+
+def before(crowd: Samples, clip, louder_db: float) -> Samples:
+    """A clip with the crowd behind it, so much weaker than the speech."""
+    voice = clip.samples(RATE_HZ).astype(np.float64)
+    speech = voice[clip.start_ms * PER_MS : clip.end_ms * PER_MS]
+    gain = np.sqrt(np.mean(speech**2)) / 1_000 * 10 ** (-louder_db / 20)
+    return np.asarray(np.clip(voice + gain * crowd[: len(voice)], -32_768, 32_767), dtype=np.int16)
+
+
+@pytest.mark.parametrize("name", ["clean/LJ001-0008", "clean/vctk_p287_001", "clean/ls_1998-15444-0007"])
+def test_other_people_do_not_hold_the_turn(clips, crowd, name: str) -> None:
+    """A crowd 15 dB weaker never stops: still the caller is found silent for 700 ms, within 2 s of the end."""
+    clip = clips[name]
+    late = [
+        now_ms
+        for now_ms, edge in heard(Ear(RATE_HZ), before(crowd, clip, 15))
+        if isinstance(edge, QuietGrew) and edge.silence_ms >= 700 and now_ms > clip.end_ms
+    ]
+    assert late[0] < clip.end_ms + 2_000
+
+
+def test_a_crowd_does_not_begin_where_the_caller_ended(clips, crowd) -> None:
+    """After the turn is over, what was far stays far for a while; without a caller before it, it would be a voice."""
+    clip = clips["clean/LJ001-0008"]
+    sound = before(crowd, clip, 18)
+    alone = sound[(clip.end_ms + 700) * PER_MS :]
+    assert VoiceStarted in kinds(edges_of(Ear(RATE_HZ), alone))
+    ear = Ear(RATE_HZ)
+    edges_of(ear, sound[: (clip.end_ms + 700) * PER_MS])
+    ear.settle()
+    assert edges_of(ear, alone) == []
+
+
+def test_the_pitch_of_the_last_syllable_comes_with_the_pause(clips) -> None:
+    """A read sentence that ends low; a word of a third of a second tells nothing."""
+    sentence = edges_of(Ear(RATE_HZ), clips["clean/vctk_p287_002"].samples(RATE_HZ))
+    assert [e for e in sentence if isinstance(e, VoicePaused)][-1].final_pitch_st < -1
+    word = edges_of(Ear(RATE_HZ), clips["clean/cv_22058264"].samples(RATE_HZ))
+    assert [e for e in word if isinstance(e, VoicePaused)][-1].final_pitch_st is None
+
+
+def test_silence_is_not_said_to_grow_while_something_stirs(clips) -> None:
+    """A burst of noise in the pause holds the news back, for 120 ms at most, and then the silence is told in full."""
+    clip = clips["clean/LJ001-0008"]
+    samples = clip.samples(RATE_HZ).copy()
+    first, last = (clip.end_ms + 300) * PER_MS, (clip.end_ms + 500) * PER_MS
+    samples[first:last] += np.random.default_rng(3).normal(0, 600, last - first).astype(np.int16)
+    grown = [(now_ms, edge.silence_ms) for now_ms, edge in heard(Ear(RATE_HZ), samples) if isinstance(edge, QuietGrew)]
+    told_ms = [now_ms for now_ms, _ in grown if clip.end_ms + 200 < now_ms < clip.end_ms + 700]
+    steps = np.diff(told_ms)
+    assert steps.max() == 120
+    assert all(now_ms - silence_ms == grown[-1][0] - grown[-1][1] for now_ms, silence_ms in grown)
+
+
 # --- silence is counted in samples -------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """The ear: finds the edges of one caller's voice. Pure: samples and `now_ms` go in, edges come out.
 
-A cheap gate decides whether the judge listens at all; the judge (Silero) says whether a window is speech; the samples'
-own levels say where the speech began and ended. Silence is counted in samples, from the last voiced one; when frames
-stop coming it is counted by the clock.
+A cheap gate decides whether the judge listens at all; the judge (Silero) says whether a window is speech; its level
+says whether it is the caller's; the samples' own levels say where the speech began and ended. Silence is counted in
+samples, from the last voiced one; when frames stop coming it is counted by the clock.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from voicepipe.audio import levels, silero
+from voicepipe.audio import levels, pitch, silero
 from voicepipe.audio.arrivals import Arrivals
+from voicepipe.audio.bounds import Bounds
 from voicepipe.audio.edges import Edge, Instant, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
 from voicepipe.audio.gate import FRAME_SAMPLES, PREROLL_SAMPLES, Gate
+from voicepipe.audio.nearness import Nearness
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.audio.silero import CONTEXT_SAMPLES, RATE_HZ, WINDOW_SAMPLES, Silero, SileroState
@@ -31,14 +33,13 @@ _SLICE_MS: Final = 500
 _LONGEST_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
 """What such a piece may become when the resampler adds what it held back."""
 
-_TRAIL_SAMPLES: Final = 232 * _PER_MS
-"""How long before the end of the last window that sounded like speech its voice may have ended: a window and 200 ms."""
+_FAR_MS: Final = 200
+"""A voice that was not near for this long has stopped, and somebody further away goes on. With the 300 ms over which
+nearness is judged, a near voice may fade for about half a second before that."""
 
-_USUAL_TRAIL_SAMPLES: Final = 64 * _PER_MS
-"""How long it usually has, for when noise hides the voice's own end (median on the labelled clips: 65 ms)."""
-
-_ONSET_REACH_SAMPLES: Final = 200 * _PER_MS
-"""How long before its first window of speech a voice may have begun."""
+_STIR_MS: Final = 120
+"""A judge needs 60 to 120 ms to know a voice. For so long silence is not said to grow while something stirs, so that
+nobody ends a turn on the first sound of its next word. Noise that is no voice delays the news by no more than that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +110,8 @@ class Ear:
         self._resampler = Resampler(rate_hz, RATE_HZ)
         self._recent = Recent(self.options.keep_ms * rate_hz // 1_000)
         self._tape = Tape(levels.LOOK_BACK_SAMPLES + 2 * _LONGEST_SLICE_SAMPLES, _LONGEST_SLICE_SAMPLES)
+        self._bounds = Bounds(self._tape)
+        self._nearness = Nearness()
         self._arrivals = Arrivals()
         self._now_ms: int | None = None
         # Positions on the tape, which lags the caller's audio by the resampler's delay. `_lead` samples of silence in
@@ -118,6 +121,7 @@ class Ear:
         self._heard = 0
         self._judged = 0
         self._speech_end = 0
+        self._near_end = 0
         self._not_before = 0
         self._probability = 0.0
         self._net_ms = 0
@@ -215,15 +219,19 @@ class Ear:
         """Take the next 20 ms from the tape to the gate, and from there perhaps to the judge."""
         begin = self._heard
         self._heard += FRAME_SAMPLES
+        frame = self._tape.read(begin, self._heard)
         hold = self._probability >= self.options.silence_below
-        if self._gate.push(self._tape.read(begin, self._heard), hold=hold):
+        self._nearness.push(frame, speech=hold)
+        if self._nearness.near:
+            self._near_end = self._heard
+        if self._gate.push(frame, hold=hold):
             self._judge_windows(edges)
         else:
             self._probability, self._net_ms = 0.0, 0
-        if self.phase is Phase.SPEAKING and self._probability < self.options.silence_below:
+        if self.phase is Phase.SPEAKING:
             self._seek_pause(edges)
         elif self.phase is Phase.PAUSED:
-            self._grow(self._heard_ms - self._pause.stream_ms + self._gap_ms, edges)
+            self._watch_pause(edges)
 
     def _judge_windows(self, edges: list[Edge]) -> None:
         """Judge every window that is complete; after the gate was closed, begin again a little before it opened."""
@@ -237,9 +245,11 @@ class Ear:
             self._weigh(self._probability, edges)
 
     def _weigh(self, probability: float, edges: list[Edge]) -> None:
-        """Let one window's verdict move the phase."""
+        """Let one window's verdict move the phase. Nobody begins to speak from afar."""
         options = self.options
-        if self.phase is Phase.QUIET:
+        if self.phase is not Phase.SPEAKING and not self._nearness.near:
+            self._net_ms = 0
+        elif self.phase is Phase.QUIET:
             if probability >= options.speech_from:
                 self._net_ms += _WINDOW_MS
             else:
@@ -249,7 +259,7 @@ class Ear:
         elif probability >= options.silence_below:
             if self.phase is Phase.SPEAKING:
                 self._speech_end = self._judged
-            elif probability >= options.speech_from or self._voiced_since_pause():
+            elif probability >= options.speech_from or self._bounds.voiced_since(self._not_before, self._judged):
                 self._speak(VoiceResumed, self._judged - WINDOW_SAMPLES, edges)
 
     # --- what the verdicts lead to --------------------------------------------------------------
@@ -258,14 +268,17 @@ class Ear:
         """The caller speaks; the window of speech that showed it begins at position `first_window`."""
         self.phase = Phase.SPEAKING
         self._speech_end = self._judged
-        self._not_before = self._find_onset(first_window)
+        self._not_before = self._bounds.onset(self._judged, first_window, self._not_before)
         edges.append(edge(self._onset_at(self._not_before)))
 
     def _seek_pause(self, edges: list[Edge]) -> None:
-        """The judge hears no speech any more: has the voice been silent for long enough?"""
-        voice_end = self._find_voice_end(self._speech_end)
-        if self._heard - voice_end >= self.options.pause_ms * _PER_MS:
-            self._begin_pause(voice_end, self._heard_ms, edges)
+        """Has the voice been silent for long enough? Or is what the judge still hears too far away for the caller?"""
+        if self._probability < self.options.silence_below:
+            voice_end = self._find_voice_end(self._speech_end)
+            if self._heard - voice_end >= self.options.pause_ms * _PER_MS:
+                self._begin_pause(voice_end, self._heard_ms, edges)
+        elif self._heard - self._near_end >= _FAR_MS * _PER_MS:
+            self._begin_pause(max(self._near_end - _FAR_MS * _PER_MS, self._not_before), self._heard_ms, edges)
 
     def _begin_pause(self, voice_end: int, until_ms: int, edges: list[Edge]) -> None:
         self.phase = Phase.PAUSED
@@ -273,7 +286,14 @@ class Ear:
         self._not_before = voice_end
         self._pause = self._instant_at(voice_end)
         self._silence_ms = until_ms - self._pause.stream_ms
-        edges.append(VoicePaused(self._pause, self._silence_ms))
+        spoken = self._tape.read(max(self._tape.start, voice_end - pitch.LOOK_BACK_SAMPLES), voice_end)
+        edges.append(VoicePaused(self._pause, self._silence_ms, pitch.final_pitch_st(spoken)))
+
+    def _watch_pause(self, edges: list[Edge]) -> None:
+        """Tell of the silence, unless something stirs that the judge may be about to know."""
+        silence_ms = self._heard_ms - self._pause.stream_ms + self._gap_ms
+        if not self._nearness.stirs or silence_ms - self._silence_ms >= _STIR_MS:
+            self._grow(silence_ms, edges)
 
     def _grow(self, silence_ms: int, edges: list[Edge]) -> None:
         """Tell of the silence, in steps, never of less than before."""
@@ -298,9 +318,6 @@ class Ear:
         stream_ms = max(0, position - self._lead) // _PER_MS
         return Instant(stream_ms, self._arrivals.session_ms(stream_ms + 1) - 1)
 
-    def _levels_before(self, end: int) -> levels.Levels:
-        return levels.levels(self._tape.read(max(self._tape.start, end - levels.LOOK_BACK_SAMPLES), end))
-
     def _current_voice_end(self) -> int:
         """Position of the end of the voice, as of now: when it is cut off in mid-word, the end of what has come."""
         fading = self._probability < self.options.silence_below
@@ -308,21 +325,4 @@ class Ear:
 
     def _find_voice_end(self, speech_end: int) -> int:
         """Position of the end of the voice that the judge heard until `speech_end`, to 10 ms."""
-        loud = levels.voiced(self._levels_before(self._heard))
-        behind = (self._heard - speech_end) // levels.HOP_SAMPLES
-        hops = None if loud is None else levels.voice_end_hops(loud, behind, _TRAIL_SAMPLES // levels.HOP_SAMPLES)
-        found = speech_end - _USUAL_TRAIL_SAMPLES if hops is None else self._heard - hops * levels.HOP_SAMPLES
-        return max(found, self._not_before)
-
-    def _find_onset(self, first_window: int) -> int:
-        """Position of the onset of the voice whose first window of speech begins at `first_window`."""
-        first = max(first_window - _ONSET_REACH_SAMPLES, self._not_before, self._tape.start)
-        n_recent = (self._judged - first) // levels.HOP_SAMPLES
-        hops = levels.onset_hops(self._levels_before(self._judged), n_recent)
-        return max(first_window, first) if hops is None else self._judged - hops * levels.HOP_SAMPLES
-
-    def _voiced_since_pause(self) -> bool:
-        """Is there anything as loud as voice behind the pause's beginning, or is the judge only slow to forget?"""
-        loud = levels.voiced(self._levels_before(self._judged))
-        n_hops = max(0, self._judged - self._not_before) // levels.HOP_SAMPLES
-        return loud is None or bool(loud[len(loud) - n_hops :].any())
+        return max(self._bounds.voice_end(self._heard, speech_end), self._not_before)

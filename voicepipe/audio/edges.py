@@ -33,6 +33,9 @@ class VoicePaused:
     silence_ms: int
     """How long the silence has lasted already."""
 
+    final_pitch_st: float | None = None
+    """How far the last syllable lay over the middle of the voice's range, in semitones; None: can't be told."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuietGrew:

@@ -1,0 +1,100 @@
+"""How loud is the caller, and does what sounds now come from as near?
+
+A judge hears every voice in the room. The caller's is the loudest of them, as a rule by ten decibels and more: the
+mouth is close to the microphone, and each doubling of the distance takes 6 dB. So the caller's own level is followed,
+and what stays far below it is somebody else's voice, or music.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import log10
+from typing import Final
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples
+
+_FRAME_MS: Final = 20
+
+_SPAN_FRAMES: Final = 15
+"""300 ms, a syllable and a half: the weak sounds of a near voice are weighed together with its vowels."""
+
+_SHORT_FRAMES: Final = 5
+_BLOCK_FRAMES: Final = 25
+_BLOCKS: Final = 6
+"""The room's level is that of the quietest 100 ms of the last three seconds, kept as minima of half seconds."""
+
+_LEAST_FAR_DB: Final = 10.0
+"""In a loud room, further below the caller than this is far. Of a near voice's 300 ms levels 95 % lie within 12 dB of
+its loudest; those of a crowd that is 10 dB weaker on average lie 14 to 18 dB below."""
+
+_FAR_SHARE: Final = 0.6
+"""In a quiet room callers may mumble: far is below this share of the way, in dB, from their level to the room's. Then
+there is no crowd to tell them from."""
+
+_FORGET_DB_PER_S: Final = 1.0
+"""A caller who turns away, or a handset that changes hands, is near again after a few seconds."""
+
+_STIR_SHARE: Final = 0.3
+_LEAST_STIR_DB: Final = 9.0
+"""From here on, of the way up from the room's level to the caller's, something is more than the room. The same as where
+a voice ends (`levels`)."""
+
+_GRAIN_DB: Final = 17.5
+"""-73 dBFS, quieter than any room: a client that mutes by sending zeros must not make every breath a voice."""
+
+
+def _db(power: float) -> float:
+    """Mean square of int16 samples in dB over one unit; full scale is 90."""
+    return max(_GRAIN_DB, 10 * log10(max(0.0, power) + 1))
+
+
+class Nearness:
+    """Follows one caller's level, and the room's, frame by frame."""
+
+    def __init__(self) -> None:
+        # Bounded by their maxlen: the oldest goes.
+        self._powers: deque[float] = deque(maxlen=_SPAN_FRAMES)
+        self._span_sum = self._short_sum = 0.0
+        self._quietest: deque[float] = deque(maxlen=_BLOCKS)
+        self._in_block = _BLOCK_FRAMES
+        self._caller_db = _GRAIN_DB
+        self._span_db = _GRAIN_DB
+
+    def push(self, frame: Samples, *, speech: bool) -> None:
+        """Hear the next 20 ms, int16, (320,) at 16 kHz. `speech`: a judge hears a voice in what came just before."""
+        wide = frame.astype(np.float32)
+        power = float(np.dot(wide, wide)) / len(frame)
+        if not self._powers:  # as if it had sounded like that before: nothing is no quiet room
+            self._powers.extend([power] * _SPAN_FRAMES)
+            self._span_sum, self._short_sum = power * _SPAN_FRAMES, power * _SHORT_FRAMES
+        # Sums that run along; what rounding leaves of a loud past is far below the grain.
+        self._span_sum += power - self._powers[0]
+        self._short_sum += power - self._powers[-_SHORT_FRAMES]
+        self._powers.append(power)
+        self._span_db = _db(self._span_sum / _SPAN_FRAMES)
+        self._follow_room(_db(self._short_sum / _SHORT_FRAMES))
+        self._caller_db -= _FORGET_DB_PER_S * _FRAME_MS / 1_000
+        if speech:
+            self._caller_db = max(self._caller_db, self._span_db)
+
+    @property
+    def near(self) -> bool:
+        """Whether the last 300 ms are as loud as the caller may be."""
+        below_db = _FAR_SHARE * (self._caller_db - min(self._quietest))
+        return self._span_db >= self._caller_db - max(_LEAST_FAR_DB, below_db)
+
+    @property
+    def stirs(self) -> bool:
+        """Whether the newest 20 ms are more than the room."""
+        room_db = min(self._quietest)
+        rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._caller_db - room_db))
+        return _db(self._powers[-1]) >= room_db + rise_db
+
+    def _follow_room(self, level_db: float) -> None:
+        if self._in_block == _BLOCK_FRAMES:
+            self._quietest.append(level_db)
+            self._in_block = 0
+        self._in_block += 1
+        self._quietest[-1] = min(self._quietest[-1], level_db)
