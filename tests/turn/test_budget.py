@@ -142,6 +142,8 @@ def test_what_ran_before_the_gate_is_hidden() -> None:
     assert [part.stage for part in turn.contributions] == ["endpoint", "overhead", "playback"]
     for hidden in ("llm_ttft", "first_clause", "tts_ttfb"):
         assert (stages[hidden].critical_ms, stages[hidden].hidden_ms) == (0, stages[hidden].duration_ms)
+    marks = dict(turn.marks)
+    assert stages["overhead"].duration_ms == marks["first_sent"] - marks["gate_opened"], "the gate's wait is not ours"
 
 
 def test_a_text_reply_that_was_held_is_no_overhead_of_ours() -> None:

@@ -106,8 +106,10 @@ def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, s
     total_ms = _span(marks, VOICED_LAST, last)
     held = GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
     critical = _contributions(marks, held_path if held else path) if total_ms is not None else ()
+    # What waits behind the gate is the caller's turn, not our own queues.
+    spans = ((stage, GATE_OPENED if held and stage == "overhead" else a, b) for stage, a, b in path)
     stages = tuple(
-        _judged(marks, span, critical, limits, owners) for span in path if _span(marks, *span[1:]) is not None
+        _judged(marks, span, critical, limits, owners) for span in spans if _span(marks, *span[1:]) is not None
     )
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
     parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
