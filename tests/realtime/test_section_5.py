@@ -368,6 +368,32 @@ async def test_transcription_session_of_the_beta(house: Any, speech: Samples) ->
         assert told(caller, "response.created") == []
 
 
+async def test_idle_timeout(house: Any, speech: Samples) -> None:
+    """After so long without a word since the answer was heard, the silence is committed and the agent speaks up."""
+    async with calling(house.url, session=heard_by(VAD | {"idle_timeout_ms": 300})) as caller:
+        shown = caller.events[-1]["session"]["audio"]["input"]["turn_detection"]
+        assert shown["idle_timeout_ms"] == 300
+        await caller.say(speech, then_silence_ms=500)
+        await caller.until("response.done")
+        timed_out = await caller.until("input_audio_buffer.timeout_triggered")
+        assert timed_out["audio_end_ms"] - timed_out["audio_start_ms"] == 300
+        committed = await caller.until("input_audio_buffer.committed")
+        added = await caller.until("conversation.item.added")
+        assert committed["item_id"] == added["item"]["id"] == timed_out["item_id"]
+        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+        before = [event["type"] for event in caller.events]
+        assert before.index("input_audio_buffer.timeout_triggered") > before.index("response.output_audio.done")
+
+
+async def test_idle_timeout_before_the_first_word(house: Any) -> None:
+    """A caller may take their time to begin."""
+    async with calling(house.url, session=heard_by(VAD | {"idle_timeout_ms": 1})) as caller:
+        await caller.send("response.create", response={"conversation": "none"})
+        await caller.until("response.done")
+        await settled(caller)
+        assert "input_audio_buffer.timeout_triggered" not in caller.kinds()
+
+
 @pytest.mark.parametrize("kind", ["near_field", "far_field", None])
 async def test_noise_reduction(house: Any, kind: str | None) -> None:
     """Taken and shown."""

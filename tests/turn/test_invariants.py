@@ -23,7 +23,7 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced lost back
+    misplaced lost back silent
 """.split()  # noqa: SIM905 - a column of thirty strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -95,6 +95,8 @@ class World:
                 return e.ItemOffered("evt", Message("", "user", (InputText("hello"),)), None)
             case "truncate":
                 return e.ItemTruncated("evt", item_id, 0, pick * 100)
+            case "silent":
+                return e.SilenceCommitted(now_ms)
             case "lost":
                 return e.LineLost()
             case "back":
@@ -197,7 +199,8 @@ cores = st.builds(
 
 
 def play(plot: list[tuple[int, str, int]], core: CoreSettings, *, reply_audible: bool = True) -> World:
-    world = World(Playbook(TurnSettings(transcribe=True, reply=ReplySettings(audible=reply_audible)), core))
+    session = TurnSettings(transcribe=True, idle_timeout_ms=3_000, reply=ReplySettings(audible=reply_audible))
+    world = World(Playbook(session, core))
     now_ms = 1_000
     for wait_ms, action, pick in plot:
         for part in TOGETHER.get(action, [action]):

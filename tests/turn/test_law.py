@@ -383,6 +383,7 @@ def all_stories() -> list[Story]:
         tell(line(), talking, speech, Move(Agent.YIELDED, e.SpeechStarted, Agent.IDLE)),
         *(tell_of_a_beginning(fact, playing=playing) for fact, playing in product(BEGINS, both)),
         kept_turn(),
+        prompt(),
     ]
 
 
@@ -390,6 +391,12 @@ def kept_turn() -> Story:
     story = line()
     story.changes(interrupt_response=False)
     return tell(story, answering, speech, Move(Caller.ENDED, e.SpeechStarted, Caller.QUIET))
+
+
+def prompt() -> Story:
+    story = Story(idle_timeout_ms=4_000)
+    act = Move(Agent.IDLE, e.SilenceCommitted, Agent.PREPARING)
+    return tell(story, lambda s: (played(s), s.passes(6_000)), lambda s: s.goes_silent(20_000), act)
 
 
 def test_every_row_of_the_law_is_told() -> None:

@@ -50,6 +50,10 @@ class Story:
         """The silence has lasted long enough."""
         return self._tell(e.SilenceGrew(self.book.settings.silence_ms), after_ms=400)
 
+    def goes_silent(self, heard_ms: int) -> list[Order]:
+        """Nobody has spoken for long: what the ear has heard so far is committed."""
+        return self._tell(e.SilenceCommitted(heard_ms), after_ms=0)
+
     def says(self, words: str = "What time is it?") -> list[Order]:
         """A whole utterance; the words are known before the silence is over."""
         return self.speaks() + self.pauses() + self.hears(words) + self.stops()
