@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any, Final
 
-import msgspec
-import pybase64
-import websockets
-from websockets.asyncio.client import ClientConnection
-
-from voicepipe.audio.samples import Samples, to_pcm
+from voicepipe import clock
+from voicepipe.audio.samples import Samples
 from voicepipe.client import events as e
 from voicepipe.client.address import DEFAULT_URL, Address
 from voicepipe.client.answer import Answer, Gathering
-from voicepipe.client.failures import CallEnded, CallFailed, CallRefused, NoAnswer, ServerUnreachable
+from voicepipe.client.failures import CallEnded, CallFailed, NoAnswer
+from voicepipe.client.link import Link, dial
 from voicepipe.client.microphone import FRAME_MS, RATE_HZ, Microphone
+from voicepipe.client.speaker import KEPT_ITEMS, Speaker
 from voicepipe.client.wishes import Wishes
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol import binary
+from voicepipe.protocol.extensions import Extensions
 from voicepipe.stages.helpers import helpers
 
 __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
 
-CONNECT_S: Final = 10.0
-"""For the handshake; a server whose models are still loading refuses at once."""
-
-MAX_FRAME_BYTES: Final = 16 << 20
-"""The server's own bound, inbound."""
+REPORT_EVERY_MS: Final = 100
+"""How often the server is told what has been played, while something plays."""
 
 PATIENCE_MS: Final = 30_000
 """How long after the last sign of life an answer is waited for."""
@@ -55,27 +54,35 @@ async def connect(
         CallRefused: the server said no, and why.
         CallFailed: it accepted the call and then refused the wishes or broke the protocol.
     """
-    line = await _dial(Address.parse(url, agent=agent), key)
+    address = Address.parse(url, agent=agent)
+    link = Link(address, key, await dial(address, key))
     try:
-        call = Call(line, wishes or Wishes())
-        await call.agree()
-        yield call
+        async with helpers() as owned:
+            call = Call(link, wishes or Wishes())
+            await call.agree()
+            owned.start(call.report(), name="playback reports")
+            yield call
     finally:
-        await line.close()
+        await link.close()
 
 
 class Call:
     """One call that stands. Use it from one task at a time."""
 
-    def __init__(self, line: ClientConnection, wishes: Wishes) -> None:
+    def __init__(self, link: Link, wishes: Wishes) -> None:
         self.session_id = self.model = ""
-        self._line, self._wishes = line, wishes
-        self._sent_samples = 0
+        self.extensions: Extensions | None = None
+        """What the server has agreed to beyond the published events."""
+
+        self._link, self._wishes = link, wishes
+        self._speaker = Speaker()
+        self._streams: dict[int, e.SoundAnnounced] = {}  # bounded: the newest answers' sound
+        self._sent_at_ms = 0
 
     @property
     def sent_ms(self) -> int:
         """How much audio was sent so far."""
-        return self._sent_samples * 1_000 // RATE_HZ
+        return self._link.sent_samples * 1_000 // RATE_HZ
 
     # --- the whole turn -----------------------------------------------------------------------
 
@@ -126,9 +133,8 @@ class Call:
         Raises:
             CallEnded: the line is closed.
         """
-        audio = pybase64.b64encode(to_pcm(samples)).decode()
-        await self._send({"type": "input_audio_buffer.append", "audio": audio})
-        self._sent_samples += len(samples)
+        await self._link.send_sound(samples)
+        self._sent_at_ms = clock.monotonic_ms()
 
     async def commit(self) -> None:
         """Say that the caller has finished, where the session does not find out by itself."""
@@ -161,10 +167,10 @@ class Call:
             CallEnded: the line is closed.
             CallFailed: it sent what is no event.
         """
-        try:
-            return e.read(await self._line.recv())
-        except websockets.ConnectionClosed as closed:
-            raise _ended(closed) from closed
+        raw = await self._link.receive()
+        event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
+        self._follow(event)
+        return event
 
     async def __aiter__(self) -> AsyncIterator[e.ServerEvent]:
         """Everything that the server says, until the line is closed."""
@@ -190,11 +196,17 @@ class Call:
         while event := await self._next_within(PATIENCE_MS):
             match event:
                 case e.SessionReady():
-                    self.session_id, self.model = event.session_id, event.model
+                    self._take(event)
                     return
                 case e.ServerComplained(_, message):
                     raise CallFailed(f"the server refused the session's settings: {message}")
         raise CallFailed("the server opened the call and did not say that the session stands")
+
+    def _take(self, ready: e.SessionReady) -> None:
+        self.session_id, self.model, self.extensions = ready.session_id, ready.model, ready.extensions
+        self._link.use_binary(self.extensions is not None and self.extensions.binary_audio)
+        if ready.resume_secret:
+            self._link.may_resume(ready.session_id, ready.resume_secret, ready.resume_window_ms)
 
     async def _next_within(self, wait_ms: int) -> e.ServerEvent | None:
         """Return the next event, or None when none came in time."""
@@ -204,11 +216,46 @@ class Call:
         except TimeoutError:
             return None
 
-    async def _send(self, event: dict[str, Any]) -> None:
+    async def report(self) -> None:
+        """Tell the server what has been played, until the line is closed; `connect` runs this.
+
+        The loudspeaker is an imagined one: it plays what comes at once and stops when the caller is heard.
+        """
+        while self.extensions is not None and self.extensions.playback_reports:
+            await asyncio.sleep(REPORT_EVERY_MS / 1_000)
+            now_ms = clock.monotonic_ms()
+            # What the microphone captures between turns is not sent, but the time of it passes.
+            input_ms = self.sent_ms + (now_ms - self._sent_at_ms if self._sent_at_ms else 0)
+            for played in self._speaker.reports(now_ms):
+                event = {"type": "voicepipe.playback", **asdict(played), "input_ms": input_ms}
+                try:
+                    await self._link.send(event)
+                except CallEnded:
+                    return  # whoever listens is told the same, and why
+
+    def _sound(self, frame: bytes) -> e.ServerEvent:
         try:
-            await self._line.send(msgspec.json.encode(event), text=True)
-        except websockets.ConnectionClosed as closed:
-            raise _ended(closed) from closed
+            sound = binary.agent_sound(frame)
+            place = self._streams[sound.stream]
+        except (ProtocolError, KeyError) as why:
+            raise CallFailed(f"the server sent a frame that is none of an answer's sound: {why}") from why
+        return e.ReplySound(place.response_id, sound.audio, place.item_id)
+
+    def _follow(self, event: e.ServerEvent) -> None:
+        """Play what is to be heard."""
+        now_ms = clock.monotonic_ms()
+        match event:
+            case e.SoundAnnounced():
+                self._streams[event.stream] = event
+                if len(self._streams) > KEPT_ITEMS:
+                    del self._streams[next(iter(self._streams))]
+            case e.ReplySound(_, pcm, item_id):
+                self._speaker.play(item_id, len(pcm) // 2, now_ms)
+            case e.CallerStarted() | e.ReplyEnded(status="cancelled"):
+                self._speaker.flush(now_ms)
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        await self._link.send(event)
 
 
 def _wait_ms(gathering: Gathering, microphone: Microphone, patience_ms: int) -> int:
@@ -217,34 +264,3 @@ def _wait_ms(gathering: Gathering, microphone: Microphone, patience_ms: int) -> 
     if gathering.complete:
         return max(0, left_ms + SETTLE_MS)
     return max(0, left_ms) + patience_ms
-
-
-async def _dial(address: Address, key: str | None) -> ClientConnection:
-    try:
-        return await websockets.connect(
-            address.websocket,
-            additional_headers={"Authorization": f"Bearer {key}"} if key else None,
-            compression=None,  # base64 of speech hardly shrinks
-            max_size=MAX_FRAME_BYTES,
-            open_timeout=CONNECT_S,
-            proxy=None if address.on_loopback else True,
-        )
-    except websockets.InvalidStatus as refusal:
-        raise _refused(refusal) from refusal
-    except (OSError, websockets.WebSocketException) as why:
-        raise ServerUnreachable(address.websocket, str(why) or type(why).__name__) from why
-
-
-def _refused(refusal: websockets.InvalidStatus) -> CallRefused:
-    """Take the server's own words from `{"error": {"message", "code"}}`, if it speaks so."""
-    response = refusal.response
-    try:
-        error: dict[str, Any] = msgspec.json.decode(response.body or b"", type=dict[str, Any])["error"]
-        return CallRefused(response.status_code, str(error["message"]), code=str(error.get("code") or ""))
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return CallRefused(response.status_code, response.reason_phrase or "without a reason")
-
-
-def _ended(closed: websockets.ConnectionClosed) -> CallEnded:
-    close = closed.rcvd or closed.sent
-    return CallEnded(close.code if close else 1006, close.reason if close else "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import msgspec
 import pybase64
 
 from voicepipe.client.failures import CallFailed
+from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
@@ -19,6 +20,13 @@ class SessionReady:
 
     session_id: str
     model: str
+    extensions: Extensions | None = None
+    """What the session has beyond the published events; None: nothing."""
+
+    resume_secret: str = ""
+    """With it a broken line can be replaced. Told once, in answer to the wish for it."""
+
+    resume_window_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,16 @@ class ReplySound:
 
     response_id: str
     pcm: bytes
+    item_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SoundAnnounced:
+    """The sound of an answer comes in binary frames with this stream number."""
+
+    stream: int
+    response_id: str
+    item_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +135,7 @@ ServerEvent = (
     | CallerLost
     | ReplyStarted
     | ReplySound
+    | SoundAnnounced
     | ReplyWords
     | FunctionCalled
     | ReplyEnded
@@ -133,14 +152,14 @@ def read(raw: str | bytes) -> ServerEvent:
     """
     try:
         return _read(msgspec.json.decode(raw, type=dict[str, Any]))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as why:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as why:
         raise CallFailed(f"the server sent what is no Realtime event: {type(why).__name__}: {why}") from why
 
 
 def _read(event: dict[str, Any]) -> ServerEvent:
     match event["type"]:
         case "session.created" | "session.updated":
-            return SessionReady(event["session"]["id"], event["session"].get("model") or "")
+            return _read_session(event["session"])
         case "input_audio_buffer.speech_started":
             return CallerStarted(event["audio_start_ms"])
         case "input_audio_buffer.speech_stopped":
@@ -157,13 +176,26 @@ def _read(event: dict[str, Any]) -> ServerEvent:
             raise ValueError(f"expected a type, got {other!r}")
 
 
+def _read_session(session: dict[str, Any]) -> SessionReady:
+    session_id = session["id"]
+    told = (session.get(OPT_IN) or {}).get("voicepipe")
+    if told is None:
+        return SessionReady(session_id, session.get("model") or "")
+    has = Extensions(**{each.name: told.get(each.name) is True for each in fields(Extensions)})
+    secret, window_ms = told.get("resume_secret") or "", told.get("resume_window_ms") or 0
+    return SessionReady(session_id, session.get("model") or "", has, secret, window_ms)
+
+
 def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
     match kind:
         case "response.created":
             metadata = event["response"].get("metadata") or {}
             return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""))
         case "response.output_audio.delta":
-            return ReplySound(event["response_id"], pybase64.b64decode(event["delta"], validate=True))
+            pcm = pybase64.b64decode(event["delta"], validate=True)
+            return ReplySound(event["response_id"], pcm, event.get("item_id") or "")
+        case "voicepipe.output_audio.started":
+            return SoundAnnounced(event["stream"], event["response_id"], event["item_id"])
         case "response.output_audio_transcript.delta" | "response.output_text.delta":
             return ReplyWords(event["response_id"], event["delta"])
         case "response.function_call_arguments.done":

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from voicepipe.protocol.extensions import OPT_IN, Extensions
+
+EXTENSIONS: Final = Extensions(binary_audio=True, playback_reports=True, resume=True)
+"""A call that takes less of the line, tells what was heard, and outlives a line that breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,9 @@ class Wishes:
     instructions: str | None = None
     voice: str | None = None
 
+    extensions: Extensions | None = EXTENSIONS
+    """What the session is to have beyond the published events; None: nothing, for a server that takes no such wish."""
+
     def to_wire(self) -> dict[str, Any]:
         """The `session` of a `session.update`."""
         transcription = {"language": self.language} if self.language else {}
@@ -33,4 +41,6 @@ class Wishes:
             session["output_modalities"] = ["text"]
         if self.instructions is not None:
             session["instructions"] = self.instructions
+        if self.extensions is not None:
+            session[OPT_IN] = {"voicepipe": self.extensions.to_wire()}
         return session

@@ -1,0 +1,153 @@
+"""The Python caller with all of it: binary frames, reports of an imagined loudspeaker, a line that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.client import RATE_HZ, Call, CallEnded, Wishes, connect
+from voicepipe.client.speaker import Played, Speaker
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.waiting import eventually
+
+MS = RATE_HZ // 1_000
+
+
+# --- the loudspeaker ------------------------------------------------------------------------------
+
+
+def test_sound_plays_in_order_and_in_real_time() -> None:
+    speaker = Speaker()
+    speaker.play("a", 100 * MS, 1_000)
+    speaker.play("b", 50 * MS, 1_010)
+    assert speaker.reports(1_000) == []
+    assert speaker.reports(1_040) == [Played("a", 40, 60)]
+    assert speaker.reports(1_120) == [Played("a", 100, 0), Played("b", 20, 30)]
+    assert speaker.reports(1_120) == []
+    assert speaker.reports(9_000) == [Played("b", 50, 0)]
+    assert speaker.reports(9_500) == []
+
+
+def test_a_gap_is_silence() -> None:
+    speaker = Speaker()
+    speaker.play("a", 20 * MS, 0)
+    speaker.play("a", 20 * MS, 100)
+    assert speaker.reports(90) == [Played("a", 20, 20)]
+    assert speaker.reports(110) == [Played("a", 30, 10)]
+
+
+def test_what_is_thrown_away_is_told_once_with_where_it_was_cut() -> None:
+    speaker = Speaker()
+    speaker.play("a", 100 * MS, 0)
+    speaker.play("b", 100 * MS, 0)
+    speaker.flush(30)
+    assert speaker.reports(60) == [Played("a", 30, 0), Played("b", 0, 0)]
+    assert speaker.reports(90) == []
+    speaker.play("c", 10 * MS, 100)
+    assert speaker.reports(105) == [Played("c", 5, 5)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300), st.integers(0, 300)), max_size=20))
+def test_nothing_is_played_that_did_not_come(pieces: list[tuple[str, int, int]]) -> None:
+    speaker, now_ms = Speaker(), 0
+    received = dict.fromkeys("abc", 0)
+    played = dict.fromkeys("abc", 0)
+    for item_id, length_ms, wait_ms in pieces:
+        speaker.play(item_id, length_ms * MS, now_ms)
+        received[item_id] += length_ms
+        now_ms += wait_ms
+        for told in speaker.reports(now_ms):
+            assert played[told.item_id] <= told.played_ms
+            assert told.played_ms + told.buffered_ms == received[told.item_id]
+            played[told.item_id] = told.played_ms
+
+
+# --- a call ---------------------------------------------------------------------------------------
+
+
+def lose_line(call: Call) -> None:
+    """Break it, without a goodbye."""
+    call._link._line.transport.abort()
+
+
+async def test_a_call_tells_what_was_heard_and_when(house: Any, question: Samples) -> None:
+    async with connect(house.base_url) as call:
+        assert call.extensions is not None
+        assert call.extensions.binary_audio
+        answer = await call.turn(question)
+        record = await eventually(lambda: house.closed(answer.turn_id))
+    assert record["heard_by"] == "reported"
+    assert answer.latency_ms is not None
+    assert abs(record["total_ms"] - answer.latency_ms) <= 40  # two frames of the microphone
+    assert answer.duration_ms == record["spoken_ms"] > 0
+
+
+async def test_a_call_without_wishes_beyond_the_published_ones(house: Any) -> None:
+    async with connect(house.base_url, wishes=Wishes(extensions=None)) as call:
+        assert call.extensions is None
+        answer = await call.ask("What time is it?")
+        assert answer.status == "completed"
+        assert answer.duration_ms > 0
+        lose_line(call)
+        with pytest.raises(CallEnded):
+            await _to_the_end(call)
+
+
+async def test_a_call_outlives_its_line(house: Any, question: Samples) -> None:
+    """It breaks while the caller speaks and while the answer comes: one answer, all of it, and nothing twice."""
+    async with connect(house.base_url) as call:
+        whole = await call.turn(question)
+    async with connect(house.base_url) as call, asyncio.TaskGroup() as group:
+        turn = group.create_task(call.turn(question))
+        await eventually(lambda: _reached(call.sent_ms >= 2_000))
+        lose_line(call)
+        await eventually(lambda: _reached(bool(call._streams)))
+        lose_line(call)
+        answer = await turn
+    assert np.array_equal(answer.samples, whole.samples)
+    assert (answer.agent_text, answer.status, answer.earlier) == (whole.agent_text, "completed", 0)
+    assert answer.t0_ms == whole.t0_ms
+    assert len(house.vendor.llm.asked) == 2
+
+
+async def test_what_is_sent_while_the_line_is_down_arrives(house: Any) -> None:
+    house.vendor.llm.usual = LlmCue(tokens=tokens("Noon."))
+    async with connect(house.base_url, wishes=Wishes(text_only=True)) as call:
+        lose_line(call)
+        answer = await call.ask("What time is it?")
+        assert answer.agent_text == "Noon."
+        lose_line(call)
+        assert (await call.ask("And now?")).status == "completed"
+
+
+async def test_a_server_that_says_goodbye_is_not_called_again(house: Any) -> None:
+    async with connect(house.base_url) as call:
+        await call._link._line.close()
+        with pytest.raises(CallEnded):
+            await _to_the_end(call)
+        with pytest.raises(CallEnded):
+            await call.respond()
+
+
+async def test_a_session_that_is_gone_ends_the_call(house: Any) -> None:
+    async with connect(house.base_url) as call:
+        call._link._secret = "wrong"
+        lose_line(call)
+        with pytest.raises(CallEnded):
+            await _to_the_end(call)
+
+
+async def _reached(holds: bool) -> bool | None:
+    return holds or None
+
+
+async def _to_the_end(call: Call) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            await call.next_event()

@@ -1,0 +1,246 @@
+"""The line to a server: a WebSocket, and when it breaks and the server allows it, another one in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+import pybase64
+import websockets
+from websockets.asyncio.client import ClientConnection
+
+from voicepipe.audio.samples import Samples, to_pcm
+from voicepipe.client.address import Address
+from voicepipe.client.failures import CallEnded, CallFailed, CallRefused, ServerUnreachable
+from voicepipe.client.microphone import RATE_HZ
+from voicepipe.protocol import binary
+from voicepipe.protocol.extensions import Resumed, read_server_event
+
+CONNECT_S: Final = 10.0
+"""For the handshake; a server whose models are still loading refuses at once."""
+
+MAX_FRAME_BYTES: Final = 16 << 20
+"""The server's own bound, inbound."""
+
+KEPT_SAMPLES: Final = 30 * RATE_HZ
+"""Of the microphone, to be sent again: the 15 s that a server waits, and the time to notice that the line is down."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+"""Between two attempts to come back."""
+
+
+class Link:
+    """One call's line. `receive` from one task; send from any."""
+
+    def __init__(self, address: Address, key: str | None, line: ClientConnection) -> None:
+        self._address, self._key, self._line = address, key, line
+        self._changing = asyncio.Lock()
+        self._session_id = self._secret = self._last_event_id = ""
+        self._window_ms = 0
+        self._binary = False
+        self._n_sent = 0
+        # Full: the oldest goes; the server has it long since.
+        self._kept: deque[Samples] = deque()
+        self._n_kept = 0
+
+    @property
+    def sent_samples(self) -> int:
+        """How much of the microphone was sent, at 24 kHz; what was sent twice counts once."""
+        return self._n_sent
+
+    def use_binary(self, wanted: bool) -> None:
+        """Send sound in binary frames from now on, or not."""
+        self._binary = wanted
+
+    def may_resume(self, session_id: str, secret: str, window_ms: int) -> None:
+        """The server lets us come back with this secret, for so long after the line broke."""
+        self._session_id, self._secret, self._window_ms = session_id, secret, window_ms
+
+    # --- sending and receiving ----------------------------------------------------------------
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Send an event.
+
+        Raises:
+            CallEnded: the line is closed, and there is no coming back.
+        """
+        await self._send(msgspec.json.encode(event).decode())
+
+    async def send_sound(self, samples: Samples) -> None:
+        """Send more of the microphone's sound: int16, (n_samples,), 24 kHz.
+
+        Raises:
+            CallEnded: the line is closed, and there is no coming back.
+        """
+        async with self._changing:
+            self._n_sent += len(samples)
+            if self._secret:
+                self._keep(samples)
+            line = self._line
+            try:
+                await line.send(self._sound(samples))
+            except websockets.ConnectionClosed as closed:
+                await self._come_back(line, closed)  # and with it what was kept, these samples too
+
+    async def receive(self) -> str | bytes:
+        """Wait for the server's next frame.
+
+        Raises:
+            CallEnded: the line is closed, and there is no coming back.
+        """
+        while True:
+            line = self._line
+            try:
+                raw = await line.recv()
+            except websockets.ConnectionClosed as closed:
+                async with self._changing:
+                    await self._come_back(line, closed)
+            else:
+                self._note(raw)
+                return raw
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._secret = ""
+        await self._line.close()
+
+    async def _send(self, message: str) -> None:
+        async with self._changing:
+            while True:
+                line = self._line
+                try:
+                    return await line.send(message)
+                except websockets.ConnectionClosed as closed:
+                    await self._come_back(line, closed)
+
+    def _sound(self, samples: Samples) -> str | bytes:
+        pcm = to_pcm(samples)
+        if self._binary:
+            return binary.caller_frame(pcm)
+        return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
+
+    def _note(self, raw: str | bytes) -> None:
+        """Remember the latest event: what comes after it is missed if the line breaks now."""
+        if isinstance(raw, bytes):
+            number = binary.agent_sound(raw).number
+            self._last_event_id = f"{self._last_event_id.rpartition('_')[0]}_{number:x}"
+        else:
+            self._last_event_id = event_id(raw)
+
+    def _keep(self, samples: Samples) -> None:
+        self._kept.append(samples)
+        self._n_kept += len(samples)
+        while self._n_kept - len(self._kept[0]) >= KEPT_SAMPLES:
+            self._n_kept -= len(self._kept.popleft())
+
+    # --- coming back --------------------------------------------------------------------------
+
+    async def _come_back(self, line: ClientConnection, closed: websockets.ConnectionClosed) -> None:
+        """Have another line in place of `line`, unless that has happened. Whoever calls this holds the lock."""
+        if self._line is not line:
+            return
+        if not self._secret or closed.rcvd is not None:  # with a close frame it is a goodbye
+            raise ended(closed) from closed
+        try:
+            async with asyncio.timeout(self._window_ms / 1_000):
+                await self._try_until_back()
+        except (TimeoutError, CallFailed):
+            self._secret = ""
+            raise ended(closed) from closed
+
+    async def _try_until_back(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._resume()
+            except (ServerUnreachable, websockets.ConnectionClosed):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _resume(self) -> None:
+        """Come back once.
+
+        Raises:
+            CallFailed: the server does not take us back.
+            ConnectionClosed: the line broke again.
+        """
+        line = await dial(self._address, self._key, resume=self._session_id)
+        asked = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
+        await line.send(msgspec.json.encode({"type": "voicepipe.resume", **asked}).decode())
+        try:
+            answer = read_server_event(await line.recv())
+        except msgspec.ValidationError as refused:
+            await line.close()
+            raise CallFailed("the server does not take the call back") from refused
+        assert isinstance(answer, Resumed)
+        self._secret, self._line = answer.secret, line
+        await self._send_again(answer.input_received_ms)
+
+    async def _send_again(self, received_ms: int) -> None:
+        """What the server has not heard of the microphone."""
+        if not self._kept:
+            return
+        first = self._n_sent - self._n_kept
+        rest = np.concatenate(self._kept)[max(0, received_ms * RATE_HZ // 1_000 - first) :]
+        for start in range(0, len(rest), RATE_HZ):
+            await self._line.send(self._sound(rest[start : start + RATE_HZ]))
+
+
+class _Named(msgspec.Struct):
+    event_id: str = ""
+
+
+_NAMED: Final = msgspec.json.Decoder(_Named)
+
+
+def event_id(raw: str) -> str:
+    """The id of an event; empty when it has none."""
+    try:
+        return _NAMED.decode(raw).event_id
+    except msgspec.DecodeError:
+        return ""
+
+
+async def dial(address: Address, key: str | None, *, resume: str = "") -> ClientConnection:
+    """Open a WebSocket to a server; `resume` names the session to come back to.
+
+    Raises:
+        ServerUnreachable: nobody answers there.
+        CallRefused: the server said no, and why.
+    """
+    url = address.websocket
+    if resume:
+        url = f"{url}{'&' if '?' in url else '?'}resume={quote(resume, safe='')}"
+    try:
+        return await websockets.connect(
+            url,
+            additional_headers={"Authorization": f"Bearer {key}"} if key else None,
+            compression=None,  # base64 of speech hardly shrinks
+            max_size=MAX_FRAME_BYTES,
+            open_timeout=CONNECT_S,
+            proxy=None if address.on_loopback else True,
+        )
+    except websockets.InvalidStatus as refusal:
+        raise _refused(refusal) from refusal
+    except (OSError, websockets.WebSocketException) as why:
+        raise ServerUnreachable(address.websocket, str(why) or type(why).__name__) from why
+
+
+def _refused(refusal: websockets.InvalidStatus) -> CallRefused:
+    """Take the server's own words from `{"error": {"message", "code"}}`, if it speaks so."""
+    response = refusal.response
+    try:
+        error: dict[str, Any] = msgspec.json.decode(response.body or b"", type=dict[str, Any])["error"]
+        return CallRefused(response.status_code, str(error["message"]), code=str(error.get("code") or ""))
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return CallRefused(response.status_code, response.reason_phrase or "without a reason")
+
+
+def ended(closed: websockets.ConnectionClosed) -> CallEnded:
+    """The same as an error of ours."""
+    close = closed.rcvd or closed.sent
+    return CallEnded(close.code if close else 1006, close.reason if close else "")

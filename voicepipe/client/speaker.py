@@ -1,0 +1,75 @@
+"""A loudspeaker that nobody hears: it plays what comes, in order and in real time, and can say how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from voicepipe.client.microphone import RATE_HZ
+
+KEPT_ITEMS: Final = 8
+"""So many of the latest items are followed; none before them plays any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How far one item's sound has been played."""
+
+    item_id: str
+    played_ms: int
+    buffered_ms: int
+    """Received and not played yet."""
+
+
+@dataclass(slots=True)
+class _Track:
+    """One item's sound: pieces as (ms at which it begins to play, samples)."""
+
+    pieces: list[tuple[int, int]] = field(default_factory=list)
+    told: Played | None = None
+    is_cut: bool = False
+
+    def received_ms(self) -> int:
+        return sum(n_samples for _, n_samples in self.pieces) * 1_000 // RATE_HZ
+
+    def played_ms(self, now_ms: int) -> int:
+        played = (min(max(0, now_ms - start_ms) * RATE_HZ // 1_000, n_samples) for start_ms, n_samples in self.pieces)
+        return sum(played) * 1_000 // RATE_HZ
+
+
+class Speaker:
+    """Plays at once, and never pauses. All times are ms on one clock of the caller."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, _Track] = {}
+        self._ends_ms = 0
+
+    def play(self, item_id: str, n_samples: int, now_ms: int) -> None:
+        """Queue sound of an item, 24 kHz, behind what is playing."""
+        starts_ms = max(self._ends_ms, now_ms)
+        self._tracks.setdefault(item_id, _Track()).pieces.append((starts_ms, n_samples))
+        if len(self._tracks) > KEPT_ITEMS:
+            del self._tracks[next(iter(self._tracks))]
+        self._ends_ms = starts_ms + n_samples * 1_000 // RATE_HZ
+
+    def flush(self, now_ms: int) -> None:
+        """Throw away what has not been played: somebody speaks."""
+        self._ends_ms = min(self._ends_ms, now_ms)
+        for track in self._tracks.values():
+            played_ms = track.played_ms(now_ms)
+            track.pieces = [(now_ms - played_ms, played_ms * RATE_HZ // 1_000)]
+            track.is_cut = True
+
+    def reports(self, now_ms: int) -> list[Played]:
+        """What is new since the last time: of each item that plays, or has ended or been cut since then."""
+        found = []
+        for item_id, track in list(self._tracks.items()):
+            played_ms = track.played_ms(now_ms)
+            left_ms = track.received_ms() - played_ms
+            now = Played(item_id, played_ms, left_ms)
+            if (played_ms or track.is_cut) and now != track.told:
+                found.append(now)
+                track.told = now
+            if track.is_cut:
+                del self._tracks[item_id]
+        return found
