@@ -54,6 +54,10 @@ class TurnSettings:
     silence_ms: int = 500
     """How long the caller must be silent before the turn is over."""
 
+    adaptive: bool = False
+    """The wait follows how finished the caller sounds, around `silence_ms` (`endpoint.wait_ms`). False: exactly that,
+    for clients that asked for it."""
+
     create_response: bool = True
     interrupt_response: bool = True
     idle_timeout_ms: int | None = None

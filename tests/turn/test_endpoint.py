@@ -1,0 +1,129 @@
+"""The wait: exact when a client says so, else one continuous function of the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.turn.endpoint import NOTHING, Evidence, Pauses, held, start_ms, wait_ms
+from voicepipe.turn.settings import TurnSettings
+
+ADAPTIVE = TurnSettings(silence_ms=720, adaptive=True)
+
+EVIDENCE = st.builds(
+    Evidence,
+    final_pitch_st=st.none() | st.floats(-40, 40),
+    unfinished=st.floats(-1, 1),
+    longest_pause_ms=st.integers(0, 30_000),
+)
+SILENCES = st.integers(0, 10_000)
+
+
+@given(silence_ms=SILENCES, evidence=EVIDENCE)
+def test_a_client_that_asked_for_a_silence_gets_it(silence_ms: int, evidence: Evidence) -> None:
+    """Whatever the voice and the words say."""
+    assert wait_ms(TurnSettings(silence_ms=silence_ms), evidence) == silence_ms
+
+
+@given(silence_ms=SILENCES)
+def test_who_knows_nothing_waits_as_set(silence_ms: int) -> None:
+    """The setting is the middle."""
+    assert wait_ms(TurnSettings(silence_ms=silence_ms, adaptive=True)) == silence_ms
+
+
+@given(silence_ms=SILENCES, evidence=EVIDENCE)
+def test_the_wait_is_bounded(silence_ms: int, evidence: Evidence) -> None:
+    """Between 0.73 and 2.31 of what is set, and work begins within it."""
+    settings = TurnSettings(silence_ms=silence_ms, adaptive=True)
+    wait = wait_ms(settings, evidence)
+    assert 0.73 * silence_ms - 1 <= wait <= 2.31 * silence_ms + 1
+    assert 0 <= start_ms(settings, evidence) <= wait
+
+
+@given(evidence=EVIDENCE, more=st.floats(0, 1))
+def test_words_that_miss_more_wait_longer(evidence: Evidence, more: float) -> None:
+    """Of two texts the less finished one never ends the turn, nor begins the work, sooner."""
+    less_finished = replace(evidence, unfinished=min(1.0, evidence.unfinished + more))
+    assert wait_ms(ADAPTIVE, less_finished) >= wait_ms(ADAPTIVE, evidence)
+    assert start_ms(ADAPTIVE, less_finished) >= start_ms(ADAPTIVE, evidence)
+
+
+@given(evidence=EVIDENCE, more_ms=st.integers(0, 5_000))
+def test_who_pauses_longer_is_waited_for_longer(evidence: Evidence, more_ms: int) -> None:
+    """The caller's own pace."""
+    slower = replace(evidence, longest_pause_ms=evidence.longest_pause_ms + more_ms)
+    assert wait_ms(ADAPTIVE, slower) >= wait_ms(ADAPTIVE, evidence)
+
+
+@given(evidence=EVIDENCE, low=st.floats(-12, 0), high=st.floats(-12, 0))
+def test_a_voice_that_fell_further_is_waited_for_less(evidence: Evidence, low: float, high: float) -> None:
+    """Below the middle of the range."""
+    fell, stayed = (replace(evidence, final_pitch_st=at_st) for at_st in sorted((low, high)))
+    assert wait_ms(ADAPTIVE, fell) <= wait_ms(ADAPTIVE, stayed)
+    assert start_ms(ADAPTIVE, fell) <= start_ms(ADAPTIVE, stayed)
+
+
+@given(
+    evidence=EVIDENCE,
+    pitch_st=st.floats(-40, 40),
+    by_st=st.floats(-0.1, 0.1),
+    by_words=st.floats(-0.01, 0.01),
+    by_pause_ms=st.integers(-10, 10),
+)
+def test_a_little_more_evidence_is_a_little_more_wait(
+    evidence: Evidence, pitch_st: float, by_st: float, by_words: float, by_pause_ms: int
+) -> None:
+    """No cliffs: a tenth of a semitone, a hundredth of a word and 10 ms of pause move it by less than 100 ms."""
+    here = replace(evidence, final_pitch_st=pitch_st)
+    there = Evidence(
+        final_pitch_st=pitch_st + by_st,
+        unfinished=max(-1.0, min(1.0, evidence.unfinished + by_words)),
+        longest_pause_ms=max(0, evidence.longest_pause_ms + by_pause_ms),
+    )
+    assert abs(wait_ms(ADAPTIVE, there) - wait_ms(ADAPTIVE, here)) < 100
+    assert abs(start_ms(ADAPTIVE, there) - start_ms(ADAPTIVE, here)) < 30
+
+
+@pytest.mark.parametrize(
+    ("pitch_st", "expected"), [(None, 0.5), (-20, 0), (-4, 0), (-2, 0.5), (0, 1), (2, 0.75), (4, 0.5), (20, 0.5)]
+)
+def test_a_held_voice_is_one_that_stays_in_the_middle(pitch_st: float | None, expected: float) -> None:
+    """A fall is an end; a rise, and nothing known, tell nothing."""
+    assert held(pitch_st) == expected
+
+
+def test_the_waits_of_some_ends() -> None:
+    """With 720 ms set."""
+    waits = {
+        "fallen and closed": Evidence(final_pitch_st=-5, unfinished=-0.6),
+        "fallen": Evidence(final_pitch_st=-5),
+        "unknown": NOTHING,
+        "held": Evidence(final_pitch_st=0),
+        "held on a missing word": Evidence(final_pitch_st=0, unfinished=1),
+    }
+    assert [wait_ms(ADAPTIVE, evidence) for evidence in waits.values()] == [589, 675, 720, 1_035, 1_663]
+
+
+def test_pauses_gather_what_is_known_of_the_one_that_lasts() -> None:
+    """The pitch with its beginning, the words when they come, the pace from the pauses before it."""
+    pauses = Pauses()
+    pauses.began(-1.0)
+    assert pauses.evidence == Evidence(final_pitch_st=-1.0)
+    pauses.resumed(640)
+    assert pauses.evidence == NOTHING
+    pauses.began(None)
+    pauses.heard("and then the")
+    assert pauses.evidence == Evidence(unfinished=1.0, longest_pause_ms=640)
+
+
+def test_an_old_long_pause_is_forgotten() -> None:
+    """After eight shorter ones."""
+    pauses = Pauses()
+    pauses.resumed(2_000)
+    for _ in range(8):
+        pauses.resumed(300)
+    pauses.began(None)
+    assert pauses.evidence.longest_pause_ms == 300

@@ -1,0 +1,154 @@
+"""How soon, and how often too soon, does the detector end a turn? Measured on a labelled folder of speech.
+
+`python -m voicepipe.bench.endpointing --data FOLDER --out DIR [--words]` feeds each clip of FOLDER/manifest.jsonl,
+clean and at 10 dB as FOLDER/mixes.jsonl says, in frames of 20 ms of stream time to the ear and the end-of-turn rule
+that sessions use. It prints the table of goals and writes endpointing.md, .csv (one line a clip) and .svg to DIR.
+`--words` measures a second time with the words of the local speech to text as evidence; its CPU is counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from voicepipe.audio import silero
+from voicepipe.bench import endpointing_words
+from voicepipe.bench.endpointing_detector import FRAME_MS, Detector, Event, Kind
+from voicepipe.bench.endpointing_picture import svg
+from voicepipe.bench.endpointing_report import NATURAL, NOISY, STRESS, Result, Run, table, write_csv
+from voicepipe.bench.endpointing_score import judge
+from voicepipe.bench.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
+from voicepipe.errors import VoicepipeError
+from voicepipe.turn.settings import TurnSettings
+
+SILENCE_MS: Final = 720
+"""The middle of the adaptive wait. With an answer that takes 500 ms to sound, 220 of them are felt."""
+
+_SHOWN_EVERY: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One clip to hear."""
+
+    clip: Clip
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What a detector made of it."""
+
+    task: Task
+    events: tuple[Event, ...]
+    cpu_ms: float
+    words_cpu_ms: float
+
+
+def hear(data: Path, settings: TurnSettings, words: bool, task: Task) -> Heard:
+    """Run one clip through a new detector."""
+    silero.shared()
+    samples = SpeechSet(data).sound(task.clip, task.condition)
+    detector = Detector(RATE_HZ, settings, endpointing_words.shared(RATE_HZ) if words else None)
+    n_frame = RATE_HZ * FRAME_MS // 1_000
+    began = time.thread_time()
+    for end in range(n_frame, len(samples) + 1, n_frame):
+        detector.push(samples[end - n_frame : end], end * 1_000 // RATE_HZ)
+    cpu_ms = 1_000 * (time.thread_time() - began) - detector.apart_ms
+    return Heard(task=task, events=tuple(detector.events), cpu_ms=cpu_ms, words_cpu_ms=detector.words_cpu_ms)
+
+
+def tasks(speech: SpeechSet) -> list[Task]:
+    """Every turn clean, and at 10 dB where the set has a mix; every noise alone."""
+    clean = [Task(clip=clip, condition=CLEAN) for clip in speech.of_kind(*NATURAL, *STRESS, "noise")]
+    noisy = [Task(clip=task.clip, condition=NOISY) for task in clean if (task.clip.id, NOISY) in speech.mixes]
+    return clean + noisy
+
+
+def measure(name: str, speech: SpeechSet, heard: Sequence[Heard]) -> Run:
+    """Judge what was heard."""
+    audio_s = sum(each.task.clip.duration_ms for each in heard) / 1_000
+    noise = [each for each in heard if each.task.clip.end_ms is None]
+    noise_min = sum(each.task.clip.duration_ms for each in noise) / 60_000
+    turns = sum(event.kind is Kind.ENDED for each in noise for event in each.events)
+    return Run(
+        name=name,
+        results=tuple(
+            Result(
+                clip=each.task.clip,
+                condition=each.task.condition,
+                mix=speech.mixes.get((each.task.clip.id, each.task.condition)),
+                verdict=judge(each.task.clip, each.events),
+            )
+            for each in heard
+            if each.task.clip.end_ms is not None
+        ),
+        false_turns_per_min=turns / noise_min if noise else float("nan"),
+        cpu_ms_per_s=sum(each.cpu_ms for each in heard) / audio_s,
+        words_cpu_ms_per_s=sum(each.words_cpu_ms for each in heard) / audio_s,
+    )
+
+
+def hear_all(data: Path, settings: TurnSettings, *, words: bool, jobs: int, all_tasks: list[Task]) -> Iterator[Heard]:
+    """Hear every clip, in order, in `jobs` processes."""
+    one = partial(hear, data, settings, words)
+    if jobs == 1:
+        yield from map(one, all_tasks)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(one, all_tasks)
+
+
+def shown(name: str, heard: Iterator[Heard], n_tasks: int) -> Iterator[Heard]:
+    """The same, with the progress on standard error."""
+    for n, each in enumerate(heard, start=1):
+        if n % _SHOWN_EVERY == 0 or n == n_tasks:
+            sys.stderr.write(f"{name}: {n} of {n_tasks} clips\n")
+        yield each
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure one speech folder; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m voicepipe.bench.endpointing", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="a folder with manifest.jsonl, mixes.jsonl and clips")
+    parser.add_argument("--out", type=Path, required=True, help="where table, CSV and picture go")
+    parser.add_argument("--words", action="store_true", help="measure with words as well (needs moonshine-voice)")
+    parser.add_argument("--silence-ms", type=int, default=SILENCE_MS, help="the middle of the wait")
+    parser.add_argument("--fixed", action="store_true", help="end after exactly that silence, whatever is heard")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args(arguments)
+    settings = TurnSettings(silence_ms=options.silence_ms, adaptive=not options.fixed)
+    try:
+        runs = _runs(options, settings)
+    except (VoicepipeError, OSError) as why:
+        sys.stderr.write(f"{why}\n")
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    report = "\n".join(table(runs)) + "\n"
+    sys.stdout.write(report)
+    (options.out / "endpointing.md").write_text(report)
+    write_csv(options.out / "endpointing.csv", runs)
+    (options.out / "endpointing.svg").write_text(svg(runs))
+    return 0
+
+
+def _runs(options: argparse.Namespace, settings: TurnSettings) -> list[Run]:
+    speech = SpeechSet(options.data)
+    todo = tasks(speech)
+    runs = []
+    for name, words in (("without words", False), ("with words", True))[: 1 + options.words]:
+        heard = hear_all(options.data, settings, words=words, jobs=options.jobs, all_tasks=todo)
+        runs.append(measure(name, speech, list(shown(name, heard, len(todo)))))
+    return runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The detector that sessions use, run over a recording in stream time: an ear, and the rule that ends a turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from voicepipe.audio.ear import Ear
+from voicepipe.audio.edges import Edge, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
+from voicepipe.audio.samples import Samples
+from voicepipe.turn import endpoint
+from voicepipe.turn.settings import TurnSettings
+
+FRAME_MS: Final = 20
+
+WORDS_MS: Final = 60
+"""Stream time from a pause to its words: a streaming transcriber's final, 50 ms, as it falls into frames."""
+
+PADDING_MS: Final = 200
+"""Sound from before the voice that the transcriber hears too."""
+
+INAUDIBLE_MS: Final = 500
+"""So long after the end of a turn nothing of the answer is audible, and who speaks again goes on with the same turn."""
+
+Words = Callable[[Samples], str]
+"""What is said in these samples, int16, (n_samples,)."""
+
+
+class Kind(StrEnum):
+    """What a detector may say of a turn."""
+
+    STARTED = "started"
+    TENTATIVE = "tentative"
+    """Work on the answer begins."""
+
+    WITHDRAWN = "withdrawn"
+    """It was for nothing: the caller goes on."""
+
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One decision, at the position in the stream (the end of a frame) at which it was taken."""
+
+    kind: Kind
+    at_ms: int
+
+
+class Detector:
+    """One caller. With `words`, they are evidence too, and no work begins without them."""
+
+    def __init__(self, rate_hz: int, settings: TurnSettings, words: Words | None = None) -> None:
+        self.events: list[Event] = []
+        self.words_cpu_ms = 0.0
+        """CPU of the words, in all threads."""
+
+        self.apart_ms = 0.0
+        """How much of this thread's CPU was theirs."""
+
+        self._ear = Ear(rate_hz)
+        self._rate_hz = rate_hz
+        self._frames: list[Samples] = []
+        self._settings = settings
+        self._words = words
+        self._pauses = endpoint.Pauses()
+        self._now_ms = 0
+        self._began_ms = 0
+        self._voiced_ms = 0
+        self._text: tuple[int, str] | None = None
+        """From when on the words of this pause are known."""
+
+        self._working = False
+        self._ended_ms: int | None = None
+
+    def push(self, frame: Samples, at_ms: int) -> None:
+        """Hear the frame that ends at position `at_ms`."""
+        self._now_ms = at_ms
+        if self._words is not None:
+            self._frames.append(frame)
+        for edge in self._ear.push(frame, at_ms):
+            self._take(edge)
+
+    def _take(self, edge: Edge) -> None:
+        match edge:
+            case VoiceStarted(onset):
+                self._began_ms = onset.stream_ms
+                self._say(Kind.STARTED)
+                if self._ended_ms is not None and onset.stream_ms - self._ended_ms < INAUDIBLE_MS:
+                    self._pauses.resumed(onset.stream_ms - self._voiced_ms)
+            case VoiceResumed(onset):
+                self._pauses.resumed(onset.stream_ms - self._voiced_ms)
+                if self._working:
+                    self._say(Kind.WITHDRAWN)
+                self._working = False
+            case VoicePaused(last_voiced, silence_ms, final_pitch_st):
+                self._voiced_ms = last_voiced.stream_ms
+                self._pauses.began(final_pitch_st)
+                self._ask()
+                self._decide(silence_ms)
+            case QuietGrew(silence_ms):
+                self._decide(silence_ms)
+
+    def _ask(self) -> None:
+        """Get the words up to here; what that costs is counted apart."""
+        if self._words is None:
+            return
+        first = max(0, self._began_ms - PADDING_MS) * self._rate_hz // 1_000
+        began, began_here = time.process_time(), time.thread_time()
+        text = self._words(np.concatenate(self._frames)[first:])
+        self.words_cpu_ms += 1_000 * (time.process_time() - began)
+        self.apart_ms += 1_000 * (time.thread_time() - began_here)
+        self._text = (self._now_ms + WORDS_MS, text)
+
+    def _decide(self, silence_ms: int) -> None:
+        if self._text is not None and self._now_ms >= self._text[0]:
+            self._pauses.heard(self._text[1])
+            self._text = None
+        evidence = self._pauses.evidence
+        over = silence_ms >= endpoint.wait_ms(self._settings, evidence)
+        begins = self._text is None and silence_ms >= endpoint.start_ms(self._settings, evidence)
+        if not self._working and (begins or over):
+            self._working = True
+            self._say(Kind.TENTATIVE)
+        if over:
+            self._end()
+
+    def _end(self) -> None:
+        self._say(Kind.ENDED)
+        self._ended_ms = self._now_ms
+        self._working = False
+        self._ear.settle()
+
+    def _say(self, kind: Kind) -> None:
+        self.events.append(Event(kind, self._now_ms))

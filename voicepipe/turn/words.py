@@ -1,0 +1,107 @@
+"""Do the caller's words sound finished? Lists per language, as data; languages without one have their punctuation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """What the last word of an utterance tells, in one language. All in lower case."""
+
+    opening: frozenset[str]
+    """More must follow these: articles, conjunctions, possessives; and what people say while they look for words."""
+
+    leaning: frozenset[str]
+    """More follows these as a rule, but "what for" is a sentence."""
+
+    answers: frozenset[str]
+    """With these alone a question is answered."""
+
+    digits: frozenset[str]
+    """Said one by one when somebody dictates a number."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ENGLISH: Final = Vocabulary(
+    opening=_words(
+        "a an the my your our their and but or nor because if unless whether although while than "
+        "i i'm i've i'd i'll we're you're they're he's she's there's let's gonna wanna um uh er erm uhm hmm"
+    ),
+    leaning=_words("to of from with into onto at by for about between through its his very really"),
+    answers=_words("yes yeah yep no nope sure okay ok right correct exactly never maybe please thanks"),
+    digits=_words("zero oh one two three four five six seven eight nine double triple"),
+)
+
+VOCABULARIES: Final = {"en": ENGLISH}
+"""By primary language subtag (BCP-47)."""
+
+_PUNCTUATION_ONLY: Final = Vocabulary(opening=frozenset(), leaning=frozenset(), answers=frozenset(), digits=frozenset())
+
+ANSWERED: Final = -1.0
+CLOSED: Final = -0.6
+UNKNOWN: Final = 0.0
+PAUSED: Final = 0.1
+SPELLING: Final = 0.5
+LEANING: Final = 0.7
+OPEN: Final = 1.0
+"""How unfinished each class sounds, -1 to 1. A full stop says less than a missing noun: transcribers put one at the end
+of whatever they get, and people pause after whole sentences; hardly anybody ends on "the". A comma says
+little: transcribers put one wherever the voice pauses."""
+
+_APOSTROPHE: Final = "\u2019"
+_TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
+_QUOTES: Final = " \"')\u2019\u201d\u00bb"
+_TRAILS_OFF: Final = ("...", "\u2026", "-", "\u2013", "\u2014")
+_CLOSES: Final = tuple(".!?\u3002\uff01\uff1f\u061f\u0964")
+_GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c")
+"""ASCII's, the ellipsis and the dashes, and those of Chinese, Japanese, Arabic and Hindi."""
+
+_MOST_DIGITS: Final = 10
+"""A telephone number without its country code; whoever has said as many may be done."""
+
+
+def unfinished(text: str, language: str | None = None, *, asked: bool = False) -> float:
+    """How unfinished `text`, the utterance so far, sounds: from -1, a whole answer, to 1, more must come.
+
+    `language`: BCP-47; None is taken for English, and one without a list is judged by punctuation. `asked`: the agent
+    has just put a question.
+    """
+    lists = VOCABULARIES.get((language or "en").lower().partition("-")[0], _PUNCTUATION_ONLY)
+    tokens = [token.replace(_APOSTROPHE, "'") for token in _TOKEN.findall(text.lower())]
+    if not tokens:
+        return UNKNOWN
+    if asked and len(tokens) <= 2 and lists.answers.issuperset(tokens):
+        return ANSWERED
+    if _dictates(tokens, lists):
+        return SPELLING
+    if tokens[-1] in lists.opening:
+        return OPEN
+    if tokens[-1] in lists.leaning:
+        return LEANING
+    return _by_punctuation(text.rstrip(_QUOTES))
+
+
+def _by_punctuation(text: str) -> float:
+    if text.endswith(_TRAILS_OFF):
+        return SPELLING
+    if text.endswith(_CLOSES):
+        return CLOSED
+    return PAUSED if text.endswith(_GOES_ON) else UNKNOWN
+
+
+def _dictates(tokens: list[str], lists: Vocabulary) -> bool:
+    """Does the text end in several digits or letters, but fewer than a whole number has?"""
+    n_said = n_tokens = 0
+    for token in reversed(tokens):
+        letter = len(token) == 1 and token.isalpha()
+        if not (letter or token.isdecimal() or token in lists.digits):
+            break
+        n_tokens += 1
+        n_said += len(token) if token.isdecimal() else 1
+    return n_tokens >= 2 and n_said < _MOST_DIGITS
