@@ -215,6 +215,7 @@ NO_USE: dict[type, Plot] = {
     **PUT_AWAY,
     e.SpeechStarted: lambda s: s.speaks(),
     e.TranscriptFinished: lambda s: s.hears("What time is it in Paris?"),
+    e.TranscriberFailed: lambda s: s.goes_deaf(),
     e.ReplyRequested: lambda s: s.creates(),
     e.StageFailed: lambda s: s.breaks(),
     e.TimePassed: lambda s: s.passes(1_450),
@@ -233,7 +234,20 @@ def test_a_guess_that_is_no_use_is_put_away(fact: type, guess: Plot, playing: bo
 def tell_of_no_use(fact: type, guess: Plot, *, playing: bool = False) -> Story:
     source = Agent.PREPARING if guess is guessing else Agent.READY
     target = Agent.SPEAKING if playing and fact is not e.CallerLeft else Agent.IDLE
-    return tell(line(playing=playing, deadlines=HASTY), guess, (NO_USE | LEFT)[fact], Move(source, fact, target))
+    before = ON_ITS_WORD[guess] if fact is e.TranscriberFailed else guess
+    return tell(line(playing=playing, deadlines=HASTY), before, (NO_USE | LEFT)[fact], Move(source, fact, target))
+
+
+def guessed_on_its_word(story: Story) -> None:
+    """The answer, a text, is ready soon; only the transcriber has said that the caller stopped."""
+    story.changes(reply=text_only())
+    speech_said_to_be_over(story)
+    story.model_asked()
+    story.token()
+
+
+ON_ITS_WORD: dict[Plot, Plot] = {guessing: speech_said_to_be_over, guessed: guessed_on_its_word}
+"""Words that the ear has asked for are known; those of a transcriber that breaks can only have been its own."""
 
 
 @pytest.mark.parametrize("playing", [False, True])

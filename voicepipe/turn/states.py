@@ -51,7 +51,7 @@ _OUTPUT = (e.ModelSpoke, e.CallGrew, e.ModelFinished, e.SoundArrived, e.VoiceFin
 _COMPLETE = (e.ModelFinished, e.VoiceFinished)
 _BREAK = (e.StageFailed, e.TimePassed)
 _PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
-_REVISE = (e.SpeechStarted, e.TranscriptFinished, e.ReplyRequested)
+_REVISE = (e.SpeechStarted, e.TranscriptFinished, e.TranscriberFailed, e.ReplyRequested)
 _FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, e.CancelRequested, e.ReplyRequested, e.SilenceGrew, e.SettingsChanged)
 """What may let a reply begin: its turn is over, its words are known, or the one before it is out of the way."""
 
