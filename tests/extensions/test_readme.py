@@ -1,0 +1,56 @@
+"""The README's section on extensions is true: every one of them, every event and field, and the header of a frame."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import msgspec
+
+from voicepipe.protocol import binary, extensions
+from voicepipe.session.line import KEPT_BYTES, KEPT_MS, RESUME_WINDOW_MS
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def section() -> str:
+    found = re.search(r"^## Extensions\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def rows() -> list[list[str]]:
+    """The cells of all tables' lines."""
+    lines = (line.strip("|").split("|") for line in section().splitlines() if line.startswith("|"))
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+def events() -> dict[str, type[msgspec.Struct]]:
+    """Our own events by their names."""
+    kinds = (*extensions.ClientExtension.__subclasses__(), *extensions.ServerExtension.__subclasses__())
+    return {str(kind.__struct_config__.tag): kind for kind in kinds}
+
+
+def test_every_extension_is_told_and_no_other() -> None:
+    told = {row[0].strip("`") for row in rows() if re.fullmatch(r"`[a-z_]+`", row[0])}
+    assert told == {each.name for each in fields(extensions.Extensions)}
+
+
+def test_every_event_is_told_with_every_field_and_no_other() -> None:
+    told = {
+        row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows() if row[0].startswith("`voicepipe.")
+    }
+    assert told == {name: set(kind.__struct_fields__) - {"event_id"} for name, kind in events().items()}
+
+
+def test_the_header_is_told_to_the_byte() -> None:
+    layout = [(int(row[0]), int(row[1])) for row in rows() if row[0].isdigit()]
+    assert layout == [(0, 1), (1, 1), (2, 2), (4, 4)]
+    assert binary.HEADER.size == sum(n_bytes for _, n_bytes in layout)
+
+
+def test_the_limits_are_the_codes() -> None:
+    assert (RESUME_WINDOW_MS, KEPT_MS, KEPT_BYTES) == (15_000, 60_000, 4 << 20)
+    assert "for 15 s" in section()
+    assert "for a minute, at most 4 MiB" in section()
