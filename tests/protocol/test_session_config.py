@@ -132,12 +132,13 @@ def test_missing_format_is_pcm_24000(new_config: NewConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("eagerness", "silence_ms"), [("low", 800), ("medium", 500), ("auto", 500), ("high", 300), (None, 500)]
+    ("eagerness", "silence_ms"), [("low", 1_000), ("medium", 720), ("auto", 720), ("high", 500), (None, 720)]
 )
 def test_semantic_vad_eagerness_sets_the_silence(config: SessionConfig, eagerness: str | None, silence_ms: int) -> None:
     merged = config.merged(heard(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
     assert isinstance(merged.turn_detection, SemanticVad)
     assert merged.turn_settings().silence_ms == silence_ms
+    assert merged.turn_settings().adaptive
     assert shaped(merged) == []
 
 

@@ -167,6 +167,7 @@ class SessionConfig:
         return TurnSettings(
             detection="none" if detection is None else "vad",
             silence_ms=_silence_ms(detection),
+            adaptive=isinstance(detection, SemanticVad),
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
             idle_timeout_ms=self.idle_timeout_ms,

@@ -106,8 +106,9 @@ class Listener:
             case VoiceStarted(onset) | VoiceResumed(onset):
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
-            case VoicePaused(last_voiced, silence_ms):
-                self._post(e.SpeechPaused(last_voiced.session_ms + away_ms, before_ms + last_voiced.stream_ms))
+            case VoicePaused(last_voiced, silence_ms, pitch_st):
+                ended_ms = last_voiced.session_ms + away_ms
+                self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st))
                 self._post(e.SilenceGrew(silence_ms))
             case QuietGrew(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))

@@ -40,6 +40,7 @@ class CallerSide:
         """HOLDING rests on the transcriber's word alone: the ear has not heard the caller stop."""
 
         self._recent: list[Utterance] = []
+        self._pauses = endpoint.Pauses()
 
     @property
     def manual(self) -> bool:
@@ -59,6 +60,8 @@ class CallerSide:
             return
         if self.turn is None:
             self.turn = self._floor.new_turn("vad")
+        elif not self._doubtful and budget.VOICED_LAST in self.turn.marks:
+            self._pauses.resumed(max(0, fact.onset_ms - self.turn.marks[budget.VOICED_LAST]))
         if self.state is not Caller.HOLDING:
             self._open(self.turn, fact.audio_start_ms, now_ms)
         self._move(Caller.SPEAKING)
@@ -71,6 +74,7 @@ class CallerSide:
         if not speaking or self.turn is None or self._utterance is None:
             return
         self._believe()
+        self._pauses.began(fact.final_pitch_st)
         self._utterance.audio_end_ms = fact.audio_end_ms
         self.turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
         self.turn.t0_audio_ms = fact.audio_end_ms
@@ -80,12 +84,12 @@ class CallerSide:
             self.turn.marks.pop(stale, None)
         if self._utterance.pauses <= self._floor.core.max_flushes:
             self._ask(self.turn, self._utterance, now_ms)
-        self._floor.due["holding"] = now_ms + endpoint.wait_ms(self._floor.settings) + HOLD_GRACE_MS
+        self._floor.due["holding"] = now_ms + endpoint.longest_wait_ms(self._floor.settings) + HOLD_GRACE_MS
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
         """Has the caller finished?"""
         holding = self.state is Caller.HOLDING and not self._doubtful
-        if holding and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
+        if holding and fact.silence_ms >= endpoint.wait_ms(self._floor.settings, self._pauses.evidence):
             self.end(now_ms)
 
     def overdue(self, now_ms: int) -> None:
@@ -135,6 +139,9 @@ class CallerSide:
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
             utterance.turn.providers["stt"] = fact.provider
+        if pause == utterance.pauses and not utterance.committed:
+            language = fact.language or self._floor.settings.language
+            self._pauses.heard(utterance.text, language, asked=self._floor.conversation.asked)
         if utterance.committed:
             self._floor.due.pop(f"transcript {utterance.number}", None)
             self._write_down(utterance)

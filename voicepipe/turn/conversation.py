@@ -155,6 +155,12 @@ class Conversation:
     def find(self, item_id: str) -> Item | None:
         return next((item for item in self.items if item.id == item_id), None)
 
+    @property
+    def asked(self) -> bool:
+        """Whether the agent's latest words are a question."""
+        said = (item.text() for item in reversed(self.items) if isinstance(item, Message) and item.role == "assistant")
+        return next(said, "").rstrip().endswith("?")
+
     def before(self, item_id: str) -> str | None:
         """The id of the item really before this one; None for the first."""
         place = self._place(item_id)

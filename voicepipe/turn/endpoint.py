@@ -93,6 +93,11 @@ def wait_ms(settings: TurnSettings, evidence: Evidence = NOTHING) -> int:
     return round(max(factor * settings.silence_ms, pace))
 
 
+def longest_wait_ms(settings: TurnSettings) -> int:
+    """The wait at the most, whatever comes to be known."""
+    return wait_ms(settings, Evidence(final_pitch_st=0.0, unfinished=1.0))
+
+
 def start_ms(settings: TurnSettings, evidence: Evidence = NOTHING) -> int:
     """The silence, in ms since the last voiced sample, after which it pays to begin the answer. Within the wait."""
     begin_ms = _START_MS + _START_HELD_MS * _hold(evidence) ** 2

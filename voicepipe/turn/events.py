@@ -36,6 +36,9 @@ class SpeechPaused:
     audio_end_ms: int
     """The same instant as a position in the caller's audio."""
 
+    final_pitch_st: float | None = None
+    """How far the last syllable lay over the middle of the voice's range, in semitones; None: can't be told."""
+
 
 @dataclass(frozen=True, slots=True)
 class SilenceGrew:
