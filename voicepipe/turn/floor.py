@@ -34,7 +34,6 @@ class Floor:
     begun: list[Turn] = field(default_factory=list)
     """Turns that the latest fact began."""
 
-
     def order(self, what: Order) -> None:
         self.orders.append(what)
 
