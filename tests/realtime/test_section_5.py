@@ -345,6 +345,24 @@ async def test_transcription_session(house: Any, speech: Samples, by: str, detec
         assert (await caller.until("error"))["error"]["event_id"] == "no"
         assert told(caller, "response.created") == []
     assert house.vendor.llm.asked == []
+    assert (await house.vendor.stt.nth(0)).question["language"] == "en"
+
+
+@pytest.mark.parametrize("session", [heard_by(VAD), heard_by(None)], ids=["by detection", "by hand"])
+async def test_language_and_prompt(house: Any, speech: Samples, session: Event) -> None:
+    """They reach the transcriber from the next utterance on, in the middle of a call too."""
+    async with calling(house.url, session=session) as caller:
+        for language, prompt in (("de", "Bern"), ("fr", "Paris")):
+            wanted = {"model": "whisper-1", "language": language, "prompt": prompt}
+            await caller.send("session.update", session={"audio": {"input": {"transcription": wanted}}})
+            await caller.until("session.updated")
+            await caller.send("input_audio_buffer.clear")
+            await caller.say(speech)
+            if session == heard_by(None):
+                await caller.send("input_audio_buffer.commit")
+            await caller.until("conversation.item.input_audio_transcription.completed")
+    asked = [question.question for question in house.vendor.stt.asked]
+    assert [(form["language"], form["prompt"]) for form in asked] == [("de", "Bern"), ("fr", "Paris")]
 
 
 async def test_transcription_session_from_the_start(house: Any, speech: Samples) -> None:

@@ -14,25 +14,56 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 """Between two attempts to open the stream: doubled each time, so that a provider that is down is not stormed."""
 
 
-async def keep_hearing(
-    transcriber: Transcriber, hearing: Hearing, listener: Listener, post: Callable[[e.Fact], None]
-) -> None:
-    """Open the transcriber's stream, pass its words on as facts, and open it again when it breaks, until cancelled."""
-    pause_s = FIRST_PAUSE_S
-    while True:
-        try:
-            async with transcriber.open(hearing) as stream:
-                listener.attach(stream)
-                async for heard in stream:
-                    pause_s = FIRST_PAUSE_S
-                    post(_fact(heard, transcriber.name))
-            why = "ended its stream"
-        except StageError as failure:
-            why = failure.why
-        listener.detach()
-        post(e.TranscriberFailed(listener.latest_utterance, transcriber.name, why))
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+class KeptHearing:
+    """The transcriber's stream of one session, opened anew when it breaks and when the client wishes otherwise."""
+
+    def __init__(
+        self, transcriber: Transcriber, wish: Hearing, listener: Listener, post: Callable[[e.Fact], None]
+    ) -> None:
+        self._transcriber, self._listener, self._post = transcriber, listener, post
+        self._wish = self._open_as = wish
+        self._changed = asyncio.Event()
+
+    def wish(self, hearing: Hearing) -> None:
+        """Listen like that from the next utterance on: with `renew`, before it begins."""
+        self._wish = hearing
+
+    def renew(self) -> None:
+        """Nothing is being heard, and no words are awaited: close a stream that isn't as was wished.
+
+        What the listener hears from here on waits for the next stream.
+        """
+        if self._wish != self._open_as:
+            self._open_as = self._wish
+            self._listener.detach()
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the stream open, until cancelled."""
+        while True:
+            self._changed.clear()
+            async with asyncio.TaskGroup() as group:
+                opened = group.create_task(self._keep_open(self._open_as), name="hearing")
+                await self._changed.wait()
+                opened.cancel()
+
+    async def _keep_open(self, hearing: Hearing) -> None:
+        """Pass the stream's words on as facts, and open it again when it breaks, until cancelled."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                async with self._transcriber.open(hearing) as stream:
+                    self._listener.attach(stream)
+                    async for heard in stream:
+                        pause_s = FIRST_PAUSE_S
+                        self._post(_fact(heard, self._transcriber.name))
+                why = "ended its stream"
+            except StageError as failure:
+                why = failure.why
+            self._listener.detach()
+            self._post(e.TranscriberFailed(self._listener.latest_utterance, self._transcriber.name, why))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _fact(heard: Interim | Final, provider: str) -> e.Fact:

@@ -172,6 +172,11 @@ class Listener:
         if not self._capabilities.streams and not manual:
             self._push(self._ear.since(self._start_ms))
 
+    @property
+    def in_utterance(self) -> bool:
+        """Whether what the caller sends belongs to an utterance."""
+        return self._utterance is not None
+
     def end(self, utterance: int) -> None:
         """That utterance is committed; the next voice starts anew."""
         if self._utterance == utterance:

@@ -21,7 +21,7 @@ from voicepipe.protocol.writer import Frames, Wire
 from voicepipe.session.comeback import Comebacks
 from voicepipe.session.ending import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.hearing import keep_hearing
+from voicepipe.session.hearing import KeptHearing
 from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
 from voicepipe.session.messages import request_of
@@ -100,6 +100,7 @@ class Session:
         self._outbox = Outbox(self._on_sent)
         self._core = Core(grant.session_id, config.turn_settings(), settings)
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
+        self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
         self._comebacks = Comebacks(self._wire, self._listener, self.post)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
         self._mouths: dict[tuple[int, int], HeldMouth] = {}
@@ -125,7 +126,7 @@ class Session:
                 self._group = group
                 self.post(e.SettingsChanged(self._config.turn_settings()))
                 group.create_task(self._outbox.run(line), name="outbox")
-                group.create_task(self._hear(), name="ear")
+                group.create_task(self._hearing.run(), name="ear")
                 group.create_task(self._warm(), name="warm")
                 group.create_task(self._guard(line), name="guard")
                 group.create_task(self._obey(line), name="obey")
@@ -245,6 +246,9 @@ class Session:
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
         self._listener.configure(after)
+        self._hearing.wish(self._how_to_hear())
+        if not self._listener.in_utterance:
+            self._renew_hearing()
         self._put(self._wire.updated(self._hooks.show(after), **self._comebacks.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
 
@@ -275,6 +279,7 @@ class Session:
             case c.Announce(what):
                 self._announce(what)
             case c.BeginUtterance(utterance):
+                self._renew_hearing()
                 self._listener.begin(utterance)
             case c.EndUtterance(utterance):
                 self._listener.end(utterance)
@@ -374,12 +379,15 @@ class Session:
 
     # --- the ear ------------------------------------------------------------------------------
 
-    async def _hear(self) -> None:
-        """Keep the transcriber's stream open, and pass its words on."""
+    def _how_to_hear(self) -> Hearing:
         asked_for = self._config.transcription
-        hearing = Hearing(
+        return Hearing(
             model=self._stages.stt_model,
             language=self._config.turn_settings().language,
             prompt=asked_for.prompt if asked_for else None,
         )
-        await keep_hearing(self._stages.transcriber, hearing, self._listener, self.post)
+
+    def _renew_hearing(self) -> None:
+        """Let what the client has said of its speech count, if no words are on their way."""
+        if not self._core.caller.pending():
+            self._hearing.renew()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.agent import AgentSide
@@ -12,7 +14,7 @@ from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Agent, Caller
 
-IDLE = "idle"
+IDLE: Final = "idle"
 """The name of its deadline."""
 
 
