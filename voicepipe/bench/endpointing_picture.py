@@ -65,7 +65,7 @@ def _curves(run: Run, kinds: Sequence[str], condition: str, colour: str) -> Iter
     for dashes, delays in (("", _effective(chosen)), ("4 3", _committed(chosen))):
         points = [f"0,{_HEIGHT}"]
         for n, delay_ms in enumerate(delays):
-            x = min(delay_ms, _LONGEST_MS) * _WIDTH / _LONGEST_MS
+            x = min(max(delay_ms, 0), _LONGEST_MS) * _WIDTH / _LONGEST_MS
             points += [f"{x:.1f},{_HEIGHT * (1 - share / len(chosen)):.1f}" for share in (n, n + 1)]
         yield (
             f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.6" '
