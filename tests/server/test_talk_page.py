@@ -118,9 +118,8 @@ async def test_pages_come_with_a_strict_policy_and_their_types(serve: Any) -> No
     ],
 )
 async def test_nothing_but_pages_is_served(serve: Any, path: str) -> None:
-    async with serve() as house:
-        async with house.http.get(URL(house.base + path, encoded=True)) as answer:
-            assert answer.status == 404
+    async with serve() as house, house.http.get(URL(house.base + path, encoded=True)) as answer:
+        assert answer.status == 404
 
 
 async def test_a_host_that_is_no_host_does_not_reach_the_policy(serve: Any) -> None:
