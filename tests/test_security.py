@@ -172,7 +172,8 @@ def block() -> str:
 
 
 def snippet(kind: str) -> str:
-    found = re.search(rf"^```{kind}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    security = README.partition("\n## Security\n")[2]
+    found = re.search(rf"^```{kind}\n(.*?)^```", security, re.DOTALL | re.MULTILINE)
     assert found is not None, f"no {kind} example"
     return found[1]
 
