@@ -5,6 +5,7 @@
  * @module
  */
 
+import { Playback } from "./playback.js";
 import { decodeSound } from "./realtime.js";
 
 /** @typedef {"listening" | "hearing" | "thinking" | "speaking"} Scene what goes on, seen from the caller */
@@ -43,6 +44,7 @@ export class Call {
     this.line = line;
     this.speaker = speaker;
     this.tell = listeners;
+    this.playback = new Playback(line);
     /** @type {Map<string, Entry>} */
     this.entries = new Map();
     /** @type {Map<string, Entry>} */
@@ -66,7 +68,11 @@ export class Call {
 
   listen() {
     const { line } = this;
-    this.speaker.onEnded = () => this.look();
+    this.speaker.onPosition = (at) => this.playback.position(at);
+    this.speaker.onEnded = (played) => {
+      this.playback.over(played);
+      this.look();
+    };
     line.on("session.created", ({ session }) => this.begin(session));
     line.on("state", () => this.look());
     line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.tell.onTrouble(error.message));
@@ -137,7 +143,7 @@ export class Call {
   hear(samples) {
     if (this.muted || (this.holdToTalk && !this.holding)) return;
     this.held += 1;
-    this.line.append(samples);
+    if (this.line.append(samples)) this.playback.sent();
   }
 
   /** Begin to speak, where the caller says when. */
@@ -192,6 +198,7 @@ export class Call {
     for (const item of this.speaker.open) this.cut.add(item);
     const cut = this.speaker.busy ? await this.speaker.flush() : [];
     for (const { item, played_ms } of cut) {
+      this.playback.over({ item, played_ms });
       this.line.truncate(item, played_ms);
       this.change(this.entry(item, "agent"), { cut: true });
     }
@@ -206,12 +213,14 @@ export class Call {
 
   /** @param {Record<string, any>} session */
   begin(session) {
+    this.playback.begin();
     this.detection = session.audio.input.turn_detection ?? this.detection ?? { type: "server_vad" };
     this.callerSpeaks = false;
     this.responding = false;
     const output = this.voice ? { output: { voice: this.voice } } : {};
     const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.wantedDetection() };
-    this.line.update({ audio: { input, ...output } });
+    const providerData = { voicepipe: { playback_reports: true } };
+    this.line.update({ audio: { input, ...output }, providerData });
     // After a break the server has a new session: it is told what had been said, under the same ids.
     for (const { id, who, text, heard } of this.entries.values()) {
       if (text) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);

@@ -55,6 +55,20 @@ async def test_a_spoken_question_is_answered_aloud(talking: Any) -> None:
     assert likeness(spoken, asked) > 0.4
 
 
+async def test_the_server_is_told_what_was_played(talking: Any) -> None:
+    """While it plays and at its end; the turn's record then has the caller's own word for when it was heard."""
+    async with talking(says=ASKS) as talk, talk.page() as page:
+        await page.start()
+        turn_id = await page.until(MEASURED.format(outcome="completed"))
+        reports = await page.sent("voicepipe.playback")
+        record = await talk.record(turn_id)
+    assert record["heard_by"] == "reported"
+    played_ms = [report["played_ms"] for report in reports]
+    assert len(played_ms) > 2
+    assert played_ms == sorted(played_ms)
+    assert (played_ms[-1], reports[-1]["buffered_ms"]) == (len(talk.answer) // 24, 0)
+
+
 async def test_the_bars_agree_with_the_record(talking: Any) -> None:
     """The total, each stage with its limit and verdict, and the spans of the one bar, as `/v1/turns` has them."""
     async with talking(says=ASKS) as talk, talk.page() as page:
@@ -98,6 +112,7 @@ async def test_an_interruption_cuts_the_answer_at_what_was_heard(talking: Any) -
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="interrupted"))
         (cut,) = await page.sent("conversation.item.truncate")
+        of_cut = [report for report in await page.sent("voicepipe.playback") if report["item_id"] == cut["item_id"]]
         played_ms = first_stretch(await page.heard_back()) / 24
         await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not heard')")
         words = await page.evaluate("document.querySelector('.entry.agent.cut .words').firstChild.textContent")
@@ -105,6 +120,7 @@ async def test_an_interruption_cuts_the_answer_at_what_was_heard(talking: Any) -
         assert "you interrupted here" in await page.text(".entry.agent.cut .words")
         record = await talk.record(turn_id)
     assert 0 < cut["audio_end_ms"] < 10_000
+    assert (of_cut[-1]["played_ms"], of_cut[-1]["buffered_ms"]) == (cut["audio_end_ms"], 0)
     assert record["outcome"] == "interrupted"
     assert words + unheard == ANSWER
     assert ANSWER.startswith(words)

@@ -1,0 +1,66 @@
+/**
+ * Tells the server what the loudspeaker has played, so that what the caller heard is not estimated.
+ *
+ * @module
+ */
+
+/** Positions come 20 times a second: every fourth is told. */
+const POSITIONS = 4;
+
+const FRAME_MS = 20;
+
+/** The reports of one session. What the server has not agreed to is not told. */
+export class Playback {
+  /** @param {import("./realtime.js").Realtime} line */
+  constructor(line) {
+    this.line = line;
+    this.begin();
+  }
+
+  /** A session is new: its microphone's time begins at 0. */
+  begin() {
+    this.sent_ms = 0;
+    this.sentAt_ms = 0;
+    this.item = "";
+    this.untold = 0;
+  }
+
+  /** A frame of the microphone has been sent. */
+  sent() {
+    this.sent_ms += FRAME_MS;
+    this.sentAt_ms = performance.now();
+  }
+
+  /** How much the microphone has captured: what is not sent, as it is muted, takes its time all the same. */
+  get input_ms() {
+    return Math.round(this.sent_ms + (this.sentAt_ms ? performance.now() - this.sentAt_ms : 0));
+  }
+
+  /** @param {{item: string, played_ms: number, waiting_ms: number}} at */
+  position({ item, played_ms, waiting_ms }) {
+    this.untold = item === this.item ? this.untold + 1 : POSITIONS;
+    this.item = item;
+    if (this.untold < POSITIONS) return;
+    this.untold = 0;
+    this.report(item, played_ms, waiting_ms);
+  }
+
+  /**
+   * An item has been played to its end, or was cut: at once.
+   *
+   * @param {{item: string, played_ms: number}} played
+   */
+  over({ item, played_ms }) {
+    this.report(item, played_ms, 0);
+  }
+
+  /**
+   * @param {string} item_id
+   * @param {number} played_ms
+   * @param {number} buffered_ms
+   */
+  report(item_id, played_ms, buffered_ms) {
+    if (!this.line.session?.providerData?.voicepipe?.playback_reports) return;
+    this.line.send({ type: "voicepipe.playback", item_id, played_ms, buffered_ms, input_ms: this.input_ms });
+  }
+}
