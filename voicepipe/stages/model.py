@@ -77,6 +77,18 @@ class ModelRequest:
     session: str = ""
     """Opaque and stable through a session, for providers that keep a cache by it."""
 
+    user: str = ""
+    """Whom the answer is for, as the client names them; opaque."""
+
+    models: tuple[str, ...] = ()
+    """Specs that may answer instead of the route's own, best first. Only a router reads it."""
+
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Names and values that a router's rules look at: language, country, user_tier, anything."""
+
+    deadline_ms: int | None = None
+    """How long after `open` the first speakable output is wanted. Only a router reads it; None: its own setting."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
@@ -111,7 +123,40 @@ class Finished:
     reason: Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-ModelEvent = TextDelta | CallDelta | Usage | Finished
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A router chose who answers. Comes before that one's first output, and again when another takes over."""
+
+    provider: str
+    """Its spec, `groq/llama-3.3-70b`."""
+
+    why: str
+    """In words for an operator: `first to speak`, `groq/llama-3.3-70b refused: 429`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempted:
+    """One call of a router to one provider is over. All of a request's come before its `Finished`, or its failure."""
+
+    provider: str
+    role: Literal["primary", "hedge", "replacement", "continuation"]
+    outcome: Literal["spoke", "lost", "failed"]
+    """`lost`: another was faster, and this one was closed."""
+
+    began_ms: int
+    """After `open`."""
+
+    first_ms: int | None
+    """From its start to its first speakable output; None: there was none while it ran."""
+
+    why: str = ""
+    """What failed, for `failed`."""
+
+    cost_usd: float | None = None
+    """What it cost, or was charged for nothing; None: no price is known."""
+
+
+ModelEvent = TextDelta | CallDelta | Usage | Finished | Routed | Attempted
 
 
 class Model(Protocol):
