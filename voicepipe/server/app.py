@@ -10,6 +10,7 @@ from aiohttp import web
 from voicepipe.server.headers import add_headers, answer_preflight
 from voicepipe.server.health import healthz, readyz
 from voicepipe.server.legacy import sessions, transcription_sessions
+from voicepipe.server.outliving import outliving
 from voicepipe.server.pages import asset, home, talk
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import realtime
@@ -34,7 +35,7 @@ def build_app(parts: Parts) -> web.Application:
     app[PARTS] = parts
     app.on_response_prepare.append(add_headers)
     routes = [
-        *(("GET", path, told(realtime)) for path in REALTIME_PATHS),
+        *(("GET", path, outliving(told(realtime))) for path in REALTIME_PATHS),
         ("POST", "/v1/realtime/client_secrets", client_secrets),
         ("POST", "/v1/realtime/client_secrets/revoke", revoke),
         ("POST", "/v1/realtime/sessions", sessions),

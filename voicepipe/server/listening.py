@@ -10,7 +10,9 @@ from aiohttp import web
 
 from voicepipe.errors import ConfigError
 from voicepipe.server.app import build_app
+from voicepipe.server.outliving import OUTLIVING
 from voicepipe.server.parts import Parts
+from voicepipe.stages.helpers import helpers
 
 BACKLOG = 1_024
 """Handshakes that wait in the kernel: a thousand callers may come in one second."""
@@ -28,18 +30,27 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
     Raises:
         ConfigError: the address can't be listened on.
     """
-    runner = web.AppRunner(build_app(parts), access_log=None, handle_signals=False, shutdown_timeout=LAST_ANSWERS_S)
-    await runner.setup()
-    try:
-        site = await _opened(runner, parts)
+    async with helpers() as outliving:
+        app = build_app(parts)
+        app[OUTLIVING] = outliving
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=LAST_ANSWERS_S,
+        )
+        await runner.setup()
         try:
-            yield _address(runner, parts)
+            site = await _opened(runner, parts)
+            try:
+                yield _address(runner, parts)
+            finally:
+                await site.stop()
+                parts.resumptions.stop()
+                await parts.lobby.empty(parts.options.drain_ms)
         finally:
-            await site.stop()
-            parts.resumptions.stop()
-            await parts.lobby.empty(parts.options.drain_ms)
-    finally:
-        await runner.cleanup()
+            await runner.cleanup()
 
 
 async def _opened(runner: web.AppRunner, parts: Parts) -> web.TCPSite:
