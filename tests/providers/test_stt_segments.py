@@ -178,6 +178,13 @@ def test_final_may_be_said_again_otherwise(segments: Segments) -> None:
     assert segments.take(said("Forty", 1_000, 1_500, final=True)) == [Interim(1, "Forty please")]
 
 
+def test_nothing_more_is_not_taken_for_nothing_at_all(segments: Segments) -> None:
+    """Asked for the rest when there is none, a vendor may name the stretch that it said already."""
+    segments.take(said("for tea", 1_000, 1_500, final=True, speech_ended=True))
+    assert segments.flush(1, 1_800) is None
+    assert segments.take(said("", 1_000, 1_500, final=True, requested=True)) == [Final(1, 1, "for tea")]
+
+
 def test_segment_without_words_goes_by_its_end(segments: Segments) -> None:
     segments.flush(1, 2_000)
     segments.begin(2, 2_100)

@@ -90,8 +90,10 @@ class _Utterance:
             return
         self.interim = ""
         self.language = segment.language or self.language
-        # A vendor that says a stretch again means it otherwise.
-        self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
+        # A vendor that says a stretch again means it otherwise; one that was asked for the rest and says nothing means
+        # that there is none, whatever stretch it names.
+        if text or not segment.requested:
+            self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
         if text:
             self.finals.append(Segment(start=segment.start, end=segment.end, text=text))
             self.finals.sort(key=lambda its: its.start)
