@@ -75,6 +75,8 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",
+    ("anthropic", "llm"): "voicepipe.providers.llm.anthropic:open_model",
+    ("gemini", "llm"): "voicepipe.providers.llm.gemini:open_model",
 }
 """(kind, stage) -> where its factory lives."""
 
