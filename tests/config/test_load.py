@@ -118,6 +118,80 @@ def test_environment_reaches_agents_and_providers_by_name(written: Path) -> None
     assert settings.server.strict_models is True
 
 
+def test_a_vendor_of_the_catalog_needs_its_key_and_nothing_else(written: Path) -> None:
+    settings = read(written, "[agents.default]\nllm = 'groq/llama-3.3-70b'", GROQ_API_KEY="gsk-1")
+    connection = settings.connection(settings.agents["default"].spec("llm"), key="k")
+    assert (connection.kind, connection.base_url, connection.api_key) == (
+        "openai",
+        "https://api.groq.com/openai/v1",
+        "gsk-1",
+    )
+    inworld = read(written, "", INWORLD_API_KEY="k").connection(Spec("inworld", "auto"), key="k")
+    assert dict(inworld.options)["auth_scheme"] == "Basic"
+
+
+def test_the_second_name_of_a_key_is_taken_when_the_first_is_not_set(written: Path) -> None:
+    settings = read(written, "", GOOGLE_API_KEY="g-1")
+    assert settings.providers["gemini"].api_key == "g-1"
+    assert settings.origins["providers.gemini.api_key"] == "$GOOGLE_API_KEY"
+    with pytest.raises(ConfigError, match=r"expected one in the environment variable GEMINI_API_KEY"):
+        read(written, "").connection(Spec("gemini", "gemini-2.5-flash"), key="k")
+
+
+def test_what_is_particular_to_a_model_goes_with_its_connection(written: Path) -> None:
+    settings = read(written, "", OPENAI_API_KEY="k")
+    options = dict(settings.connection(Spec("openai", "gpt-5-mini"), key="k").options)
+    assert options["model_extra"] == '{"reasoning_effort":"minimal"}'
+    assert options["max_tokens_field"] == "max_completion_tokens"
+    assert "model_extra" not in dict(settings.connection(Spec("openai", "gpt-4.1"), key="k").options)
+
+
+def test_another_address_is_another_server(written: Path) -> None:
+    """Its name keeps the adapter; key, whims and prices are the vendor's at the vendor's addresses."""
+    text = "[providers.openai]\nbase_url = 'http://127.0.0.1:9/v1'\n[providers.moonshot]\nbase_url = '{}'\n"
+    settings = read(written, text.format("https://api.moonshot.cn/v1/"), MOONSHOT_API_KEY="m", OPENAI_API_KEY="o")
+    assert settings.vendor("openai") is None
+    assert settings.facts(Spec("openai", "gpt-5-mini")).input_usd_per_million is None
+    assert settings.providers["moonshot"].api_key == "m"
+    assert settings.facts(Spec("moonshot", "kimi-k3")).input_usd_per_million == 3.0
+
+
+def test_an_address_that_only_its_user_knows_is_asked_for_by_who_uses_it(written: Path) -> None:
+    with pytest.raises(ConfigError, match=r"providers\.flo2\.base_url: k is 'flo2/x', whose address only you know"):
+        read(written, "", FLO2_API_KEY="f").connection(Spec("flo2", "x"), key="k")
+    given = read(written, "[providers.flo2]\nbase_url = 'https://flo2.example/v1'", FLO2_API_KEY="f")
+    connection = given.connection(Spec("flo2", "x"), key="k")
+    assert (connection.base_url, connection.api_key) == ("https://flo2.example/v1", "f")
+
+
+def test_a_local_server_may_do_without_a_key(written: Path) -> None:
+    assert read(written, "").connection(Spec("vllm", "m"), key="k").api_key == ""
+    given = read(written, "[providers.vllm]\nbase_url = 'http://10.0.0.7:8000/v1'", VLLM_API_KEY="v")
+    assert given.connection(Spec("vllm", "m"), key="k").api_key == "v"
+
+
+def test_prices_are_the_catalogs_until_the_settings_name_others(written: Path) -> None:
+    usual = read(written, "").facts(Spec("groq", "openai/gpt-oss-20b"))
+    assert (usual.input_usd_per_million, usual.cached_usd_per_million) == (0.075, 0.0375)
+    text = "[providers.groq]\ninput_usd_per_million = 1\noutput_usd_per_million = 2\n"
+    own = read(written, text).facts(Spec("groq", "openai/gpt-oss-20b"))
+    assert (own.input_usd_per_million, own.output_usd_per_million) == (1.0, 2.0)
+    assert (own.cached_usd_per_million, own.source) == (None, "providers.groq")
+    cached = read(written, "[providers.groq]\ncached_usd_per_million = 0.01\n").facts(
+        Spec("groq", "openai/gpt-oss-20b")
+    )
+    assert (cached.input_usd_per_million, cached.cached_usd_per_million) == (0.075, 0.01)
+
+
+def test_a_catalog_of_ones_own_adds_vendors(written: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        "[providers.corner]\ntitle = 'Corner'\nbase_url = 'https://corner.example/v1'\nkey_env = ['CORNER_KEY']\n"
+        "evidence = 'documented'\nsource = 's'\ncached_tokens = '-'\naffinity = '-'\n"
+    )
+    settings = read(written, f"[catalog]\nfile = '{tmp_path / 'mine.toml'}'", CORNER_KEY="c")
+    assert settings.connection(Spec("corner", "m"), key="k").api_key == "c"
+
+
 def test_the_usual_key_is_used_at_the_usual_address_only(written: Path) -> None:
     usual = read(written, "", GROQ_API_KEY="gsk-1")
     assert usual.providers["groq"].api_key == "gsk-1"
@@ -171,7 +245,8 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         ),
         (
             "port = 1\n",
-            "port: unknown setting (FILE); known here are server, budget, deadlines, records, providers, agents",
+            "port: unknown setting (FILE); "
+            "known here are server, budget, deadlines, records, catalog, providers, agents",
         ),
         (
             "server = 8080\n",

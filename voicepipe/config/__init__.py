@@ -6,12 +6,13 @@ below lives in `settings` here.
 """
 
 from voicepipe.config.load import load
-from voicepipe.config.settings import AgentSettings, ProviderEntry, RecordsSettings, Settings
+from voicepipe.config.settings import AgentSettings, CatalogSettings, ProviderEntry, RecordsSettings, Settings
 from voicepipe.config.table import Row, effective, markdown
 from voicepipe.server.options import ServerSettings
 
 __all__ = [
     "AgentSettings",
+    "CatalogSettings",
     "ProviderEntry",
     "RecordsSettings",
     "Row",

@@ -13,7 +13,7 @@ KeyPath = tuple[str, ...]
 Leaves = dict[KeyPath, Found]
 """What was written, flat: ("agents", "default", "llm") -> its value."""
 
-SECTIONS = ("server", "budget", "deadlines", "records", "providers", "agents")
+SECTIONS = ("server", "budget", "deadlines", "records", "catalog", "providers", "agents")
 
 PREFIX = "VOICEPIPE_"
 FILE_NAME = "voicepipe.toml"

@@ -16,36 +16,34 @@ from voicepipe.config.settings import (
     DEFAULT_AGENT,
     STAGES,
     AgentSettings,
+    CatalogSettings,
     ProviderEntry,
     RecordsSettings,
     Settings,
 )
 from voicepipe.errors import ConfigError
+from voicepipe.providers import catalog
+from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.server.options import ServerSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
     {
         "local": ProviderEntry(kind="local"),
-        "openai": ProviderEntry(
-            base_url="https://api.openai.com/v1",
-            api_key_env="OPENAI_API_KEY",
-            options=(("default_voice", "alloy"), ("max_tokens_field", "max_completion_tokens")),
-        ),
-        "groq": ProviderEntry(
-            base_url="https://api.groq.com/openai/v1",
-            api_key_env="GROQ_API_KEY",
-            options=(("speech_format", "wav"),),
-        ),
         "deepgram": ProviderEntry(
             kind="deepgram", base_url="wss://api.deepgram.com/v1", api_key_env="DEEPGRAM_API_KEY"
         ),
-        "ollama": ProviderEntry(base_url="http://127.0.0.1:11434/v1"),
     }
 )
-"""Providers that need no section; a section of the same name changes what it names."""
+"""Providers beside the catalog's that need no section; a section of the same name changes what it names."""
 
-FOUR = {"server": ServerSettings, "budget": BudgetLimits, "deadlines": Deadlines, "records": RecordsSettings}
+SINGLE = {
+    "server": ServerSettings,
+    "budget": BudgetLimits,
+    "deadlines": Deadlines,
+    "records": RecordsSettings,
+    "catalog": CatalogSettings,
+}
 """The sections that exist once."""
 
 Options = TypeVar("Options")
@@ -74,14 +72,17 @@ def load(
     leaves = gather(config, overrides or {}, env, folder or Path.cwd())
     _refuse_unknown_sections(leaves)
     origins = {".".join(path): found.source for path, found in leaves.items()}
-    single = {name: _read(kind(), (name,), leaves) for name, kind in FOUR.items()}
-    providers = _providers(leaves, env, origins)
+    single = {name: _read(kind(), (name,), leaves) for name, kind in SINGLE.items()}
+    chosen: CatalogSettings = single["catalog"]
+    vendors = catalog.load(Path(chosen.file) if chosen.file else None)
+    providers = _providers(vendors, leaves, env, origins)
     agents = _agents(leaves, origins)
     _check_specs(agents, providers, origins)
     _check_names(agents)
     server: ServerSettings = single.pop("server")
     return Settings(
         server=replace(server, data_dir=str(_data_dir(server.data_dir, env))),
+        vendors=vendors,
         providers=MappingProxyType(providers),
         agents=MappingProxyType(agents),
         origins=MappingProxyType(origins),
@@ -122,15 +123,13 @@ def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
     return (*(pair for pair in so_far if pair[0] != path[-1]), (path[-1], text))
 
 
-def _providers(leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]) -> dict[str, ProviderEntry]:
+def _providers(
+    vendors: Catalog, leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]
+) -> dict[str, ProviderEntry]:
     entries: dict[str, ProviderEntry] = {}
-    for name in sorted({*BUILT_IN_PROVIDERS, *_names("providers", leaves)}):
-        start = BUILT_IN_PROVIDERS.get(name, ProviderEntry())
-        if ("providers", name, "base_url") in leaves:
-            # The usual key belongs to the usual address: another one gets it only when the settings say so.
-            start = ProviderEntry(kind=start.kind)
-        entry = _read(start, ("providers", name), leaves)
-        if entry.kind == "openai" and not entry.base_url:
+    for name in sorted({*BUILT_IN_PROVIDERS, *vendors.providers, *_names("providers", leaves)}):
+        entry = _read(_start(name, vendors.provider(name), leaves, env), ("providers", name), leaves)
+        if entry.kind == "openai" and not entry.base_url and vendors.provider(name) is None:
             raise ConfigError(
                 f"providers.{name}.base_url: expected an address such as http://127.0.0.1:8000/v1, got none"
             )
@@ -139,6 +138,28 @@ def _providers(leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]) 
             origins[f"providers.{name}.api_key"] = f"${entry.api_key_env}"
         entries[name] = replace(entry, base_url=entry.base_url.rstrip("/"))
     return entries
+
+
+def _start(name: str, vendor: ProviderFacts | None, leaves: Leaves, env: Mapping[str, str]) -> ProviderEntry:
+    """What is known of a provider before its section is read."""
+    start = _usual(vendor, env) if vendor is not None else BUILT_IN_PROVIDERS.get(name, ProviderEntry())
+    written = leaves.get(("providers", name, "base_url"))
+    if written is None or (vendor is not None and vendor.owns(str(written.value))):
+        return start
+    # The usual key belongs to the usual address: another one gets it only when the settings say so.
+    return ProviderEntry(kind=start.kind)
+
+
+def _usual(vendor: ProviderFacts, env: Mapping[str, str]) -> ProviderEntry:
+    key_env = next((each for each in vendor.key_env if env.get(each)), "")
+    scheme = vendor.auth.partition(" ")[0]
+    auth = (("auth_scheme", scheme),) if vendor.kind == "openai" and scheme == "Basic" else ()
+    return ProviderEntry(
+        kind=vendor.kind,
+        base_url=vendor.base_url,
+        api_key_env=key_env or (vendor.key_env[0] if vendor.key_env and vendor.key_needed else ""),
+        options=(*auth, *vendor.options),
+    )
 
 
 def _agents(leaves: Leaves, origins: dict[str, str]) -> dict[str, AgentSettings]:

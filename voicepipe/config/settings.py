@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from voicepipe.auth.origin import is_loopback
 from voicepipe.config.convert import Between, LanguageTag, Secret, WebAddress
 from voicepipe.errors import ConfigError
+from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.server.options import ServerSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
@@ -30,11 +31,20 @@ class RecordsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSettings:
+    """What is known of language model vendors by name."""
+
+    file: str = ""
+    """A TOML file of the built-in catalog's shape, laid over it: other prices, more vendors, more models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntry:
     """One `[providers.NAME]`: how to reach it."""
 
     kind: str = "openai"
-    """The adapter that speaks to it: `openai` for every OpenAI-compatible server, `local`, or an installed one."""
+    """The adapter that speaks to it: `openai` for every OpenAI-compatible server, `anthropic`, `gemini`, `deepgram`,
+    `local`, or an installed one."""
 
     base_url: Annotated[str, WebAddress()] = ""
     """Where it is, up to and with `/v1`."""
@@ -52,10 +62,13 @@ class ProviderEntry:
     """How long it may send nothing before it counts as stalled."""
 
     input_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million tokens that its model reads cost. Only limits on spending need prices; unset means unknown."""
+    """What a million tokens that its model reads cost. Unset: what the catalog says, if it knows."""
 
     output_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
     """What a million tokens that its model writes cost."""
+
+    cached_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    """What a million tokens that its model reads from its cache cost. Unset: as `input_usd_per_million`."""
 
     speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
     """What a million characters that its voice speaks cost."""
@@ -136,6 +149,10 @@ class Settings:
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     records: RecordsSettings = field(default_factory=RecordsSettings)
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
+    vendors: Catalog = field(default_factory=Catalog, repr=False)
+    """The catalog as it was read."""
+
     providers: Mapping[str, ProviderEntry] = field(default_factory=lambda: MappingProxyType({}))
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -162,16 +179,45 @@ class Settings:
             return name
         return next((agent for agent, its in self.agents.items() if name in its.aliases), None)
 
+    def vendor(self, provider: str) -> ProviderFacts | None:
+        """Return what the catalog knows of a provider; None if it is not known, or is reached at another address."""
+        vendor, entry = self.vendors.provider(provider), self.providers[provider]
+        return vendor if vendor is not None and vendor.kind == entry.kind and vendor.owns(entry.base_url) else None
+
+    def facts(self, spec: Spec) -> ModelFacts:
+        """Return what is known of a model: what the catalog says, under the prices of the settings."""
+        vendor, entry = self.vendor(spec.provider), self.providers[spec.provider]
+        facts = vendor.model(spec.model) if vendor is not None else ModelFacts(name=spec.model)
+        if entry.input_usd_per_million is not None or entry.output_usd_per_million is not None:
+            # A price of one's own replaces all of the catalog's: the rest of them belongs to another contract.
+            return replace(
+                facts,
+                input_usd_per_million=entry.input_usd_per_million,
+                output_usd_per_million=entry.output_usd_per_million,
+                cached_usd_per_million=entry.cached_usd_per_million,
+                source=f"providers.{spec.provider}",
+            )
+        cached = entry.cached_usd_per_million
+        return facts if cached is None else replace(facts, cached_usd_per_million=cached)
+
     def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
-        """Return how to reach the provider of `spec`.
+        """Return how to reach the provider of `spec`, and what is particular to its model.
 
         Raises:
-            ConfigError: the provider's key was promised by an environment variable that is not set.
+            ConfigError: the provider's key was promised by an environment variable that is not set, or nobody said
+                where it is.
         """
-        entry = self.providers[spec.provider]
+        entry, vendor = self.providers[spec.provider], self.vendor(spec.provider)
         if entry.api_key_env and not entry.api_key:
             raise ConfigError(
                 f"providers.{spec.provider}.api_key: {key} is {str(spec)!r}, which needs a key; expected one in the "
                 f"environment variable {entry.api_key_env}, which is not set"
             )
-        return entry.connection()
+        if vendor is not None and not entry.base_url:
+            raise ConfigError(
+                f"providers.{spec.provider}.base_url: {key} is {str(spec)!r}, whose address only you know; expected "
+                f"one such as https://HOST/v1, got none"
+            )
+        connection = entry.connection()
+        own = vendor.options_for(spec.model) if vendor is not None else ()
+        return replace(connection, options=(*connection.options, *own)) if own else connection

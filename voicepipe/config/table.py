@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 from voicepipe.config.convert import expected, is_secret, shown
-from voicepipe.config.load import FOUR, default_of
+from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
 
 HIDDEN = "(set, hidden)"
@@ -28,7 +28,7 @@ class Row:
 
 def effective(settings: Settings) -> tuple[Row, ...]:
     """Return every option in force, in the order of the README's table; secrets are hidden."""
-    rows = [row for name in FOUR for row in _rows(getattr(settings, name), name, settings)]
+    rows = [row for name in SINGLE for row in _rows(getattr(settings, name), name, settings)]
     for name, agent in settings.agents.items():
         rows += _rows(agent, f"agents.{name}", settings)
     for name, entry in settings.providers.items():
@@ -40,7 +40,7 @@ def markdown() -> str:
     """Return the table of all options with their defaults and meanings, as Markdown."""
     lines = ["| setting | default | expected | what it does |", "| --- | --- | --- | --- |"]
     sections: list[tuple[str, type]] = [
-        *FOUR.items(),
+        *SINGLE.items(),
         ("agents.NAME", AgentSettings),
         ("providers.NAME", ProviderEntry),
     ]

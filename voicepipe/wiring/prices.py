@@ -1,8 +1,9 @@
-"""What turns cost, as far as the settings tell."""
+"""What turns cost, as far as the settings and the catalog tell."""
 
 from __future__ import annotations
 
 from voicepipe.config.settings import ProviderEntry, Settings
+from voicepipe.registry import Spec, Stage
 from voicepipe.turn.record import TurnRecord
 from voicepipe.wiring.stages import LOCAL
 
@@ -17,26 +18,28 @@ class Prices:
 
     def unpriced(self, agent: str) -> str | None:
         """The first setting without which it isn't known what the agent costs; None when all are there."""
-        for stage, names in (
-            ("llm", ("input_usd_per_million", "output_usd_per_million")),
-            ("tts", ("speech_usd_per_million",)),
-        ):
-            provider, entry = self._entry(agent, stage)
-            missing = next((name for name in names if entry.kind != LOCAL and getattr(entry, name) is None), None)
-            if missing is not None:
-                return f"providers.{provider}.{missing}"
+        mind, model = self._of(agent, "llm")
+        if model.kind != LOCAL:
+            facts = self._settings.facts(mind)
+            for name in ("input_usd_per_million", "output_usd_per_million"):
+                if getattr(facts, name) is None:
+                    return f"providers.{mind.provider}.{name}"
+        mouth, voice = self._of(agent, "tts")
+        if voice.kind != LOCAL and voice.speech_usd_per_million is None:
+            return f"providers.{mouth.provider}.speech_usd_per_million"
         return None
 
     def cost_usd(self, agent: str, record: TurnRecord) -> float:
         """What one turn of the agent cost; what has no price counts as nothing."""
-        _, model = self._entry(agent, "llm")
-        _, voice = self._entry(agent, "tts")
-        read = record.tokens.input * (model.input_usd_per_million or 0.0)
-        written = record.tokens.output * (model.output_usd_per_million or 0.0)
+        mind, _ = self._of(agent, "llm")
+        tokens = record.tokens
+        thought = self._settings.facts(mind).cost_usd(
+            input_tokens=tokens.input, output_tokens=tokens.output, cached_tokens=tokens.cached
+        )
+        _, voice = self._of(agent, "tts")
         spoken = len(record.agent_text) * (voice.speech_usd_per_million or 0.0) if record.spoken_ms else 0.0
-        return (read + written + spoken) / MILLION
+        return (thought or 0.0) + spoken / MILLION
 
-    def _entry(self, agent: str, stage: str) -> tuple[str, ProviderEntry]:
-        settings = self._settings.agents[agent]
-        provider = settings.spec("llm" if stage == "llm" else "tts").provider
-        return provider, self._settings.providers[provider]
+    def _of(self, agent: str, stage: Stage) -> tuple[Spec, ProviderEntry]:
+        spec = self._settings.agents[agent].spec(stage)
+        return spec, self._settings.providers[spec.provider]
