@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -93,13 +93,16 @@ class _OpenCall:
     name: str = ""
     early_arguments: str = ""
     bare: bool = True
+    old: bool = False
 
 
 class AnswerReader:
     """Takes the data of each server-sent event; `take` gives the port's events that it made."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, known_calls: Collection[str] = ()) -> None:
         self._peer = peer
+        # Ids of the question's own calls: Mistral repeats them in its answer, and they were made already.
+        self._known_calls = known_calls
         self._made: list[ModelEvent] = []
         self._thinking = ThinkingFilter()
         self._calls: list[_OpenCall] = []
@@ -181,14 +184,15 @@ class AnswerReader:
     def _finish(self, reason: str) -> None:
         if reason in _FAILED_REASONS:
             raise failures.broken(self._peer, f"the vendor ended its answer with finish_reason {reason!r}")
-        if any(not call.name for call in self._calls):
+        calls = [call for call in self._calls if not call.old]
+        if any(not call.name for call in calls):
             raise failures.broken(self._peer, "expected a function call with a name, got one without")
         if rest := self._thinking.finish():
             self._made.append(TextDelta(rest))
         # No arguments at all is how some servers write an empty object.
-        self._made.extend(CallDelta(call.index, "", "", "{}") for call in self._calls if call.bare)
+        self._made.extend(CallDelta(call.index, "", "", "{}") for call in calls if call.bare)
         meant = _REASONS.get(reason, "stop")
-        if meant == "stop" and self._calls:  # Ollama and others say "stop" after a call too
+        if meant == "stop" and calls:  # Ollama and others say "stop" after a call too
             meant = "tool_calls"
         self.finished = True
         self._made.append(Finished(meant))
@@ -196,6 +200,8 @@ class AnswerReader:
     def _call(self, call: _Call, position: int) -> None:
         function = call.function or _Function()
         now = self._which(call, function.name or "", position)
+        if now.old:
+            return
         arguments = _arguments(function)
         now.bare = now.bare and not arguments
         if now.name:
@@ -229,7 +235,9 @@ class AnswerReader:
         if len(self._calls) >= _MOST_CALLS:
             raise failures.broken(self._peer, f"expected at most {_MOST_CALLS} function calls, got more")
         # Without an id the call could not be paired with its result.
-        opened = _OpenCall(len(self._calls), call.id or f"call_{secrets.token_hex(12)}", call.id or "")
+        index = sum(not each.old for each in self._calls)
+        opened = _OpenCall(index, call.id or f"call_{secrets.token_hex(12)}", call.id or "")
+        opened.old = opened.vendor_id in self._known_calls
         self._calls.append(opened)
         return opened
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from voicepipe.errors import StageRefused
+from voicepipe.providers.llm import call_ids as ids
+from voicepipe.providers.llm import strict_order
 from voicepipe.providers.net.openai import OpenAiOptions, extra
 from voicepipe.providers.net.peer import Peer
-from voicepipe.stages.model import Called, Function, Message, ModelRequest, Returned, Said, Text
+from voicepipe.stages.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 
 _encode = msgspec.json.Encoder().encode
 
@@ -19,21 +22,29 @@ def body(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> bytes:
     """The request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON.
+        StageRefused: a function's parameters are not JSON, or the server can't take a picture that is asked about.
     """
-    fields: dict[str, Any] = {"model": request.model, "messages": messages(request.messages), "stream": True}
+    fields: dict[str, Any] = {"model": request.model, "messages": _messages(peer, request, options), "stream": True}
     if options.stream_usage:
         fields["stream_options"] = {"include_usage": True}
     if request.functions:
-        fields["tools"] = [_tool(peer, function) for function in request.functions]
-        fields["tool_choice"] = _tool_choice(request.tool_choice)
+        fields |= _tools(peer, request, options)
     if request.max_output_tokens is not None:
-        fields[options.max_tokens_field] = request.max_output_tokens
+        fields[options.max_tokens_field] = min(
+            request.max_output_tokens, options.most_output_tokens or request.max_output_tokens
+        )
     if request.temperature is not None:
-        fields["temperature"] = request.temperature
+        fields["temperature"] = min(max(request.temperature, options.least_temperature), options.most_temperature)
     if options.session_field and request.session:
         fields[options.session_field] = request.session
-    return _encode(fields | extra(options.llm_extra))
+    fields |= extra(options.model_extra) | extra(options.llm_extra)
+    refused = options.refuses | options.model_refuses
+    return _encode({name: value for name, value in fields.items() if name not in refused})
+
+
+def call_ids(conversation: Iterable[Message], options: OpenAiOptions) -> frozenset[str]:
+    """The ids of the conversation's calls, as the server gets them."""
+    return frozenset(_id(m.call_id, options) for m in conversation if isinstance(m, Called))
 
 
 def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
@@ -62,6 +73,21 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
     return written + [_result(returned) for returned in waiting]
 
 
+def _messages(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> list[dict[str, Any]]:
+    said = (m for m in request.messages if isinstance(m, Said))
+    if options.text_only and any(isinstance(part, Image) for m in said for part in m.parts):
+        raise StageRefused(peer.stage, provider=peer.name, why="it takes no pictures", retryable=False)
+    named = tuple(
+        replace(m, call_id=_id(m.call_id, options)) if isinstance(m, Called | Returned) else m for m in request.messages
+    )
+    written = messages(named)
+    return strict_order.kept(written) if options.strict_order else written
+
+
+def _id(call_id: str, options: OpenAiOptions) -> str:
+    return ids.nine(call_id) if options.call_ids == "nine" else call_id
+
+
 def _content(message: Said) -> str | list[dict[str, Any]]:
     if all(isinstance(part, Text) for part in message.parts):
         # A plain string: some servers (SambaNova) take nothing else.
@@ -83,16 +109,35 @@ def _result(returned: Returned) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": returned.call_id, "content": returned.output}
 
 
+def _tools(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> dict[str, Any]:
+    choice, offered = request.tool_choice, request.functions
+    if choice not in ("auto", "none") and options.forced_tools != "as_asked":
+        # Who can't name the one function to call is offered no other.
+        offered = tuple(each for each in offered if choice in ("required", each.name))
+        choice = options.forced_tools
+    return {"tools": [_tool(peer, function) for function in offered], "tool_choice": _tool_choice(choice)}
+
+
 def _tool(peer: Peer, function: Function) -> dict[str, Any]:
     described: dict[str, Any] = {"name": function.name, "description": function.description}
     if function.parameters_json:
-        try:
-            described["parameters"] = msgspec.json.decode(function.parameters_json)
-        except msgspec.DecodeError as error:
-            why = f"the parameters of function {function.name!r} are not JSON: {error}"
-            raise StageRefused(peer.stage, provider=peer.name, why=why, retryable=False) from None
+        described["parameters"] = parameters(peer, function)
     return {"type": "function", "function": described}
 
 
+def parameters(peer: Peer, function: Function) -> Any:
+    """A function's parameters as plain values.
+
+    Raises:
+        StageRefused: they are not JSON.
+    """
+    try:
+        return msgspec.json.decode(function.parameters_json)
+    except msgspec.DecodeError as error:
+        why = f"the parameters of function {function.name!r} are not JSON: {error}"
+        raise StageRefused(peer.stage, provider=peer.name, why=why, retryable=False) from None
+
+
 def _tool_choice(choice: str) -> str | dict[str, Any]:
-    return choice if choice in ("auto", "none", "required") else {"type": "function", "function": {"name": choice}}
+    plain = ("auto", "none", "required", "any")
+    return choice if choice in plain else {"type": "function", "function": {"name": choice}}

@@ -5,22 +5,20 @@ One `[providers.NAME]` may serve all three stages, so one type holds the options
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 
-from voicepipe.errors import ConfigError
+from voicepipe.providers.net import options
 from voicepipe.registry import ProviderSettings, Spec
 
 TokensField = Literal["max_tokens", "max_completion_tokens"]
 SpeechFormat = Literal["pcm", "wav"]
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "max_tokens_field": get_args(TokensField),
-    "speech_format": get_args(SpeechFormat),
-}
+ForcedTools = Literal["as_asked", "any", "auto"]
+CallIds = Literal["any", "nine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +28,21 @@ class OpenAiOptions:
     auth_scheme: str = "Bearer"
     """The word before the key; Inworld wants `Basic`."""
 
+    headers: str = ""
+    """A JSON object of strings, sent as headers with every request: Modal's proxy keys, OpenRouter's `X-Title`."""
+
     stream_usage: bool = True
     """Ask for token counts with `stream_options`; Cohere's compatible endpoint refuses that field."""
 
     max_tokens_field: TokensField = "max_tokens"
     """OpenAI's reasoning models refuse `max_tokens`, most other servers know nothing else."""
+
+    most_output_tokens: int = 0
+    """The longest answer that may be asked for; 0: any. MiniMax's is 2048."""
+
+    least_temperature: float = 0.0
+    most_temperature: float = 2.0
+    """A temperature outside is sent as the nearest inside: MiniMax's and Moonshot's end at 1."""
 
     session_field: str = ""
     """A field of the request's body for the session's opaque name, which keeps its cache on one replica: OpenAI and
@@ -42,6 +50,26 @@ class OpenAiOptions:
 
     session_header: str = ""
     """The same as a header: Fireworks `x-session-affinity`, xAI `x-grok-conv-id`."""
+
+    refuses: frozenset[str] = frozenset()
+    """Fields of a chat request that are never sent, wherever they come from; a text of names with spaces between."""
+
+    model_refuses: frozenset[str] = frozenset()
+    """The same, of this model only."""
+
+    forced_tools: ForcedTools = "as_asked"
+    """What `tool_choice` says when a function must be called: `required` or its name; `any` to Mistral; `auto` to who
+    can't be forced. When one function is asked for that can't be named, it is the only one that is offered."""
+
+    call_ids: CallIds = "any"
+    """`nine`: the ids of calls are nine letters and digits, as Mistral wants them."""
+
+    strict_order: bool = False
+    """Mistral's rules: the system speaks first only, no caller right after a function's result, and what the agent
+    said last is marked as the answer's beginning."""
+
+    text_only: bool = False
+    """It takes no pictures, and no message in parts."""
 
     speech_format: SpeechFormat = "pcm"
     """What to ask a voice for. Groq's give `wav` only."""
@@ -54,6 +82,9 @@ class OpenAiOptions:
 
     llm_extra: str = ""
     """A JSON object merged into each chat request: `{"reasoning_effort": "none"}`."""
+
+    model_extra: str = ""
+    """The same, for this model only; `llm_extra` goes before it."""
 
     stt_extra: str = ""
     """A JSON object of strings merged into each transcription request's form."""
@@ -68,19 +99,39 @@ class OpenAiOptions:
         Raises:
             ConfigError: an option is unknown or has a wrong value.
         """
-        known = {f.name: f for f in fields(cls)}
-        chosen: dict[str, Any] = {}
-        for name, text in settings.options:
-            key = f"providers.{spec.provider}.{name}"
-            if name not in known:
-                raise ConfigError(f"{key}: unknown for kind openai; expected one of {', '.join(sorted(known))}")
-            chosen[name] = _read(key, name, text)
-        return replace(_usual(settings.base_url), **chosen)
+        return replace(_usual(settings.base_url), **options.read("openai", READERS, spec, settings))
+
+
+READERS: Final[Mapping[str, options.Read]] = {
+    "auth_scheme": str,
+    "headers": options.json_object(str),
+    "stream_usage": options.flag,
+    "max_tokens_field": options.one_of(*get_args(TokensField)),
+    "most_output_tokens": options.whole(0, 1_000_000, "tokens"),
+    "least_temperature": options.number(0, 2),
+    "most_temperature": options.number(0, 2),
+    "session_field": str,
+    "session_header": str,
+    "refuses": options.words,
+    "model_refuses": options.words,
+    "forced_tools": options.one_of(*get_args(ForcedTools)),
+    "call_ids": options.one_of(*get_args(CallIds)),
+    "strict_order": options.flag,
+    "text_only": options.flag,
+    "speech_format": options.one_of(*get_args(SpeechFormat)),
+    "speech_rate_hz": options.whole(8_000, 192_000, "a rate in Hz"),
+    "default_voice": str,
+    "llm_extra": options.json_object(),
+    "model_extra": options.json_object(),
+    "stt_extra": options.json_object(str),
+    "tts_extra": options.json_object(),
+}
 
 
 def extra(text: str) -> dict[str, msgspec.Raw]:
     """The members of a JSON object that an option holds, each still as JSON; none for an empty text."""
-    return msgspec.json.decode(text, type=dict[str, msgspec.Raw]) if text else {}
+    made: dict[str, Any] = options.members(text)
+    return made
 
 
 def _usual(base_url: str) -> OpenAiOptions:
@@ -89,22 +140,3 @@ def _usual(base_url: str) -> OpenAiOptions:
             max_tokens_field="max_completion_tokens", session_field="prompt_cache_key", default_voice="alloy"
         )
     return OpenAiOptions()
-
-
-def _read(key: str, name: str, text: str) -> bool | int | str:
-    if name == "stream_usage":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key}: expected true or false, got {text!r}")
-        return text.lower() == "true"
-    if name == "speech_rate_hz":
-        if not text.isdecimal() or not 8_000 <= int(text) <= 192_000:
-            raise ConfigError(f"{key}: expected a rate from 8000 to 192000 Hz, got {text!r}")
-        return int(text)
-    if name in _CHOICES and text not in _CHOICES[name]:
-        raise ConfigError(f"{key}: expected {' or '.join(_CHOICES[name])}, got {text!r}")
-    if name.endswith("_extra"):
-        try:
-            msgspec.json.decode(text or "{}", type=dict[str, str] if name == "stt_extra" else dict[str, msgspec.Raw])
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{key}: expected a JSON object, got {text!r} ({error})") from None
-    return text

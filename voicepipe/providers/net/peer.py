@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from voicepipe.errors import ConfigError
@@ -35,9 +37,13 @@ class Peer:
         settings: ProviderSettings,
         *,
         auth_scheme: str = "Bearer",
+        key_header: str = "Authorization",
+        more_headers: Mapping[str, str] = MappingProxyType({}),
         scheme: Literal["http", "ws"] = "http",
     ) -> Peer:
         """The peer that `settings` describe; `scheme` says what is spoken to it, with TLS or without.
+
+        The key goes into `key_header`, after `auth_scheme` unless that is empty; `more_headers` go along.
 
         Raises:
             ConfigError: there is no `base_url`, or it is not one of that scheme.
@@ -47,12 +53,13 @@ class Peer:
                 f'providers.{spec.provider}.base_url: expected "{scheme}://..." or "{scheme}s://...", '
                 f"got {settings.base_url!r}"
             )
-        headers = (("Authorization", f"{auth_scheme} {settings.api_key}"),) if settings.api_key else ()
+        key = f"{auth_scheme} {settings.api_key}".lstrip()
+        headers = ((key_header, key),) if settings.api_key else ()
         return cls(
             stage=stage,
             name=str(spec),
             base_url=settings.base_url.rstrip("/"),
-            headers=headers,
+            headers=(*headers, *more_headers.items()),
             secret=settings.api_key,
             connect_timeout_ms=settings.connect_timeout_ms,
             idle_timeout_ms=settings.idle_timeout_ms,

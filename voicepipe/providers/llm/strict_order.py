@@ -1,0 +1,28 @@
+"""Who may speak after whom, for servers that refuse what others take (Mistral).
+
+Source: its refusals, "Unexpected role 'user' after role 'tool'" and "Expected last role User or Tool (or Assistant
+with prefix True)".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_BREATH: Final = " "
+"""What the agent says between a function's result and a caller who cut in: nothing that would be remembered."""
+
+
+def kept(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Chat messages in an order that such a server takes."""
+    written: list[dict[str, Any]] = []
+    opening = True
+    for message in messages:
+        opening = opening and message["role"] == "system"
+        if message["role"] == "system" and not opening:
+            message = {**message, "role": "user"}
+        if message["role"] == "user" and written and written[-1]["role"] == "tool":
+            written.append({"role": "assistant", "content": _BREATH})
+        written.append(message)
+    if written and written[-1]["role"] == "assistant" and "tool_calls" not in written[-1]:
+        written[-1] = {**written[-1], "prefix": True}
+    return written

@@ -1,0 +1,103 @@
+"""Reads a provider's table of options into the fields of the dataclass that its adapter understands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from voicepipe.errors import ConfigError
+from voicepipe.registry import ProviderSettings, Spec
+
+Read = Callable[[str], Any]
+"""A text as the option's value.
+
+Raises:
+    ValueError: its text says what was expected.
+"""
+
+
+def read(kind: str, readers: Mapping[str, Read], spec: Spec, settings: ProviderSettings) -> dict[str, Any]:
+    """The options that `settings` name, each as its reader reads it.
+
+    Raises:
+        ConfigError: an option is unknown or has a wrong value.
+    """
+    chosen: dict[str, Any] = {}
+    for name, text in settings.options:
+        key = f"providers.{spec.provider}.{name}"
+        if name not in readers:
+            raise ConfigError(f"{key}: unknown for kind {kind}; expected one of {', '.join(sorted(readers))}")
+        try:
+            chosen[name] = readers[name](text)
+        except ValueError as expected:
+            raise ConfigError(f"{key}: expected {expected}, got {text!r}") from None
+    return chosen
+
+
+def flag(text: str) -> bool:
+    """`true` or `false`."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def whole(low: int, high: int, what: str) -> Read:
+    """A whole number from `low` to `high`; `what` names it in the refusal."""
+
+    def read_whole(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise ValueError(f"{what} from {low} to {high}")
+        return int(text)
+
+    return read_whole
+
+
+def number(low: float, high: float) -> Read:
+    """A number from `low` to `high`."""
+
+    def read_number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = high + 1
+        if not low <= value <= high:
+            raise ValueError(f"a number from {low:g} to {high:g}")
+        return value
+
+    return read_number
+
+
+def one_of(*choices: str) -> Read:
+    """One of some words."""
+
+    def read_choice(text: str) -> str:
+        if text not in choices:
+            raise ValueError(" or ".join(choices))
+        return text
+
+    return read_choice
+
+
+def words(text: str) -> frozenset[str]:
+    """Words with spaces between."""
+    return frozenset(text.split())
+
+
+def json_object(of: type = msgspec.Raw) -> Read:
+    """A JSON object whose members are of the type `of`; kept as its text."""
+
+    def read_object(text: str) -> str:
+        try:
+            members(text, of)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"a JSON object ({error})") from None
+        return text
+
+    return read_object
+
+
+def members(text: str, of: type = msgspec.Raw) -> dict[str, Any]:
+    """The members of a JSON object, each as `of`; with `msgspec.Raw` each stays JSON. None for an empty text."""
+    return msgspec.json.decode(text, type=dict[str, of]) if text else {}  # type: ignore[valid-type]
