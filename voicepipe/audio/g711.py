@@ -62,12 +62,12 @@ def decode_mulaw(data: bytes | bytearray | memoryview) -> Samples:
     Returns:
         int16, (n_samples,), n_samples == n_bytes, full scale +-32124.
     """
-    return MULAW_TO_LINEAR[np.frombuffer(data, dtype=np.uint8)]
+    return MULAW_TO_LINEAR.take(np.frombuffer(data, dtype=np.uint8))
 
 
 def encode_mulaw(samples: Samples) -> bytes:
     """Compress linear PCM, int16, (n_samples,), to G.711 mu-law, one byte a sample."""
-    return _LINEAR_TO_MULAW[samples.view(np.uint16)].tobytes()
+    return _LINEAR_TO_MULAW.take(samples.view(np.uint16)).tobytes()
 
 
 def decode_alaw(data: bytes | bytearray | memoryview) -> Samples:
@@ -79,9 +79,9 @@ def decode_alaw(data: bytes | bytearray | memoryview) -> Samples:
     Returns:
         int16, (n_samples,), n_samples == n_bytes, full scale +-32256.
     """
-    return ALAW_TO_LINEAR[np.frombuffer(data, dtype=np.uint8)]
+    return ALAW_TO_LINEAR.take(np.frombuffer(data, dtype=np.uint8))
 
 
 def encode_alaw(samples: Samples) -> bytes:
     """Compress linear PCM, int16, (n_samples,), to G.711 A-law, one byte a sample."""
-    return _LINEAR_TO_ALAW[samples.view(np.uint16)].tobytes()
+    return _LINEAR_TO_ALAW.take(samples.view(np.uint16)).tobytes()
