@@ -71,7 +71,7 @@ def test_missing_scope(keys: ApiKeys, claims_with: Make) -> None:
 
 def test_a_client_secret_does_not_reach_rest_without_its_scope(claims_with: Make) -> None:
     """By default it holds conversations and nothing else."""
-    for scope in ("turns", "inference", "tokens", "operate"):
+    for scope in ("turns", "chat", "tokens", "operate"):
         with pytest.raises(AuthError, match="This client secret has the scopes realtime"):
             check_scope(claims_with(), scope)
     check_scope(claims_with(scopes=("realtime", "turns")), "turns")

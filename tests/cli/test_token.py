@@ -72,7 +72,7 @@ def test_a_plain_one_talks_and_reads_its_own_turns(folder: Path, capsys: Any) ->
         (["--lock", "instuctions"], "--lock, --hide: Expected the dotted path"),
         (["--session", "{"], "--session: expected a JSON object"),
         (["--session", '{"type": "video"}'], "--session: "),
-        (["--scope", "operate"], "--scope: expected scopes among realtime, turns, inference"),
+        (["--scope", "operate"], "--scope: expected scopes among realtime, turns, chat"),
     ],
 )
 def test_what_can_not_be_is_refused_in_words_of_the_shell(

@@ -25,6 +25,8 @@ from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.calls import Calls
+from voicepipe.server.chat_places import ChatPlaces
+from voicepipe.server.chat_route import ChatRoute
 from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
@@ -36,6 +38,7 @@ from voicepipe.server.tls import tls_context
 from voicepipe.session.ending import Ending
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
+from voicepipe.stages.model import Usage
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.turn.record import TurnRecord
 
@@ -46,6 +49,19 @@ async def echo(socket: ClientSocket) -> None:
     """Send back what comes until the line is closed."""
     while (message := await socket.receive()) is not None:
         await socket.send(message if isinstance(message, bytes) else message.encode())
+
+
+class NoModels:
+    """Nobody can be asked; `test_chat.py` has a server with models."""
+
+    def find(self, name: str) -> ChatRoute | None:
+        return None
+
+    def listed(self) -> tuple[ChatRoute, ...]:
+        return ()
+
+    def cost_usd(self, spec: str, usage: Usage) -> float | None:
+        return None
 
 
 @dataclass(eq=False)
@@ -235,6 +251,8 @@ def serve(tmp_path: Path) -> Serve:
             offered=lambda: (Offer("default", ("heart",)), Offer("support", None)),
             open_session=open_session,
             cost_usd=lambda agent, record: cost_usd,
+            chat_models=NoModels(),
+            chat_places=ChatPlaces(settings.max_chats, settings.max_project_chats),
             missing=lambda: tuple(missing),
         )
         try:

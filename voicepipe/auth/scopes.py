@@ -13,19 +13,19 @@ TOKENS: Final = "tokens"
 TURNS: Final = "turns"
 """Read the records of the project's turns and sessions."""
 
-INFERENCE: Final = "inference"
-"""Chat completions, speech and transcriptions over REST."""
+CHAT: Final = "chat"
+"""Chat completions over REST, and the list of models for them."""
 
 OPERATE: Final = "operate"
 """The dashboard, metrics, and everything else that shows more than one project."""
 
-ALL: Final = (REALTIME, TOKENS, TURNS, INFERENCE, OPERATE)
+ALL: Final = (REALTIME, TOKENS, TURNS, CHAT, OPERATE)
 
-KEY_DEFAULT: Final = (REALTIME, TOKENS, TURNS, INFERENCE)
+KEY_DEFAULT: Final = (REALTIME, TOKENS, TURNS, CHAT)
 """Of an API key, unless it was created with others."""
 
 TOKEN_DEFAULT: Final = (REALTIME,)
 """Of a client secret, unless it was minted with others."""
 
-TOKEN_ALLOWED: Final = (REALTIME, TURNS, INFERENCE)
+TOKEN_ALLOWED: Final = (REALTIME, TURNS, CHAT)
 """What a client secret can have at most: it lives in a stranger's browser."""

@@ -7,9 +7,11 @@ from typing import Final
 
 from aiohttp import web
 
+from voicepipe.server.chat import chat_completions
 from voicepipe.server.headers import add_headers, answer_preflight
 from voicepipe.server.health import healthz, readyz
 from voicepipe.server.legacy import sessions, transcription_sessions
+from voicepipe.server.models_list import list_models, one_model
 from voicepipe.server.outliving import outliving
 from voicepipe.server.pages import asset, home, talk
 from voicepipe.server.parts import PARTS, Parts
@@ -40,6 +42,9 @@ def build_app(parts: Parts) -> web.Application:
         ("POST", "/v1/realtime/client_secrets/revoke", revoke),
         ("POST", "/v1/realtime/sessions", sessions),
         ("POST", "/v1/realtime/transcription_sessions", transcription_sessions),
+        ("POST", "/v1/chat/completions", chat_completions),
+        ("GET", "/v1/models", list_models),
+        ("GET", "/v1/models/{id:.+}", one_model),
         ("GET", "/v1/turns", list_turns),
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/.well-known/jwks.json", jwks),

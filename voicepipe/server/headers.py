@@ -24,6 +24,9 @@ API: Final = {
 """Of whatever does not say otherwise: client secrets and turns must not lie in caches."""
 
 METHODS: Final = "GET, POST, OPTIONS"
+EXPOSED: Final = "Retry-After, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms"
+"""Headers that a page's script may read."""
+
 MAX_AGE_S: Final = 600
 """How long a browser need not ask again."""
 
@@ -42,7 +45,7 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
         answer.headers.add("Vary", "Origin")
         if origin in request.app[PARTS].options.allowed_origins:
             answer.headers["Access-Control-Allow-Origin"] = origin
-            answer.headers["Access-Control-Expose-Headers"] = "Retry-After"
+            answer.headers["Access-Control-Expose-Headers"] = EXPOSED
 
 
 @web.middleware

@@ -15,6 +15,8 @@ BOUNDS = {
     "max_sessions": (1, 100_000),
     "max_project_sessions": (0, 100_000),
     "max_session_s": (1, 86_400),
+    "max_chats": (1, 100_000),
+    "max_project_chats": (0, 100_000),
     "ping_ms": (1_000, 600_000),
     "drain_ms": (0, 600_000),
 }
@@ -41,7 +43,16 @@ class ServerSettings:
     """How many of them may belong to one project, so that one customer can't take all; 0: as many as there are."""
 
     max_session_s: int = 3_600
-    """How long one session may last, in seconds."""
+    """How long one session may last, in seconds; and one chat completion."""
+
+    max_chats: int = 200
+    """How many chat completions may be answered at once; the next one is answered 503 with `Retry-After`."""
+
+    max_project_chats: int = 0
+    """How many of them may belong to one project (429 beyond that); 0: as many as there are."""
+
+    chat_models: tuple[str, ...] = ()
+    """What chat completions may be asked of as `provider/model`, beside the agents and their own models."""
 
     ping_ms: int = 20_000
     """How long a client may send nothing before it is pinged; it has half as long again to answer."""

@@ -13,6 +13,8 @@ from aiohttp import web
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster
 from voicepipe.server.calls import Call, Calls
+from voicepipe.server.chat_places import ChatPlaces
+from voicepipe.server.chat_route import ChatModels
 from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.lobby import Lobby
@@ -76,6 +78,11 @@ class Parts:
 
     cost_usd: Callable[[str, TurnRecord], float]
     """What a turn of an agent cost, at the prices in the settings."""
+
+    chat_models: ChatModels
+    """What chat completions may be asked of."""
+
+    chat_places: ChatPlaces
 
     missing: Callable[[], tuple[str, ...]]
     """What is not ready yet, in words; empty when everything is."""

@@ -50,7 +50,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(REALTIME)
     shown = parts.doorway.shown(request)
-    _check_ready(parts)
+    check_ready(parts)
     grant = await grant_for(visitor, shown, request.query, parts)
     parts.lobby.check()
     meter = _meter(visitor, grant, parts)
@@ -130,12 +130,12 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
         Missing: 404, for an agent or (with `strict_models`) a model that is not there.
     """
     claims, now_s = visitor.claims, unix_s()
-    config = await _token_config(claims, parts) if claims is not None else None
+    config = await token_config(claims, parts) if claims is not None else None
     asked = query.get("model") or query.get("deployment") or _model_of(config)
     agent = _agent(claims, query.get("agent", ""), asked, parts)
     length_s = parts.options.max_session_s
     if claims is not None:
-        check_entry(claims, origin=_origin(shown), model=asked, agent=agent)
+        check_entry(claims, origin=origin_of(shown), model=asked, agent=agent)
         length_s = min(length_s, claims.limits.session_seconds or length_s)
     return SessionGrant(
         session_id=f"{session_prefix(claims) if claims is not None else 'sess_'}{secrets.token_urlsafe(18)}",
@@ -151,7 +151,7 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
     )
 
 
-def _origin(shown: Handshake) -> str | None:
+def origin_of(shown: Handshake) -> str | None:
     """The page that asks. In a GET without the upgrade to its own server a browser leaves `Origin` out, and says the
     same in a header that pages can't set (Fetch Metadata, `Sec-Fetch-Site`)."""
     origins, hosts = shown.values("origin"), shown.values("host")
@@ -176,7 +176,12 @@ def _agent(claims: Claims | None, wanted: str, model: str, parts: Parts) -> str:
     return next((agent for agent in allowed if parts.agent_named(agent) == agent), "default")
 
 
-async def _token_config(claims: Claims, parts: Parts) -> Mapping[str, Any] | None:
+async def token_config(claims: Claims, parts: Parts) -> Mapping[str, Any] | None:
+    """The session settings that a client secret brings; None: none.
+
+    Raises:
+        AuthError: 401: they were kept here, and are gone.
+    """
     if not claims.config_id:
         return claims.session or None
     kept = await parts.cluster.config(claims.config_id, project=claims.project, now_s=unix_s())
@@ -202,7 +207,12 @@ def _dialect(shown: Handshake, query: Mapping[str, str]) -> Dialect:
     return "beta" if by_header or by_subprotocol or by_version else "ga"
 
 
-def _check_ready(parts: Parts) -> None:
+def check_ready(parts: Parts) -> None:
+    """Demand that everything is loaded.
+
+    Raises:
+        Overload: something is not.
+    """
     missing = parts.missing()
     if missing:
         raise Overload(f"The server is starting: {'; '.join(missing)}.", retry_after_ms=STARTING_WAIT_MS)

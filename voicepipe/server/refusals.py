@@ -8,13 +8,17 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from voicepipe.errors import AuthError, Overload, ProtocolError, VoicepipeError
+from voicepipe.errors import AuthError, Overload, ProtocolError, StageError, StageRefused, StageTimeout, VoicepipeError
 from voicepipe.telemetry.log import log_crash, log_event
 
 PEER: Final = web.RequestKey("peer", str)
 """Who sent the request, as far as proxies that are trusted tell: for the log."""
 
 CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 426: "upgrade_required"}
+
+
+ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 415, 422})
+"""Statuses with which a provider says that the request is at fault: asking again won't help."""
 
 
 class Missing(VoicepipeError):
@@ -35,6 +39,14 @@ class TooManyAttempts(AuthError):
             code="too_many_attempts",
             status=429,
         )
+
+
+class TooManyRequests(VoicepipeError):
+    """Whoever asks has as many requests running as they may."""
+
+    def __init__(self, why: str, *, wait_s: int = 1) -> None:
+        super().__init__(why)
+        self.why, self.wait_s = why, wait_s
 
 
 def refusal(
@@ -62,10 +74,27 @@ def refused(error: Exception) -> web.Response:
             return refusal(404, error.why, code=error.code, param=error.param)
         case Overload():
             return refusal(503, error.why, code="server_overloaded", wait_s=-(-error.retry_after_ms // 1_000))
+        case TooManyRequests():
+            return refusal(429, error.why, code="rate_limit_exceeded", wait_s=error.wait_s)
+        case StageError():
+            return _provider_failed(error)
         case web.HTTPException():
             return refusal(error.status, error.reason, code=CODES.get(error.status))
         case _:
             return refusal(500, "The server failed. Its log says why.", code="internal_error")
+
+
+def _provider_failed(error: StageError) -> web.Response:
+    """A provider's refusal in our words. That it refused *our* key is our fault, so never a 401 of its client's."""
+    status, retry_after_ms = 502, None
+    if isinstance(error, StageTimeout):
+        status = 504
+    elif isinstance(error, StageRefused):
+        retry_after_ms = error.retry_after_ms
+        status = {429: 429, 503: 503}.get(error.status or 0, 400 if error.status in ABOUT_THE_REQUEST else 502)
+    code = {400: "provider_refused", 429: "rate_limit_exceeded", 504: "provider_timeout"}.get(status, "provider_failed")
+    wait_s = None if retry_after_ms is None else -(-retry_after_ms // 1_000)
+    return refusal(status, str(error), code=code, wait_s=wait_s)
 
 
 @web.middleware

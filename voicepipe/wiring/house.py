@@ -19,6 +19,7 @@ from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.providers.net import http
 from voicepipe.server.calls import Calls
+from voicepipe.server.chat_places import ChatPlaces
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
 from voicepipe.server.lobby import Lobby
@@ -28,6 +29,7 @@ from voicepipe.server.tls import tls_context
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
+from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import Sessions
@@ -86,7 +88,8 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         sessions = Sessions(settings, stages, sink)
         models = LocalModels(stages.engine_socket, stages.local(), say)
         files = await asyncio.to_thread(_read_files, settings)
-        parts = _parts(settings, files, cluster=cluster, turns=turns, sessions=sessions, models=models)
+        chat = Chat(settings, stages)
+        parts = _parts(settings, files, cluster=cluster, turns=turns, sessions=sessions, chat=chat, models=models)
         async with listening(parts) as base_url:
             tasks = (
                 group.create_task(models.run(), name="local-engine"),
@@ -126,7 +129,14 @@ def _read_files(settings: Settings) -> _Files:
 
 
 def _parts(
-    settings: Settings, files: _Files, *, cluster: Cluster, turns: TurnStore, sessions: Sessions, models: LocalModels
+    settings: Settings,
+    files: _Files,
+    *,
+    cluster: Cluster,
+    turns: TurnStore,
+    sessions: Sessions,
+    chat: Chat,
+    models: LocalModels,
 ) -> Parts:
     options = settings.server
     doorway = Doorway(
@@ -157,6 +167,8 @@ def _parts(
         offered=sessions.offered,
         open_session=sessions.open,
         cost_usd=Prices(settings).cost_usd,
+        chat_models=chat,
+        chat_places=ChatPlaces(options.max_chats, options.max_project_chats),
         missing=models.missing,
     )
 

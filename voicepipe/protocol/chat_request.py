@@ -1,0 +1,224 @@
+"""`POST /v1/chat/completions`: what was asked, read and checked. No I/O.
+
+Three kinds of parameter: those that are honoured; those that may be left unheeded without harm (`IGNORED`, told in the
+answer); and those that would change the answer and can't be had (`NEUTRAL`), which are refused unless they ask for what
+happens anyway. A name that is in none of them is refused too: it is most likely misspelt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.chat_messages import (
+    MOST_CALLS,
+    MOST_MESSAGES,
+    AssistantMessage,
+    ChatMessage,
+    NamedTool,
+    ToolChoice,
+    ToolDefinition,
+    ToolMessage,
+)
+from voicepipe.protocol.fields import refuse_depth
+
+IGNORED: Final = ("seed", "service_tier", "store", "prompt_cache_retention")
+"""They promise a best effort, or concern who stores what; no answer is wrong without them."""
+
+NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
+    "n": (1,),
+    "top_p": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "stop": ([],),
+    "parallel_tool_calls": (True,),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+    "verbosity": ("medium",),
+    "reasoning_effort": (),
+    "prediction": (),
+    "audio": (),
+    "web_search_options": (),
+    "functions": (),
+    "function_call": (),
+}
+"""Parameters that can't be honoured, with the values that ask for nothing."""
+
+MOST_MODELS: Final = 16
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Opaque = Annotated[str, Meta(max_length=256)]
+Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
+"""The published sizes."""
+
+
+class StreamOptions(Struct, frozen=True):
+    """How the answer streams."""
+
+    include_usage: bool = False
+
+
+class Ours(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is not in the published request."""
+
+    deadline_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
+    """How soon the first word is wanted, for a route of several candidates."""
+
+
+class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One request, its shape checked."""
+
+    model: Name
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MOST_MESSAGES)]
+    tools: Annotated[list[ToolDefinition], Meta(max_length=MOST_CALLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    models: Annotated[list[Name], Meta(max_length=MOST_MODELS)] | None = None
+    """Who may answer instead, best first."""
+
+    user: Opaque | None = None
+    safety_identifier: Opaque | None = None
+    prompt_cache_key: Opaque | None = None
+    metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
+    voicepipe: Ours | None = None
+
+    seed: Any = None
+    service_tier: Any = None
+    store: Any = None
+    prompt_cache_retention: Any = None
+    n: Any = None
+    top_p: Any = None
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    logit_bias: Any = None
+    stop: Any = None
+    parallel_tool_calls: Any = None
+    modalities: Any = None
+    response_format: Any = None
+    verbosity: Any = None
+    reasoning_effort: Any = None
+    prediction: Any = None
+    audio: Any = None
+    web_search_options: Any = None
+    functions: Any = None
+    function_call: Any = None
+
+    @property
+    def output_limit(self) -> int | None:
+        """The longest answer, in tokens, by either of its names."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The parameters that were given and change nothing."""
+        return tuple(name for name in IGNORED if getattr(self, name) is not None)
+
+    @property
+    def function_choice(self) -> str:
+        """`auto`, `none`, `required`, or the name of the one function to call."""
+        choice = self.tool_choice
+        return choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
+
+
+_decode: Final = msgspec.json.Decoder(ChatRequest).decode
+
+_CODES: Final = (
+    (re.compile(r"Object missing required field `(\w+)`"), "missing_required_parameter"),
+    (re.compile(r"Object contains unknown field `([^`]{1,64})`"), "unknown_parameter"),
+    (re.compile(r"Expected `[^`]+`, got `[^`]+`()"), "invalid_type"),
+)
+
+
+def read_chat_request(body: bytes) -> ChatRequest:
+    """Read a request's body. Some 5 ms for a megabyte: call from a worker thread what is larger.
+
+    Raises:
+        ProtocolError: it is no such request, or asks for what can't be had; `field` is the dotted path of it.
+    """
+    try:
+        request = _decode(body)
+    except msgspec.ValidationError as wrong:
+        raise _refusal(str(wrong)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ProtocolError("Expected a JSON object as the body.", code="invalid_json") from None
+    _check_neutral(request)
+    _check_tools(request)
+    _check_calls(request.messages)
+    return request
+
+
+def _refusal(said: str) -> ProtocolError:
+    why, _, path = said.partition(" - at ")
+    path = path.strip("`").removeprefix("$").removeprefix(".")
+    for pattern, code in _CODES:
+        if found := pattern.match(why):
+            return ProtocolError(f"{why}.", field=".".join(filter(None, (path, found[1]))) or None, code=code)
+    return ProtocolError(f"{why}.", field=path or None)
+
+
+def _check_neutral(request: ChatRequest) -> None:
+    for name, harmless in NEUTRAL.items():
+        value = getattr(request, name)
+        if value is not None and value not in harmless:
+            why = f"This server can't honour {name!r}. Leave it out" + (
+                f", or say {msgspec.json.encode(harmless[0]).decode()}." if harmless else "."
+            )
+            raise ProtocolError(why, field=name, code="unsupported_parameter")
+
+
+def _check_tools(request: ChatRequest) -> None:
+    names = set[str]()
+    for position, tool in enumerate(request.tools or ()):
+        at, function = f"tools[{position}].function", tool.function
+        if function.name in names:
+            raise ProtocolError(f"There are two functions {function.name!r}.", field=f"{at}.name")
+        names.add(function.name)
+        if schema := bytes(function.parameters):
+            refuse_depth(_schema(schema, f"{at}.parameters"), f"{at}.parameters")
+    choice = request.tool_choice
+    if isinstance(choice, NamedTool) and choice.function.name not in names:
+        why = f"There is no function {choice.function.name!r} among the tools."
+        raise ProtocolError(why, field="tool_choice.function.name")
+    if choice == "required" and not names:
+        raise ProtocolError("There are no tools to be called.", field="tool_choice")
+
+
+def _schema(text: bytes, path: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        raise ProtocolError("Expected a JSON Schema object.", field=path, code="invalid_type") from None
+
+
+def _check_calls(messages: list[ChatMessage]) -> None:
+    """Every result belongs to a call before it, and every call has its result before anything else is said."""
+    waiting = dict[str, int]()
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            if waiting.pop(message.tool_call_id, None) is None:
+                why = "No message before it calls a function with this id, or the call has its result already."
+                raise ProtocolError(why, field=f"messages[{position}].tool_call_id")
+            continue
+        _check_answered(waiting)
+        if isinstance(message, AssistantMessage):
+            waiting = {call.id: position for call in message.tool_calls or ()}
+    _check_answered(waiting)
+
+
+def _check_answered(waiting: Mapping[str, int]) -> None:
+    for call_id, position in waiting.items():
+        why = f"The call {call_id[:64]!r} has no result: a message of role 'tool' must follow for each call."
+        raise ProtocolError(why, field=f"messages[{position}].tool_calls")

@@ -1,0 +1,114 @@
+"""A model's events as the answer to one request: streamed, or whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import StageBroken
+from voicepipe.protocol.chat_response import DONE, ChunkWriter, Completion, MadeCall, failed, whole_answer
+from voicepipe.server.chat_route import ChatModels
+from voicepipe.server.chat_tally import ChatTally
+from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta
+
+STUCK_S: Final = 10.0
+"""A client that takes nothing for so long loses its answer, as a session's client loses its socket."""
+
+MOST_CHARS: Final = 4 << 20
+"""Of a whole answer, which lies in memory: some million tokens."""
+
+Events = AsyncIterator[ModelEvent]
+
+
+class ChatAnswer:
+    """One answer on its way. Nothing of it leaves before the model has spoken, so that a failure keeps its status."""
+
+    def __init__(self, about: Completion, tally: ChatTally, models: ChatModels) -> None:
+        self._about, self._tally, self._models = about, tally, models
+        self._began_ms = monotonic_ms()
+        self.line: web.StreamResponse | None = None
+        """A streamed answer that has begun."""
+
+    async def whole(self, events: Events) -> web.Response:
+        """Collect the answer and give it in one piece.
+
+        Raises:
+            StageError: the model failed, or would not end.
+        """
+        texts, calls, n_chars = list[str](), dict[int, list[str]](), 0
+        async for event in self._seen(events):
+            match event:
+                case TextDelta(text):
+                    texts.append(text)
+                    n_chars += len(text)
+                case CallDelta(index, call_id, name, arguments):
+                    calls.setdefault(index, [call_id, name]).append(arguments)
+                    n_chars += len(arguments)
+            if n_chars > MOST_CHARS:
+                why = f"expected an answer of at most {MOST_CHARS} characters, got more"
+                raise StageBroken("llm", provider=self._tally.spec, why=why, retryable=False)
+        made = [MadeCall(id_, name, "".join(arguments)) for id_, name, *arguments in calls.values()]
+        body = whole_answer(
+            self._about,
+            text="".join(texts),
+            calls=made,
+            reason=self._reason(),
+            used=self._tally.used(),
+            ours=self._tally.ours(self._models),
+        )
+        return web.Response(body=body, content_type="application/json", headers=self._tally.headers())
+
+    async def stream(self, events: Events, request: web.Request, *, with_usage: bool) -> web.StreamResponse:
+        """Send each piece as it comes.
+
+        Raises:
+            StageError: the model failed; what has left until then can't be taken back.
+            TimeoutError: the client takes nothing.
+        """
+        chunks = ChunkWriter(self._about, with_usage=with_usage)
+        async for event in self._seen(events):
+            match event:
+                case TextDelta(text):
+                    await self._send(request, chunks.text(text))
+                case CallDelta(index, call_id, name, arguments):
+                    await self._send(request, chunks.call(index, call_id, name, arguments))
+                case Finished(reason):
+                    await self._send(request, chunks.finish(reason, self._tally.ours()))
+        last = chunks.usage(self._tally.used(), self._tally.ours(self._models)) if with_usage else b""
+        return await self.end(request, last + DONE)
+
+    async def fail(self, request: web.Request, error: bytes) -> web.StreamResponse:
+        """End a streamed answer with an error, in the published JSON; without `[DONE]`, which means success."""
+        return await self.end(request, failed(error))
+
+    async def end(self, request: web.Request, last: bytes) -> web.StreamResponse:
+        """Send the last piece."""
+        line = await self._send(request, last)
+        await line.write_eof()
+        return line
+
+    async def _seen(self, events: Events) -> Events:
+        async for event in events:
+            self._tally.see(event, monotonic_ms() - self._began_ms)
+            yield event
+
+    async def _send(self, request: web.Request, piece: bytes) -> web.StreamResponse:
+        line = self.line
+        if line is None:
+            # no-transform, X-Accel-Buffering: proxies that compress or collect would hold the words back
+            headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+            line = web.StreamResponse(headers=headers | self._tally.headers())
+            line.content_type, line.charset = "text/event-stream", "utf-8"
+            await line.prepare(request)
+            self.line = line
+        async with asyncio.timeout(STUCK_S):
+            await line.write(piece)
+        return line
+
+    def _reason(self) -> str:
+        assert self._tally.finished is not None  # an iterator ends after it, or raises
+        return self._tally.finished.reason

@@ -1,0 +1,53 @@
+"""How many chat completions are answered at once: refused beyond that, never queued."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from voicepipe.errors import Overload
+from voicepipe.server.doorway import Visitor
+from voicepipe.server.refusals import TooManyRequests
+
+FULL_WAIT_MS: Final = 1_000
+"""When it is worth asking again while we are full: answers last seconds."""
+
+TOKEN_AT_ONCE: Final = 4
+"""Of one client secret: a page asks one thing at a time. It bounds by how much a limit on spending is overrun, since
+what an answer costs is known at its end."""
+
+
+class ChatPlaces:
+    """One process's places. Belongs to one event loop."""
+
+    def __init__(self, max_chats: int, max_project_chats: int) -> None:
+        """`max_project_chats`: 0 means that a project may have all."""
+        self._most, self._most_of_project = max_chats, max_project_chats or max_chats
+        # bounded: by `max_chats`, since who leaves is taken out
+        self._projects: Counter[str] = Counter()
+        self._tokens: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def place(self, visitor: Visitor) -> Iterator[None]:
+        """Have a place for as long as the block runs.
+
+        Raises:
+            Overload: all are taken.
+            TooManyRequests: the project, or the client secret, has no more.
+        """
+        token = (visitor.project, visitor.claims.token_id if visitor.claims is not None else "")
+        if self._projects.total() >= self._most:
+            raise Overload(f"All {self._most} chat completions are being answered.", retry_after_ms=FULL_WAIT_MS)
+        if self._projects[visitor.project] >= self._most_of_project:
+            raise TooManyRequests(f"Project {visitor.project!r} may have {self._most_of_project} answers at once.")
+        if token[1] and self._tokens[token] >= TOKEN_AT_ONCE:
+            raise TooManyRequests(f"A client secret may have {TOKEN_AT_ONCE} answers at once.")
+        self._projects[visitor.project] += 1
+        self._tokens[token] += 1
+        try:
+            yield
+        finally:
+            self._projects -= Counter({visitor.project: 1})  # in place, and without what is down to 0
+            self._tokens -= Counter({token: 1})

@@ -1,0 +1,114 @@
+"""From a chat completions request to a question to a model, as far as whoever asks may have it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.handshake import Handshake
+from voicepipe.protocol.chat_messages import (
+    AssistantMessage,
+    ChatMessage,
+    DeveloperMessage,
+    ImagePart,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from voicepipe.protocol.chat_request import ChatRequest
+from voicepipe.server.chat_held import check_may_ask, held
+from voicepipe.server.chat_route import ChatRoute
+from voicepipe.server.doorway import Visitor
+from voicepipe.server.parts import Parts
+from voicepipe.server.refusals import Missing
+from voicepipe.stages.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and of whom."""
+
+    route: ChatRoute
+    request: ModelRequest
+
+
+async def question_for(visitor: Visitor, asked: ChatRequest, shown: Handshake, parts: Parts) -> Question:
+    """Find the model, hold a client secret to its locks and limits, and write the question.
+
+    Raises:
+        AuthError: 403, when the client secret does not allow this page, model or agent.
+        Missing: 404, for a model that is not there.
+        ProtocolError: a field is locked.
+    """
+    claims = visitor.claims
+    route = _route(asked.model, "model", claims, shown, parts)
+    others = [_route(name, f"models[{n}]", claims, shown, parts) for n, name in enumerate(asked.models or ())]
+    request = ModelRequest(
+        model=route.model_name,
+        messages=tuple(messages(asked.messages)),
+        functions=tuple(functions(asked)),
+        tool_choice=asked.function_choice,
+        max_output_tokens=asked.output_limit,
+        temperature=asked.temperature,
+        session=_session(visitor.project, asked),
+        user=asked.user or asked.safety_identifier or "",
+        models=tuple(dict.fromkeys(spec for other in others for spec in other.specs)),
+        metadata=tuple((asked.metadata or {}).items()),
+        deadline_ms=asked.voicepipe.deadline_ms if asked.voicepipe is not None else None,
+    )
+    return Question(route, request if claims is None else await held(request, asked, claims, route, parts))
+
+
+def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
+    """The conversation as a model's port has it."""
+    for message in written:
+        match message:
+            case SystemMessage(content) | DeveloperMessage(content):
+                yield Said("system", _texts(content))
+            case UserMessage(content):
+                parts = (TextPart(content),) if isinstance(content, str) else content
+                yield Said("user", tuple(_image(p) if isinstance(p, ImagePart) else Text(p.text) for p in parts))
+            case AssistantMessage(content, calls):
+                if content:
+                    yield Said("assistant", _texts(content))
+                for call in calls or ():
+                    yield Called(call.id, call.function.name, call.function.arguments)
+            case ToolMessage(content, call_id):
+                yield Returned(call_id, "".join(text.text for text in _texts(content)))
+
+
+def functions(asked: ChatRequest) -> Iterator[Function]:
+    """What the model may call."""
+    for tool in asked.tools or ():
+        its = tool.function
+        yield Function(its.name, its.description or "", bytes(its.parameters).decode())
+
+
+def _texts(content: str | Iterable[TextPart | RefusalPart]) -> tuple[Text, ...]:
+    if isinstance(content, str):
+        return (Text(content),)
+    return tuple(Text(part.refusal if isinstance(part, RefusalPart) else part.text) for part in content)
+
+
+def _image(part: ImagePart) -> Image:
+    return Image(part.image_url.url, part.image_url.detail)
+
+
+def _session(project: str, asked: ChatRequest) -> str:
+    """One name for requests that share a prompt, which tells a provider nothing: it keeps a cache by it."""
+    shared = asked.prompt_cache_key or asked.user or asked.safety_identifier
+    return hashlib.sha256(f"{project}/{shared}".encode()).hexdigest()[:32] if shared else ""
+
+
+def _route(name: str, field: str, claims: Claims | None, shown: Handshake, parts: Parts) -> ChatRoute:
+    route = parts.chat_models.find(name)
+    if route is None:
+        why = f"There is no model {name[:64]!r} here. GET /v1/models lists what can be asked for."
+        raise Missing(why, param=field, code="model_not_found")
+    if claims is not None:
+        check_may_ask(claims, route, shown, parts)
+    return route

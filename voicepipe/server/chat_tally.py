@@ -1,0 +1,136 @@
+"""What becomes known of one chat completion while it comes: who answers, how soon, how much of it there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from voicepipe.protocol.chat_response import TokensUsed
+from voicepipe.protocol.fields import JsonObject
+from voicepipe.server.chat_route import ChatModels
+from voicepipe.stages.model import (
+    Attempted,
+    CallDelta,
+    Called,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    Returned,
+    Routed,
+    Said,
+    Text,
+    TextDelta,
+    Usage,
+)
+
+CHARS_A_TOKEN: Final = 4
+"""Of English, by OpenAI's rule of thumb. Used where an answer ended before its provider told what it took: else who
+leaves just before the end would pay nothing."""
+
+
+class ChatTally:
+    """Of one answer. Times are ms after the question."""
+
+    def __init__(self, request: ModelRequest, spec: str, ignored: Sequence[str]) -> None:
+        """`spec` answers unless a router says otherwise; `ignored` are the parameters that changed nothing."""
+        self._request, self._ignored = request, ignored
+        self.spec = spec
+        """Who answers."""
+
+        self.ttft_ms: int | None = None
+        """To the first text or call."""
+
+        self.finished: Finished | None = None
+        self._why = ""
+        self._attempts: list[Attempted] = []
+        self._usage: Usage | None = None
+        self._n_chars = 0
+
+    def see(self, event: ModelEvent, now_ms: int) -> None:
+        """Take the next event of the answer."""
+        match event:
+            case TextDelta(text):
+                self._spoke(len(text), now_ms)
+            case CallDelta(name=name, arguments=arguments):
+                self._spoke(len(name) + len(arguments), now_ms)
+            case Routed(provider, why):
+                self.spec, self._why = provider, why
+            case Attempted():
+                self._attempts.append(event)
+            case Usage():
+                self._usage = event
+            case Finished():
+                self.finished = event
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the tokens are our guess, since the provider has not told."""
+        return self._usage is None
+
+    def used(self) -> TokensUsed:
+        """The tokens that it took."""
+        known = self._usage
+        if known is not None:
+            return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens)
+        return TokensUsed(_n_chars(self._request) // CHARS_A_TOKEN, -(-self._n_chars // CHARS_A_TOKEN), 0)
+
+    def cost_usd(self, models: ChatModels) -> float | None:
+        """What it cost, with what was asked of others in vain; None: the price is not known."""
+        used = self.used()
+        usage = Usage(input_tokens=used.input, output_tokens=used.output, cached_tokens=used.cached)
+        cost = models.cost_usd(self.spec, usage)
+        return None if cost is None else cost + self.lost_usd
+
+    @property
+    def lost_usd(self) -> float:
+        """What the attempts cost that nobody heard."""
+        return sum(attempt.cost_usd or 0.0 for attempt in self._attempts if attempt.outcome != "spoke")
+
+    def headers(self) -> dict[str, str]:
+        """What an answer's headers tell of it."""
+        ttft = {} if self.ttft_ms is None else {"X-Voicepipe-TTFT-Ms": str(self.ttft_ms)}
+        return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft
+
+    def ours(self, models: ChatModels | None = None) -> JsonObject:
+        """The answer's own field; with its cost where `models` are given, which know what tokens cost."""
+        told: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
+        if self._why:
+            told["why"] = self._why
+        if self._attempts:
+            told["attempts"] = [_attempt(attempt) for attempt in self._attempts]
+        if self._ignored:
+            told["ignored"] = list(self._ignored)
+        if models is not None:
+            told |= {"cost_usd": self.cost_usd(models), "estimated": self.estimated}
+        return told
+
+    def _spoke(self, n_chars: int, now_ms: int) -> None:
+        self._n_chars += n_chars
+        if self.ttft_ms is None:
+            self.ttft_ms = now_ms
+
+
+def _attempt(attempt: Attempted) -> JsonObject:
+    return {
+        "provider": attempt.provider,
+        "role": attempt.role,
+        "outcome": attempt.outcome,
+        "began_ms": attempt.began_ms,
+        "first_ms": attempt.first_ms,
+        "why": attempt.why,
+        "cost_usd": attempt.cost_usd,
+    }
+
+
+def _n_chars(request: ModelRequest) -> int:
+    """The text of a question; pictures are left out, whose cost no text tells."""
+    total = sum(len(each.description) + len(each.parameters_json) for each in request.functions)
+    for message in request.messages:
+        match message:
+            case Said(parts=parts):
+                total += sum(len(part.text) for part in parts if isinstance(part, Text))
+            case Called(name=name, arguments=arguments):
+                total += len(name) + len(arguments)
+            case Returned(output=output):
+                total += len(output)
+    return total

@@ -1,0 +1,59 @@
+"""`GET /v1/models` and `/v1/models/{id}`: what a chat completion may ask for, as far as whoever asks may have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.scopes import CHAT
+from voicepipe.errors import AuthError
+from voicepipe.server.chat_held import check_may_ask
+from voicepipe.server.chat_route import ChatRoute
+from voicepipe.server.parts import PARTS
+from voicepipe.server.refusals import Missing
+
+
+async def list_models(request: web.Request) -> web.Response:
+    """All of them in the published shape: `{"object": "list", "data": [...]}`."""
+    return _json({"object": "list", "data": [_wire(route) for route in await _allowed(request)]})
+
+
+async def one_model(request: web.Request) -> web.Response:
+    """The model of that name, which may hold slashes."""
+    name = request.match_info["id"].removesuffix("/")
+    found = next((route for route in await _allowed(request) if route.name == name), None)
+    if found is None:
+        raise Missing(f"There is no model {name[:64]!r} here.", param="id", code="model_not_found")
+    return _json(_wire(found))
+
+
+async def _allowed(request: web.Request) -> tuple[ChatRoute, ...]:
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(CHAT)
+    routes, claims = parts.chat_models.listed(), visitor.claims
+    if claims is None:
+        return routes
+    shown = parts.doorway.shown(request)
+
+    def may_ask() -> Iterator[ChatRoute]:
+        for route in routes:
+            try:
+                check_may_ask(claims, route, shown, parts)
+            except AuthError:
+                continue
+            yield route
+
+    return tuple(may_ask())
+
+
+def _wire(route: ChatRoute) -> dict[str, Any]:
+    # `created` is part of the shape, and nobody knows when a vendor made a model.
+    return {"id": route.name, "object": "model", "created": 0, "owned_by": route.owner}
+
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
