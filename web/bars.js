@@ -5,10 +5,12 @@
  */
 
 import { make } from "./elements.js";
+import { soFar } from "./live.js";
 import { waterfall } from "./turns.js";
 
 /** @typedef {import("./turns.js").TurnRecord} TurnRecord */
 /** @typedef {import("./turns.js").Span} Span */
+/** @typedef {import("./turns.js").Wait} Wait */
 
 /** @type {Record<string, string>} */
 const NAMES = {
@@ -23,6 +25,9 @@ const NAMES = {
 /** @type {Record<string, string>} */
 const WITNESSES = { reported: "as heard here", estimated: "estimated by the server" };
 
+/** How long the bar is that nothing is known of yet: the second that an answer may take. */
+const SCALE_MS = 1000;
+
 /** On wide screens there is room for every stage at once. */
 const ROOMY = "(min-width: 60rem)";
 
@@ -35,13 +40,36 @@ const ROOMY = "(min-width: 60rem)";
  */
 export function latencyCard(record, open = null) {
   const card = make("section", { class: "latency", "aria-label": "Latency of this turn", "data-turn": record.id });
+  card.dataset.outcome = record.outcome ?? "";
   if (record.total_ms === null) {
     card.append(make("p", { class: "faint" }, record.outcome === null ? "Measuring …" : "No answer was heard."));
     return card;
   }
   card.classList.toggle("over", record.total_verdict === "over");
-  card.append(total(record), bar(record), names(record), stages(record, open));
+  card.append(total(record), bar(record), names(waterfall(record).waits), stages(record, open));
   if (record.breach) card.append(advice(record.breach));
+  return card;
+}
+
+/**
+ * What there is to see of a turn that runs.
+ *
+ * @param {import("./live.js").Running} turn
+ * @param {number} now_ms of this page's clock
+ * @param {number | null} limit_ms of the whole, where it is known
+ */
+export function liveCard(turn, now_ms, limit_ms) {
+  const { waits, total_ms, growing } = soFar(turn, now_ms);
+  const card = make("section", { class: "latency live", "aria-label": "Latency of this turn", "data-turn": turn.id });
+  const words = growing ? "so far" : "until it was heard";
+  const figure = make("strong", {}, String(total_ms));
+  const unit = make("span", { class: "unit" }, " ms ");
+  card.append(make("p", { class: "total" }, figure, unit, make("span", { class: "faint" }, words)));
+  card.append(track(waits, [], total_ms, limit_ms), names(waits, turn.verdicts));
+  if (growing) [...card.querySelectorAll(".segment")].at(-1)?.classList.add("growing");
+  if (turn.actions.length) {
+    card.append(make("p", { class: "advice" }, `Done to be in time: ${turn.actions.join(", ")}.`));
+  }
   return card;
 }
 
@@ -64,21 +92,39 @@ function total(record) {
 /** @param {TurnRecord} record what the caller waited for, end to end, against the limit of the whole */
 function bar(record) {
   const { waits } = waterfall(record);
-  const length_ms = 1.05 * Math.max(record.total_ms, record.total_limit_ms);
-  const words = waits.map((wait) => `${name(wait.stage)} ${length(wait)} ms`);
-  if (record.unattributed_ms) words.push(`without a name ${record.unattributed_ms} ms`);
-  const label = `Waited for: ${words.join(", ")}; limit ${record.total_limit_ms} ms`;
-  const track = make("div", { class: "track whole", role: "img", "aria-label": label });
-  for (const wait of waits) track.append(segment(wait, length_ms, `waited stage-${wait.stage}`, wait.stage));
-  track.append(limit(record.total_limit_ms, length_ms, "of the whole"));
-  return track;
+  const rest = record.unattributed_ms ? [`without a name ${record.unattributed_ms} ms`] : [];
+  return track(waits, rest, record.total_ms, record.total_limit_ms);
 }
 
-/** @param {TurnRecord} record what the bar's colours mean, for whoever has not unfolded the stages */
-function names(record) {
-  const keys = waterfall(record)
-    .waits.filter((wait) => length(wait) > 0)
-    .flatMap((wait) => [key(`stage-${wait.stage}`, `${name(wait.stage)} ${length(wait)}`), " "]);
+/**
+ * @param {Wait[]} waits
+ * @param {string[]} more words for who does not see it
+ * @param {number} total_ms
+ * @param {number | null} limit_ms
+ */
+function track(waits, more, total_ms, limit_ms) {
+  const length_ms = 1.05 * Math.max(total_ms, limit_ms ?? SCALE_MS);
+  const words = [...waits.map((wait) => `${name(wait.stage)} ${length(wait)} ms`), ...more].join(", ");
+  const label = `Waited for: ${words}${limit_ms === null ? "" : `; limit ${limit_ms} ms`}`;
+  const line = make("div", { class: "track whole", role: "img", "aria-label": label });
+  for (const wait of waits) line.append(segment(wait, length_ms, `waited stage-${wait.stage}`, wait.stage));
+  if (limit_ms !== null) line.append(limit(limit_ms, length_ms, "of the whole"));
+  return line;
+}
+
+/**
+ * What the bar's colours mean, for whoever has not unfolded the stages.
+ *
+ * @param {Wait[]} waits
+ * @param {import("./live.js").Running["verdicts"]} [verdicts] of stages, where nothing else says that they are over
+ */
+function names(waits, verdicts) {
+  const keys = waits
+    .filter((wait) => length(wait) > 0)
+    .flatMap((wait) => {
+      const over = verdicts?.get(wait.stage)?.verdict === "over" ? ` ▲ over ${verdicts.get(wait.stage)?.limit_ms}` : "";
+      return [key(`stage-${wait.stage}`, `${name(wait.stage)} ${length(wait)}${over}`), " "];
+    });
   return make("p", { class: "legend waits faint", "aria-hidden": "true" }, ...keys);
 }
 

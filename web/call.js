@@ -5,8 +5,8 @@
  * @module
  */
 
+import { COMMITTED, Delivery } from "./delivery.js";
 import { Playback } from "./playback.js";
-import { decodeSound } from "./realtime.js";
 
 /** @typedef {"listening" | "hearing" | "thinking" | "speaking"} Scene what goes on, seen from the caller */
 /**
@@ -28,6 +28,9 @@ import { decodeSound } from "./realtime.js";
  * @property {(why: string) => void} onTrouble the server could not do something, in its words
  */
 
+/** What a `Call` and the person who looks at it have use for; see the README's "Extensions". */
+export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_reports", "turn_events", "resume"]);
+
 /** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
 const SHORTEST_FRAMES = 6;
 
@@ -45,10 +48,13 @@ export class Call {
     this.speaker = speaker;
     this.tell = listeners;
     this.playback = new Playback(line);
+    this.delivery = new Delivery(line);
     /** @type {Map<string, Entry>} */
     this.entries = new Map();
     /** @type {Map<string, Entry>} */
     this.answers = new Map();
+    /** The turns of responses that are being made. @type {Map<string, string>} */
+    this.turns = new Map();
     /** Items that were cut: what still comes of them is not played. */
     this.cut = new Set();
     this.muted = false;
@@ -74,6 +80,10 @@ export class Call {
       this.look();
     };
     line.on("session.created", ({ session }) => this.begin(session));
+    line.on("voicepipe.resumed", () => {
+      // What the caller has chosen may have been lost with the line.
+      if (this.holdToTalk === Boolean(line.session?.audio.input.turn_detection)) this.detect();
+    });
     line.on("state", () => this.look());
     line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.tell.onTrouble(error.message));
     this.hearCaller();
@@ -106,12 +116,16 @@ export class Call {
 
   hearAgent() {
     const { line } = this;
-    line.on("response.created", () => {
+    line.on("response.created", ({ response }) => {
       this.responding = true;
+      this.turns.set(response.id, response.metadata?.voicepipe_turn ?? "");
       this.look();
     });
     line.on("response.output_item.added", ({ item, response_id }) => {
-      if (item.type === "message") this.answers.set(response_id, this.entry(item.id, "agent"));
+      if (item.type !== "message") return;
+      const entry = this.entry(item.id, "agent");
+      entry.turn = this.turns.get(response_id) ?? ""; // shown with its first words: there may be none
+      this.answers.set(response_id, entry);
     });
     const grow = (/** @type {any} */ { item_id, delta }) => {
       const entry = this.entry(item_id, "agent");
@@ -119,8 +133,8 @@ export class Call {
     };
     line.on("response.output_audio_transcript.delta", grow);
     line.on("response.output_text.delta", grow);
-    line.on("response.output_audio.delta", ({ item_id, delta }) => {
-      if (!this.cut.has(item_id)) this.speaker.play(item_id, decodeSound(delta));
+    line.on("sound", ({ item_id, samples }) => {
+      if (!this.cut.has(item_id)) this.speaker.play(item_id, samples);
       this.look();
     });
     line.on("response.output_audio.done", ({ item_id }) => this.speaker.finish(item_id));
@@ -166,7 +180,7 @@ export class Call {
     if (!this.holding) return true;
     this.holding = false;
     const enough = this.held >= SHORTEST_FRAMES;
-    if (enough) this.responding = this.line.commit();
+    if (enough) this.responding = this.delivery.ask(COMMITTED, () => this.line.commit());
     this.look();
     return enough;
   }
@@ -177,10 +191,10 @@ export class Call {
     this.cancel();
     this.written += 1;
     const id = `written_${Date.now().toString(36)}_${this.written}`;
-    if (!this.line.say("user", text, id)) return false;
+    const ask = () => this.line.say("user", text, id) && this.line.send({ type: "response.create" });
+    if (!this.delivery.ask(id, ask)) return false;
+    this.responding = true;
     this.change(this.entry(id, "caller"), { text, done: true });
-    this.responding = this.line.send({ type: "response.create" });
-    this.look();
     return true;
   }
 
@@ -189,7 +203,7 @@ export class Call {
     this.holdToTalk = hold;
     this.holding = false;
     this.callerSpeaks = false;
-    this.line.update({ audio: { input: { turn_detection: this.wantedDetection() } } });
+    this.detect();
     this.look();
   }
 
@@ -219,12 +233,18 @@ export class Call {
     this.responding = false;
     const output = this.voice ? { output: { voice: this.voice } } : {};
     const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.wantedDetection() };
-    const providerData = { voicepipe: { playback_reports: true } };
-    this.line.update({ audio: { input, ...output }, providerData });
+    this.line.update({ audio: { input, ...output } });
+    // Of an answer that was on its way when the session before broke nothing more comes.
+    for (const item of this.speaker.open) this.speaker.finish(item);
     // After a break the server has a new session: it is told what had been said, under the same ids.
     for (const { id, who, text, heard } of this.entries.values()) {
       if (text) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);
     }
+  }
+
+  /** Have the server find the end of a turn, or not. */
+  detect() {
+    this.line.update({ audio: { input: { turn_detection: this.wantedDetection() } } });
   }
 
   wantedDetection() {
@@ -242,6 +262,7 @@ export class Call {
   /** @param {Record<string, any>} response */
   answered({ id, status, status_details, metadata }) {
     this.responding = false;
+    this.turns.delete(id);
     const turn = metadata?.voicepipe_turn ?? "";
     const entry = this.answers.get(id) ?? this.entry(`answer of ${id}`, "agent");
     const failure = status === "failed" ? (status_details?.error?.message ?? "The agent could not answer.") : "";
@@ -287,6 +308,7 @@ export class Call {
 
   /** @returns {Scene} */
   waiting() {
-    return this.responding && this.line.state === "open" ? "thinking" : "listening";
+    const stands = this.line.state === "open" || this.line.state === "resuming";
+    return this.responding && stands ? "thinking" : "listening";
   }
 }

@@ -14,6 +14,8 @@ export class Playback {
   /** @param {import("./realtime.js").Realtime} line */
   constructor(line) {
     this.line = line;
+    this.sent_ms = 0;
+    this.sentAt_ms = 0;
     this.begin();
   }
 
@@ -60,7 +62,7 @@ export class Playback {
    * @param {number} buffered_ms
    */
   report(item_id, played_ms, buffered_ms) {
-    if (!this.line.session?.providerData?.voicepipe?.playback_reports) return;
+    if (!this.line.has("playback_reports")) return;
     this.line.send({ type: "voicepipe.playback", item_id, played_ms, buffered_ms, input_ms: this.input_ms });
   }
 }

@@ -24,7 +24,18 @@ export type Minted =
   | { readonly ok: true; readonly secret: Secret }
   | { readonly ok: false; readonly failure: Failure };
 
-export type LineState = "closed" | "connecting" | "open" | "waiting";
+/** `resuming`: the line broke, and the session waits for us. */
+export type LineState = "closed" | "connecting" | "open" | "resuming" | "waiting";
+
+/** What a session may have beyond the published events. */
+export type Extension = "binary_audio" | "playback_reports" | "turn_events" | "resume";
+
+/** Any event. */
+export interface WireEvent {
+  readonly type: string;
+  readonly event_id?: string;
+  readonly [field: string]: any;
+}
 
 export interface StateChange {
   readonly state: LineState;
@@ -61,6 +72,26 @@ export interface Response {
 
 interface Identified {
   readonly event_id: string;
+}
+
+/** Whose sound it is. */
+export interface Place {
+  readonly response_id: string;
+  readonly item_id: string;
+  readonly output_index: number;
+  readonly content_index: number;
+}
+
+/** More of the agent's sound, as a `delta` or as a binary frame. */
+export interface Sound extends Place {
+  /** int16, mono, 24 kHz. */
+  readonly samples: Int16Array;
+}
+
+interface OfTurn extends Identified {
+  readonly turn_id: string;
+  /** Higher when the caller went on speaking: what was told of lower ones does not count any more. */
+  readonly revision: number;
 }
 
 interface InItem extends Identified {
@@ -124,11 +155,39 @@ export interface ServerEvents {
   };
 }
 
+/** The events that come only in sessions that have the extension. */
+export interface ExtensionEvents {
+  "voicepipe.output_audio.started": Identified & Place & { readonly stream: number };
+  "voicepipe.turn.mark": OfTurn & { readonly mark: string; readonly at_ms: number };
+  "voicepipe.turn.verdict": OfTurn & {
+    readonly stage: string;
+    readonly duration_ms: number;
+    readonly limit_ms: number;
+    readonly verdict: "within" | "over";
+    readonly owner: string;
+  };
+  "voicepipe.turn.action": OfTurn & { readonly action: string };
+  /** The fields of `GET /v1/turns/{id}`. */
+  "voicepipe.turn.record": Identified & { readonly record: Readonly<Record<string, any>> };
+  /** The line is back, and nothing was lost. */
+  "voicepipe.resumed": Identified & {
+    readonly session_id: string;
+    readonly secret: string;
+    readonly input_received_ms: number;
+    readonly window_ms: number;
+  };
+}
+
 export interface RealtimeOptions {
   /** `ws:` or `wss:`, with `?agent=` or `?model=` as wanted. */
   address: string | URL;
-  /** Asked before each connection. */
+  /** Asked before each new session. */
   secret: () => Promise<Minted>;
+  /**
+   * Asked for in each session; what the server does not have is done without. Who asks for `playback_reports` has to
+   * send them.
+   */
+  extensions?: readonly Extension[];
 }
 
 /** One conversation over the Realtime events, on a WebSocket that mends itself. */
@@ -140,20 +199,29 @@ export class Realtime {
   readonly session: Readonly<Record<string, any>> | null;
   /** Sound that was not sent, since the network is slower than the voice; in appends. */
   readonly droppedFrames: number;
+  /** Binary frames that nobody had announced. */
+  readonly strayFrames: number;
 
   /** Listen; returns what stops it. */
   on(type: "state", listener: (change: StateChange) => void): () => void;
+  on(type: "sound", listener: (sound: Sound) => void): () => void;
   on<Type extends keyof ServerEvents>(
     type: Type,
     listener: (event: ServerEvents[Type] & { type: Type }) => void,
+  ): () => void;
+  on<Type extends keyof ExtensionEvents>(
+    type: Type,
+    listener: (event: ExtensionEvents[Type] & { type: Type }) => void,
   ): () => void;
   on(type: string, listener: (event: { type: string; [field: string]: any }) => void): () => void;
 
   /** Connect, and stay connected until `close` or a failure that does not pass. Called while waiting: try now. */
   open(): void;
   close(): void;
+  /** Whether the session has it. */
+  has(extension: Extension): boolean;
 
-  /** Each returns whether there was a line to send on. */
+  /** Each returns whether there was a line to send on. While `resuming` it is kept, and sent when the line is back. */
   send(event: { type: string; event_id?: string; [field: string]: unknown }): boolean;
   update(session: Record<string, unknown>): boolean;
   /** int16, mono, 24 kHz. */

@@ -3,25 +3,33 @@
  * wherever `WebSocket` and `fetch` are. Nothing here throws for what a network or a server does; failures are values.
  *
  *     const line = new Realtime({ address: "wss://HOST/v1/realtime", secret: mint });
- *     line.on("response.output_audio.delta", (event) => play(decodeSound(event.delta)));
+ *     line.on("sound", ({ item_id, samples }) => play(item_id, samples));
  *     line.on("state", ({ state, failure }) => show(state, failure));
  *     line.open();
  *
  * @module
  */
 
+import { Comeback } from "./comeback.js";
 import { failure, whyRefused } from "./failures.js";
+import { Stream, agentFrame, callerFrame, decodeSound, encodeSound } from "./frames.js";
+import { Returning } from "./returning.js";
+
+export { decodeSound, encodeSound };
 
 /** @typedef {import("./failures.js").Failure} Failure */
 /** @typedef {{value: string, expires_at: number}} Secret an `ek_...`, and when it ends in Unix seconds */
 /** @typedef {{ok: true, secret: Secret} | {ok: false, failure: Failure}} Minted */
-/** @typedef {"closed" | "connecting" | "open" | "waiting"} LineState */
+/** @typedef {"closed" | "connecting" | "open" | "resuming" | "waiting"} LineState */
 /** @typedef {{state: LineState, failure: Failure | null, wait_ms: number}} StateChange */
 /** @typedef {{type: string, event_id?: string} & Record<string, any>} WireEvent */
+/** @typedef {{response_id: string, item_id: string, output_index: number, content_index: number}} Place */
+/** @typedef {"binary_audio" | "playback_reports" | "turn_events" | "resume"} Extension */
 /**
  * @typedef {object} RealtimeOptions
  * @property {string | URL} address `ws:` or `wss:`, with `?agent=` or `?model=` as wanted
- * @property {() => Promise<Minted>} secret asked before each connection
+ * @property {() => Promise<Minted>} secret asked before each new session
+ * @property {readonly Extension[]} [extensions] asked for in each session; what the server does not have is done without
  */
 
 /** Between two tries: doubled from the first to the last, and spread, so that a crowd does not come at once. */
@@ -31,20 +39,27 @@ const LAST_WAIT_MS = 8000;
 /** Full means that the network is slower than the voice: sound is dropped and counted, other events never are. */
 const UNSENT_BYTES = 512 * 1024;
 
-/** The close code of a server that goes away or has had enough of this session (RFC 6455, 7.4.1). */
+/** The close code of a server that goes away or has had enough of this session, and of none (RFC 6455, 7.4.1). */
 const GOING_AWAY = 1001;
+const NO_GOODBYE = 1006;
 const BY_POLICY = 1008;
+
+/** The name of our wish for extensions, so that a server's refusal of it is known for what it is. */
+const WISH = "voicepipe_extensions";
 
 export class Realtime {
   /** @param {RealtimeOptions} options */
-  constructor({ address, secret }) {
+  constructor({ address, secret, extensions = [] }) {
     this.address = new URL(address);
     this.secret = secret;
+    this.extensions = extensions;
     /** @type {LineState} */
     this.state = "closed";
     /** What the server last said the session is; null before it did. @type {Record<string, any> | null} */
     this.session = null;
     this.droppedFrames = 0;
+    /** Frames of the server that nobody had announced. */
+    this.strayFrames = 0;
     /** @type {Map<string, Set<(event: any) => void>>} */
     this.listeners = new Map();
     /** @type {WebSocket | null} */
@@ -52,12 +67,19 @@ export class Realtime {
     this.tries = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
+    this.comeback = new Comeback();
+    /** While the line is down and the session waits for us. @type {Returning | null} */
+    this.returning = null;
+    /** Announced sound that comes in binary frames: stream -> whose it is. @type {Map<number, Stream>} */
+    this.streams = new Map();
+    this.mayWait = UNSENT_BYTES;
     /** The last error that the server named before it closed. @type {Failure | null} */
     this.lastWord = null;
   }
 
   /**
-   * Listen to a server event's type, to `*` (every server event), or to `state`.
+   * Listen to a server event's type, to `*` (every server event), to `sound` (the agent's, however it came), or to
+   * `state`.
    *
    * @param {string} type
    * @param {(event: any) => void} listener
@@ -69,8 +91,9 @@ export class Realtime {
     return () => known.delete(listener);
   }
 
-  /** Connect, and stay connected until `close` or a failure that does not pass. */
+  /** Connect, and stay connected until `close` or a failure that does not pass. Called while it waits: try now. */
   open() {
+    this.returning?.tryNow();
     if (this.state !== "closed" && this.state !== "waiting") return;
     clearTimeout(this.timer);
     this.change("connecting");
@@ -79,23 +102,28 @@ export class Realtime {
 
   /** Hang up. */
   close() {
-    clearTimeout(this.timer);
-    const socket = this.socket;
-    this.socket = null;
-    socket?.close(1000);
+    this.unplug()?.close(1000);
     this.change("closed");
   }
 
   /**
-   * Send any client event.
+   * Whether the session has an extension.
+   *
+   * @param {Extension} extension
+   */
+  has(extension) {
+    return this.session?.providerData?.voicepipe?.[extension] === true;
+  }
+
+  /**
+   * Send any client event. While the line is down and may come back, it is kept and sent then.
    *
    * @param {WireEvent} event
    * @returns {boolean} whether there was a line to send it on
    */
   send(event) {
-    if (this.state !== "open" || !this.socket) return false;
-    this.socket.send(JSON.stringify(event));
-    return true;
+    if (this.state === "resuming") return this.comeback.hold(event);
+    return this.put(JSON.stringify(event));
   }
 
   /** @param {Record<string, any>} session the fields to change */
@@ -109,11 +137,13 @@ export class Realtime {
    * @param {Int16Array} samples mono, 24 kHz
    */
   append(samples) {
-    if (this.socket && this.socket.bufferedAmount > UNSENT_BYTES) {
+    if (this.socket && this.socket.bufferedAmount > this.mayWait) {
       this.droppedFrames += 1;
       return false;
     }
-    return this.send({ type: "input_audio_buffer.append", audio: encodeSound(samples) });
+    if (this.state !== "open" && this.state !== "resuming") return false;
+    if (this.extensions.includes("resume")) this.comeback.keep(samples);
+    return this.state === "resuming" || this.putSound(samples);
   }
 
   /** Say that the caller is done, and ask for the answer. */
@@ -144,32 +174,153 @@ export class Realtime {
     return this.send({ type: "conversation.item.truncate", ...place });
   }
 
+  // --- a session's first line ---------------------------------------------------------------
+
   async dial() {
     const minted = await this.secret();
     if (this.state !== "connecting") return;
     if (!minted.ok) return this.lost(minted.failure);
     const { value } = minted.secret;
     const socket = new WebSocket(this.address, ["realtime", `openai-insecure-api-key.${value}`]);
-    this.socket = socket;
-    this.lastWord = null;
-    socket.onmessage = ({ data }) => this.take(JSON.parse(data));
+    this.plug(socket);
     socket.onclose = async ({ code, reason }) => {
       if (this.socket !== socket) return;
-      const why = this.state === "open" ? this.endOf(code, reason) : await whyRefused(this.address, value);
+      if (this.state === "open") return this.broken(code, reason);
+      const why = await whyRefused(this.address, value);
       if (this.socket === socket) this.lost(why);
     };
   }
 
-  /** @param {WireEvent} event */
-  take(event) {
-    if (event.type === "session.created" || event.type === "session.updated") this.session = event.session;
-    if (event.type === "session.created") {
-      this.tries = 0;
-      this.change("open");
+  /** @param {WebSocket} socket */
+  plug(socket) {
+    this.socket = socket;
+    this.lastWord = null;
+    this.mayWait = UNSENT_BYTES;
+    socket.binaryType = "arraybuffer";
+    socket.onmessage = ({ data }) => this.socket === socket && this.take(data);
+  }
+
+  /** Let go of the socket, and of all that was to be tried. */
+  unplug() {
+    const { socket } = this;
+    this.socket = null;
+    clearTimeout(this.timer);
+    this.returning?.stop();
+    this.returning = null;
+    return socket;
+  }
+
+  /** @param {string | ArrayBuffer} data one of the server's messages */
+  take(data) {
+    if (typeof data !== "string") return this.takeFrame(data);
+    /** @type {WireEvent} */
+    const event = JSON.parse(data);
+    // A server that does not take our wish is done without.
+    const told = event.type !== "error" || event.error.event_id !== WISH;
+    if (told) this.follow(event);
+    this.comeback.note(event);
+    if (told) this.tell(event.type, event);
+    if (event.type === "response.output_audio.delta") {
+      this.tell("sound", { ...placeOf(event), samples: decodeSound(event.delta) });
     }
-    if (event.type === "error") this.lastWord = failure("ended", event.error.code ?? "", event.error.message);
-    this.tell(event.type, event);
     this.tell("*", event);
+  }
+
+  /** @param {WireEvent} event */
+  follow(event) {
+    switch (event.type) {
+      case "session.created":
+        return this.begin(event.session);
+      case "session.updated":
+        this.session = event.session;
+        return this.comeback.allow(event.session);
+      case "voicepipe.output_audio.started":
+        return this.streams.set(event.stream, new Stream(placeOf(event)));
+      case "response.output_audio.done":
+        for (const [number, { place }] of this.streams) if (place.item_id === event.item_id) this.streams.delete(number);
+        return;
+      case "error":
+        this.lastWord = failure("ended", event.error.code ?? "", event.error.message);
+    }
+  }
+
+  /** @param {Record<string, any>} session */
+  begin(session) {
+    this.session = session;
+    this.comeback = new Comeback();
+    this.streams.clear();
+    this.tries = 0;
+    this.change("open");
+    if (!this.extensions.length) return;
+    // By itself, so that a server that does not take it still takes what else is asked of the session.
+    const voicepipe = Object.fromEntries(this.extensions.map((name) => [name, true]));
+    this.send({ type: "session.update", event_id: WISH, session: { type: "realtime", providerData: { voicepipe } } });
+  }
+
+  /** @param {ArrayBuffer} data */
+  takeFrame(data) {
+    const frame = agentFrame(data);
+    if (frame) this.comeback.noteFrame(frame.number);
+    const stream = frame && this.streams.get(frame.stream);
+    if (!stream) this.strayFrames += 1;
+    else this.tell("sound", { ...stream.place, samples: stream.take(frame.sound) });
+  }
+
+  /** @param {string | ArrayBuffer} message */
+  put(message) {
+    if (this.state !== "open" || !this.socket) return false;
+    this.socket.send(message);
+    return true;
+  }
+
+  /** @param {Int16Array} samples */
+  putSound(samples) {
+    if (this.has("binary_audio")) return this.put(callerFrame(samples));
+    return this.put(JSON.stringify({ type: "input_audio_buffer.append", audio: encodeSound(samples) }));
+  }
+
+  // --- a line that broke --------------------------------------------------------------------
+
+  /**
+   * @param {number} code
+   * @param {string} reason
+   */
+  broken(code, reason) {
+    // With a close frame it is a goodbye: such a session is over.
+    if (code !== NO_GOODBYE || !this.comeback.possible) return this.lost(this.endOf(code, reason));
+    this.unplug();
+    this.returning = new Returning(this.address, this.comeback, {
+      onBack: (socket, resumed) => this.back(socket, resumed),
+      onRefused: () => this.startAnew(),
+    });
+    this.change("resuming");
+  }
+
+  /**
+   * @param {WebSocket} socket
+   * @param {WireEvent} resumed
+   */
+  back(socket, resumed) {
+    this.unplug();
+    this.plug(socket);
+    socket.onclose = ({ code, reason }) => this.socket === socket && this.broken(code, reason);
+    this.state = "open";
+    for (const each of this.comeback.rest(/** @type {any} */ (resumed))) {
+      if (each instanceof Int16Array) this.putSound(each);
+      else this.send(each);
+    }
+    // What is sent again is no sign of a slow network.
+    this.mayWait = UNSENT_BYTES + socket.bufferedAmount;
+    this.change("open");
+    this.tell(resumed.type, resumed);
+    this.tell("*", resumed);
+  }
+
+  /** The session is gone for good: begin another one. */
+  startAnew() {
+    this.unplug()?.close();
+    this.change("connecting");
+    void this.dial();
   }
 
   /**
@@ -186,7 +337,7 @@ export class Realtime {
 
   /** @param {Failure} why */
   lost(why) {
-    this.socket = null;
+    this.unplug();
     if (!why.passing) return this.change("closed", why);
     const wait_ms = Math.max(why.wait_ms, Math.min(LAST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.tries));
     const spread_ms = Math.round(wait_ms * (0.75 + Math.random() / 2));
@@ -215,21 +366,9 @@ export class Realtime {
 }
 
 /**
- * @param {Int16Array} samples
- * @returns {string} base64 of little-endian int16
+ * @param {WireEvent} event
+ * @returns {Place}
  */
-export function encodeSound(samples) {
-  const view = new DataView(new ArrayBuffer(samples.length * 2));
-  samples.forEach((sample, i) => view.setInt16(i * 2, sample, true));
-  return btoa(Array.from(new Uint8Array(view.buffer), (byte) => String.fromCharCode(byte)).join(""));
-}
-
-/**
- * @param {string} base64 of little-endian int16
- * @returns {Int16Array}
- */
-export function decodeSound(base64) {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  return Int16Array.from({ length: bytes.length >> 1 }, (_, i) => view.getInt16(i * 2, true));
+function placeOf({ response_id, item_id, output_index, content_index }) {
+  return { response_id, item_id, output_index, content_index };
 }

@@ -1,5 +1,7 @@
 /**
- * The loudspeaker: plays what the agent says, and knows to the sample how much of each item has been played.
+ * The loudspeaker: plays what the agent says, and knows to the sample how much of each item has been played. What the
+ * device still holds is not played yet, where the browser tells how much that is (`AudioContext.outputLatency`; Web
+ * Audio API, 1.2); what is cut counts as played as far as it was given to the device, which can't take it back.
  *
  * @module
  */
@@ -41,15 +43,35 @@ export class Speaker {
     this.onEnded = onEnded;
     /** Items that have not been played to their end. */
     this.open = new Set();
+    /** Those of them that the device alone has to end. */
+    this.ending = new Map();
     /** @type {((cut: Played[]) => void)[]} */
     this.flushes = [];
     this.port.onmessage = ({ data }) => {
-      if (data.kind === "position") this.onPosition?.({ ...heard(data), waiting_ms: duration(data.waiting) });
-      else if (data.kind === "ended") {
-        this.open.delete(data.item);
-        this.onEnded?.(heard(data));
-      } else this.flushes.shift()?.(data.cut.map(heard));
+      if (data.kind === "position") this.tellPosition(data);
+      else if (data.kind === "ended") this.ending.set(data, setTimeout(() => this.end(data), this.latency_ms));
+      else this.flushes.shift()?.(data.cut.map(heard));
     };
+  }
+
+  /** How long the device takes from getting a sample to making it heard; 0 where the browser does not tell. */
+  get latency_ms() {
+    return Math.round(1000 * (this.context.outputLatency || 0));
+  }
+
+  /** @param {{item: string, played: number, waiting: number}} count */
+  tellPosition({ item, played, waiting }) {
+    const held_ms = this.latency_ms;
+    const played_ms = duration(played) - held_ms;
+    if (played_ms > 0) this.onPosition?.({ item, played_ms, waiting_ms: duration(waiting) + held_ms });
+  }
+
+  /** @param {{item: string, played: number}} count of an item whose last sample is heard now */
+  end(count) {
+    clearTimeout(this.ending.get(count));
+    this.ending.delete(count);
+    this.open.delete(count.item);
+    this.onEnded?.(heard(count));
   }
 
   /** Whether something is being played or waits for that. */
@@ -80,6 +102,7 @@ export class Speaker {
    * @returns {Promise<Played[]>} the items that were not over, and how much of each has been played
    */
   flush() {
+    for (const count of this.ending.keys()) this.end(count);
     this.open.clear();
     return new Promise((resolve) => {
       this.flushes.push(resolve);
@@ -89,6 +112,8 @@ export class Speaker {
 
   /** Give the device back. */
   async close() {
+    for (const timer of this.ending.values()) clearTimeout(timer);
+    this.ending.clear();
     this.open.clear();
     await this.context.close();
   }

@@ -4,22 +4,31 @@
  * @module
  */
 
-import { Call } from "./call.js";
+import { Call, EXTENSIONS } from "./call.js";
 import { part } from "./elements.js";
+import { Latencies } from "./latency.js";
 import { Microphone } from "./microphone.js";
 import { Realtime } from "./realtime.js";
 import { Secrets } from "./secrets.js";
 import { Settings } from "./settings.js";
 import { Speaker } from "./speaker.js";
 import { Transcript } from "./transcript.js";
-import { follow } from "./turns.js";
 import { MICROPHONE, MICROPHONE_GONE, MICROPHONE_SILENT, SCENES, TOO_SHORT, ofFailure } from "./words.js";
 
 /** @typedef {import("./realtime.js").StateChange} StateChange */
 /** @typedef {"line" | "microphone" | "hint" | "records"} Topic */
 
 /** @type {Record<import("./realtime.js").LineState, string>} */
-const STATES = { closed: "Not connected", connecting: "Connecting …", open: "Connected", waiting: "Reconnecting …" };
+const STATES = {
+  closed: "Not connected",
+  connecting: "Connecting …",
+  open: "Connected",
+  resuming: "Reconnecting …",
+  waiting: "Reconnecting …",
+};
+
+/** How long the page says that the line is back. */
+const BACK_MS = 4000;
 
 /** What the meter shows as empty, in dB below full scale. */
 const QUIETEST_DB = 60;
@@ -63,7 +72,8 @@ class TalkPage {
     this.speaker = null;
     /** @type {Microphone | null} */
     this.microphone = null;
-    this.over = new AbortController();
+    /** @type {Latencies | null} */
+    this.latencies = null;
     this.frames = 0;
     this.takeSecretFromAddress();
     this.listen();
@@ -82,6 +92,9 @@ class TalkPage {
     press.stop.onclick = () => void this.stop();
     press.mute.onclick = () => this.mute(press.mute.getAttribute("aria-pressed") !== "true");
     press.retry.onclick = () => this.line?.open();
+    window.ononline = () => {
+      if (this.line && this.line.state !== "closed") this.line.open();
+    };
     press.retryMicrophone.onclick = () => void this.openMicrophone();
     for (const radio of document.getElementsByName("mode")) radio.onchange = () => this.takeMode();
     write.onsubmit = (event) => {
@@ -124,22 +137,23 @@ class TalkPage {
 
   async start() {
     press.start.disabled = true;
-    this.over = new AbortController();
     this.troubles.clear();
     this.showTroubles();
     this.transcript.clear();
     const speaker = await Speaker.open();
-    const line = new Realtime({ address: this.address(), secret: () => this.secrets.fresh() });
+    const line = new Realtime({ address: this.address(), secret: () => this.secrets.fresh(), extensions: EXTENSIONS });
     this.speaker = speaker;
     this.line = line;
     this.call = new Call(line, speaker, {
       onEntry: (entry) => this.transcript.show(entry),
-      onTurn: (turn, entry) => void this.measure(turn, entry),
+      onTurn: (turn) => this.latencies?.answered(turn),
       onScene: (scene) => this.showScene(scene),
       onTrouble: (why) => this.transcript.note(why),
     });
     this.call.voice = this.settings.voice;
+    this.latencies = new Latencies(line, this.transcript, (turn) => this.record(turn));
     line.on("state", (/** @type {StateChange} */ change) => this.lineChanged(change));
+    line.on("voicepipe.resumed", () => this.showBack());
     this.showRunning(true);
     this.takeMode();
     (press.hold.hidden ? press.mute : press.hold).focus();
@@ -156,7 +170,8 @@ class TalkPage {
   }
 
   async stop() {
-    this.over.abort();
+    this.latencies?.stop();
+    this.latencies = null;
     this.line?.close();
     this.call = null;
     this.line = null;
@@ -174,6 +189,14 @@ class TalkPage {
     if (failure) this.setTrouble("line", ofFailure(failure));
     press.retry.hidden = state !== "waiting";
     if (state === "closed" && failure) void this.stop();
+  }
+
+  /** The line broke and nothing was lost. */
+  showBack() {
+    show.status.textContent = "Back: nothing was lost";
+    setTimeout(() => {
+      if (show.status.dataset.state === "open") show.status.textContent = STATES.open;
+    }, BACK_MS);
   }
 
   // --- the microphone -----------------------------------------------------------------------
@@ -289,15 +312,6 @@ class TalkPage {
   }
 
   // --- where the time went ------------------------------------------------------------------
-
-  /**
-   * @param {string} turn
-   * @param {import("./call.js").Entry} entry
-   */
-  async measure(turn, entry) {
-    const { signal } = this.over;
-    await follow((id) => this.record(id), turn, (record) => this.transcript.measure(entry, record), signal);
-  }
 
   /** @param {string} id */
   async record(id) {

@@ -1,10 +1,9 @@
 /**
- * The conversation on the page: who said what, where the agent was cut, and under each answer how long it took.
+ * The conversation on the page: who said what, where the agent was cut, and under each answer its latency.
  *
  * @module
  */
 
-import { latencyCard } from "./bars.js";
 import { make } from "./elements.js";
 
 /** @typedef {import("./call.js").Entry} Entry */
@@ -17,6 +16,10 @@ export class Transcript {
     this.list = list;
     /** @type {Map<string, HTMLElement>} */
     this.shown = new Map();
+    /** What is known of a turn's latency: turn -> what shows it, and which answer's it is. @type {Map<string, HTMLElement>} */
+    this.cards = new Map();
+    /** @type {Map<string, string>} */
+    this.answers = new Map();
   }
 
   get empty() {
@@ -26,6 +29,8 @@ export class Transcript {
   clear() {
     this.list.replaceChildren();
     this.shown.clear();
+    this.cards.clear();
+    this.answers.clear();
   }
 
   /** @param {Entry} entry */
@@ -35,24 +40,48 @@ export class Transcript {
     item.classList.toggle("cut", entry.cut);
     item.classList.toggle("failed", entry.failure !== "");
     item.querySelector(".words")?.replaceChildren(...words(entry));
+    if (entry.turn && this.answers.get(entry.turn) !== entry.id) {
+      this.answers.set(entry.turn, entry.id);
+      if (this.cards.has(entry.turn)) this.place(entry.turn);
+    }
     if (follow) this.toEnd();
   }
 
   /**
-   * @param {Entry} entry
-   * @param {import("./turns.js").TurnRecord} record
+   * Show a turn's latency below its answer, as soon as there is one, in place of what was shown of it before.
+   *
+   * @param {string} turn
+   * @param {HTMLElement} card
    */
-  measure(entry, record) {
-    const item = this.shown.get(entry.id);
-    if (!item) return;
+  measure(turn, card) {
     const follow = this.atEnd();
-    const old = item.querySelector(".latency");
-    const unfolded = old?.querySelector("details")?.open ?? null;
-    const card = latencyCard(record, unfolded);
-    card.dataset.outcome = record.outcome ?? "";
-    if (old) old.replaceWith(card);
-    else item.append(card);
+    const old = this.cards.get(turn);
+    this.cards.set(turn, card);
+    if (old?.isConnected) old.replaceWith(card);
+    this.place(turn);
     if (follow) this.toEnd();
+  }
+
+  /** @param {string} turn nothing of it is shown any more */
+  unmeasure(turn) {
+    remove(this.cards.get(turn));
+    this.cards.delete(turn);
+  }
+
+  /** @param {string} turn whether a person has unfolded its stages; null when there was nothing to unfold */
+  unfolded(turn) {
+    return this.cards.get(turn)?.querySelector("details")?.open ?? null;
+  }
+
+  /** @param {string} turn whose card goes below its answer; while it runs and has none, to the end */
+  place(turn) {
+    const card = /** @type {HTMLElement} */ (this.cards.get(turn));
+    const answer = this.shown.get(this.answers.get(turn) ?? "");
+    const runs = card.classList.contains("live");
+    if (answer?.contains(card) || (!answer && runs && card.isConnected)) return;
+    remove(card);
+    if (answer) answer.append(card);
+    else if (runs) this.list.append(make("li", { class: "waiting" }, card));
   }
 
   /** @param {string} text something that is nobody's words */
@@ -80,6 +109,13 @@ export class Transcript {
   toEnd() {
     window.scrollTo({ top: document.documentElement.scrollHeight });
   }
+}
+
+/** @param {HTMLElement | undefined} card and what holds it alone */
+function remove(card) {
+  const item = card?.closest(".waiting");
+  card?.remove();
+  item?.remove();
 }
 
 /**

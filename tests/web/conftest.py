@@ -21,6 +21,7 @@ import pytest
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
+from voicepipe.testing.waiting import eventually
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -32,14 +33,33 @@ SPY = """
 window.sent = [];
 const send = WebSocket.prototype.send;
 WebSocket.prototype.send = function (data) {
-  const event = JSON.parse(data);
+  const event = typeof data === "string" ? JSON.parse(data) : { type: "frame", bytes: [...new Uint8Array(data)] };
   window.sent.push(event);
+  if (window.unaware && event.session?.providerData) {
+    data = JSON.stringify({ ...event, session: { ...event.session, providerData: undefined } });
+  }
+  if (window.forgetful && event.secret) data = JSON.stringify({ ...event, secret: "another one" });
   return send.call(this, data);
 };
+window.came = { frames: 0, deltas: 0 };
+const listen = Object.getOwnPropertyDescriptor(WebSocket.prototype, "onmessage");
+Object.defineProperty(WebSocket.prototype, "onmessage", {
+  set(listener) {
+    listen.set.call(this, (message) => {
+      if (typeof message.data !== "string") window.came.frames += 1;
+      else if (message.data.includes('"response.output_audio.delta"')) window.came.deltas += 1;
+      listener(message);
+    });
+  },
+});
 const connect = AudioNode.prototype.connect;
 window.played = [];
 window.playing = [];
+window.microphone = [];
 AudioNode.prototype.connect = function (to, ...rest) {
+  if (to instanceof AudioWorkletNode) {
+    to.port.addEventListener("message", ({ data }) => window.microphone.push(data.samples));
+  }
   if (to instanceof AudioDestinationNode && !(this instanceof ScriptProcessorNode)) {
     const tap = this.context.createScriptProcessor(8192, 1, 1);
     tap.onaudioprocess = ({ inputBuffer }) => window.played.push(inputBuffer.getChannelData(0).slice());
@@ -50,12 +70,16 @@ AudioNode.prototype.connect = function (to, ...rest) {
   return connect.call(this, to, ...rest);
 };
 """
-"""Notes every event that the page sends, and every sample that it gives to the loudspeaker."""
+"""Notes every event and binary frame that the page sends, how the agent's sound came, every sample that is given to
+the loudspeaker, and every one that the microphone gives. With `window.unaware` no wish for extensions gets through: so
+it is with a server that has none. With `window.forgetful` the page shows a wrong secret when it wants to come back."""
 
-PLAYED = """
+UNAWARE = "window.unaware = true;"
+
+SOUND = """
 (() => {
-  const all = window.played.flatMap((chunk) => [...chunk]);
-  const bytes = new Uint8Array(Int16Array.from(all, (x) => Math.round(x * 32768)).buffer);
+  const all = %s;
+  const bytes = new Uint8Array(Int16Array.from(all).buffer);
   let text = "";
   for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
   return btoa(text);
@@ -90,15 +114,22 @@ ANSWER = "Ask not what your country can do for you."
 class TalkPage(Page):
     """The talk page, with the spy in it."""
 
+    async def captured(self) -> Sound:
+        """Every sample that the microphone has given, int16, (n_samples,), 24 kHz."""
+        return await self._sound("window.microphone.flatMap((frame) => [...frame])")
+
     async def heard_back(self) -> Sound:
         """Every sample that the page gave to its loudspeaker, int16, (n_samples,), 24 kHz."""
         n_blocks = await self.evaluate("window.played.length")
         await self.until(f"window.played.length >= {n_blocks + 2}")  # the spy is two blocks behind at most
-        return np.frombuffer(pybase64.b64decode(await self.evaluate(PLAYED)), dtype=np.int16)
+        return await self._sound("window.played.flatMap((chunk) => [...chunk].map((x) => Math.round(x * 32768)))")
+
+    async def _sound(self, samples: str) -> Sound:
+        return np.frombuffer(pybase64.b64decode(await self.evaluate(SOUND % samples)), dtype=np.int16)
 
     async def sent(self, kind: str) -> list[dict[str, Any]]:
         """The events of that type that the page sent."""
-        return [event for event in await self.evaluate("window.sent") if event["type"] == kind]
+        return list(await self.evaluate(f"window.sent.filter((event) => event.type === {json.dumps(kind)})"))
 
     async def start(self) -> None:
         """Press the button, and wait for the server's greeting."""
@@ -145,19 +176,28 @@ class Talk:
 
     @asynccontextmanager
     async def page(
-        self, address: str | None = None, *, complaints: Sequence[str] = (), **how: Any
+        self, address: str | None = None, *, complaints: Sequence[str] = (), unaware: bool = False, **how: Any
     ) -> AsyncIterator[Any]:
-        """The page, as somebody opens it. One that complains on its console of anything else fails the test."""
-        async with self.browser.page(address or self.address, before=SPY, kind=TalkPage, **how) as page:
+        """The page, as somebody opens it. One that complains on its console of anything else fails the test.
+
+        `unaware`: the server has no extensions.
+        """
+        before = SPY + (UNAWARE if unaware else "")
+        async with self.browser.page(address or self.address, before=before, kind=TalkPage, **how) as page:
             yield page
             known = (*complaints, "/v1/turns/turn_")  # asked for so early that it was not written yet
             assert [line for line in page.complaints if not any(word in line for word in known)] == []
 
     async def record(self, turn_id: str) -> dict[str, Any]:
-        """`GET /v1/turns/{id}`."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.house.url}/v1/turns/{turn_id}") as answer:
-            assert answer.status == 200
-            return dict(await answer.json())
+        """`GET /v1/turns/{id}`, once that shows the turn as over: the session's own line tells it sooner."""
+        async with aiohttp.ClientSession() as http:
+
+            async def finished() -> dict[str, Any] | None:
+                async with http.get(f"{self.house.url}/v1/turns/{turn_id}") as answer:
+                    record = await answer.json()
+                    return dict(record) if answer.status == 200 and record["outcome"] else None
+
+            return await eventually(finished)
 
 
 Talking = Callable[..., AbstractAsyncContextManager[Talk]]

@@ -135,13 +135,13 @@ async def test_push_to_talk_by_the_space_bar(talking: Any) -> None:
         await page.click("#mode label:nth-of-type(2)")
         await page.start()
         await page.until("document.querySelector('#level').ariaValueNow !== '0'")
-        assert await page.sent("input_audio_buffer.append") == []
+        assert await page.sent("frame") == []
         await page.key(" ", "keyDown")
-        await page.until("window.sent.filter((event) => event.type === 'input_audio_buffer.append').length > 100")
+        await page.until("window.sent.filter((event) => event.type === 'frame').length > 100")
         await page.key(" ", "keyUp")
-        n_frames = len(await page.sent("input_audio_buffer.append"))
+        n_frames = len(await page.sent("frame"))
         turn_id = await page.until(MEASURED.format(outcome="completed"))
-        assert len(await page.sent("input_audio_buffer.append")) == n_frames
+        assert len(await page.sent("frame")) == n_frames
         assert len(await page.sent("input_audio_buffer.commit")) == 1
         record = await talk.record(turn_id)
     assert record["cause"] == "commit"
@@ -163,14 +163,14 @@ async def test_muted_sends_nothing(talking: Any) -> None:
     """No frame leaves while the button is down; the words on it and its state say so."""
     async with talking() as talk, talk.page() as page:
         await page.start()
-        await page.until("window.sent.some((event) => event.type === 'input_audio_buffer.append')")
+        await page.until("window.sent.some((event) => event.type === 'frame')")
         await page.click("#mute")
         assert await page.text("#mute") == "Unmute"
         assert await page.text("#scene") == "Muted"
-        n_frames = len(await page.sent("input_audio_buffer.append"))
+        n_frames = len(await page.sent("frame"))
         await page.write("Hello?")
         await page.until(MEASURED.format(outcome="completed"))
-        assert len(await page.sent("input_audio_buffer.append")) == n_frames
+        assert len(await page.sent("frame")) == n_frames
 
 
 async def test_a_written_question_is_answered_aloud(talking: Any) -> None:

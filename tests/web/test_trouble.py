@@ -78,10 +78,15 @@ async def test_a_secret_that_the_server_refuses(talking: Any) -> None:
 
 
 async def test_a_secret_that_may_not_read_turns(talking: Any) -> None:
-    """One that a backend minted for talking alone: talking works, and the page says why no time is shown."""
+    """One that a backend minted for talking alone: each turn's latency is shown as the session itself tells it, and
+    where it does not, the page says why none is."""
     async with talking(has_microphone=False) as talk:
         good = secret(talk.folder)
-        async with talk.page(f"{talk.address}#{good}", complaints=REFUSED) as page:
+        async with talk.page(f"{talk.address}#{good}") as page:
+            await page.start()
+            await page.write("Hello?")
+            await page.until(MEASURED)
+        async with talk.page(f"{talk.address}#{good}", complaints=REFUSED, unaware=True) as page:
             await page.start()
             await page.write("Hello?")
             await page.trouble("may not read turns")

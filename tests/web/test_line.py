@@ -1,0 +1,214 @@
+"""The page's line: sound goes as bytes, a cut is not heard, and a server that knows none of it is talked to as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import soxr
+
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.relay import Relay, relay
+
+RATE_HZ = 24_000
+FRAME_BYTES = 8 + 2 * RATE_HZ // 50
+HEADER = [1, 1, 0, 0, 0, 0, 0, 0]
+
+ASKS = ("ls_2414-128291-0003", 30_000)
+LONG = (("LJ001-0008", 2_400),)
+"""An answer of 115 kB."""
+
+QUESTION = "What do I here seek?"
+ANSWER = "Ask not what your country can do for you."
+MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.dataset.turn"
+LISTENING = "document.querySelector('#scene').dataset.scene === 'listening'"
+ASKED_FOR_RECORDS = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/turns/')).length"
+
+
+def likeness(wanted: Any, heard: Any) -> float:
+    """How much of `wanted` is in `heard` at the best place for it, -1 to 1: the normalised cross-correlation."""
+    wanted, heard = np.asarray(wanted, float), np.asarray(heard, float)
+    n = 1 << (len(wanted) + len(heard)).bit_length()
+    product = np.fft.irfft(np.fft.rfft(heard, n) * np.conj(np.fft.rfft(wanted, n)), n)
+    at = int(np.argmax(product[: max(1, len(heard) - len(wanted) + 1)]))
+    there = heard[at : at + len(wanted)]
+    return float(wanted[: len(there)] @ there / (np.linalg.norm(wanted) * np.linalg.norm(there)))
+
+
+def require_once(wanted: Any, heard: Any) -> None:
+    """All of it was heard, without a gap, and nothing of it twice."""
+    assert likeness(wanted, heard) > 0.99
+    assert np.count_nonzero(heard) <= np.count_nonzero(wanted) + RATE_HZ // 100
+
+
+def at(talk: Any, between: Relay) -> str:
+    """The talk page's address through the relay."""
+    assert talk.address.startswith("http://127.0.0.1:") or talk.address.startswith("http://localhost:")
+    return f"http://127.0.0.1:{between.port}/talk"
+
+
+def port_of(talk: Any) -> int:
+    """The server's own."""
+    return int(talk.house.url.rpartition(":")[2])
+
+
+async def test_sound_travels_as_bytes_both_ways(talking: Any) -> None:
+    """20 ms a frame behind eight bytes of header, and no base64 once the server has agreed; every sample is played."""
+    async with talking(says=ASKS) as talk, talk.page() as page:
+        await page.start()
+        await page.until(MEASURED)
+        await page.until(LISTENING)
+        frames = await page.sent("frame")
+        n_late = await page.evaluate("window.sent.findLastIndex(({ type }) => type === 'input_audio_buffer.append')")
+        n_first = await page.evaluate("window.sent.findIndex(({ type }) => type === 'frame')")
+        came = await page.evaluate("window.came")
+        require_once(talk.answer, await page.heard_back())
+        captured = soxr.resample(await page.captured(), RATE_HZ, 16_000)
+        asked = talk.house.vendor.stt.asked[-1].samples
+    assert {(len(frame["bytes"]), *frame["bytes"][:8]) for frame in frames} == {(FRAME_BYTES, *HEADER)}
+    assert n_late < n_first
+    assert came["deltas"] == 0
+    assert came["frames"] > 2
+    assert likeness(asked, captured) > 0.98
+
+
+async def test_a_server_without_extensions(talking: Any) -> None:
+    """Sound goes and comes as base64, nothing is sent that such a server does not know, and the bars still come."""
+    async with talking(says=ASKS) as talk, talk.page(unaware=True) as page:
+        await page.start()
+        turn_id = await page.until(MEASURED)
+        await page.until(LISTENING)
+        require_once(talk.answer, await page.heard_back())
+        record = await talk.record(turn_id)
+        came = await page.evaluate("window.came")
+        assert await page.evaluate(ASKED_FOR_RECORDS) > 0
+        assert (await page.sent("frame"), await page.sent("voicepipe.playback")) == ([], [])
+    assert (record["caller_text"], record["heard_by"]) == (QUESTION, "estimated")
+    assert came["frames"] == 0
+    assert came["deltas"] > 2
+
+
+async def test_the_bar_grows_while_the_turn_runs(talking: Any) -> None:
+    """From the marks as they come; the record that ends it comes by the same line, and is asked for nowhere."""
+    async with talking(has_microphone=False) as talk, talk.page() as page:
+        talk.house.vendor.llm.usual = LlmCue(ttft_ms=1_500)
+        await page.start()
+        await page.write("Hello?")
+        total = "Number(document.querySelector('.latency.live .total strong')?.textContent ?? 0)"
+        first_ms = await page.until(f"document.querySelector('.waiting .segment.growing.stage-llm_ttft') && {total}")
+        await page.until(f"{total} > {first_ms + 300}")
+        turn_id = await page.until(MEASURED)
+        assert await page.evaluate("document.querySelectorAll('.live, .waiting').length") == 0
+        assert await page.evaluate("document.querySelectorAll('.latency').length") == 1
+        shown = await page.evaluate("document.querySelector('.latency .total strong').textContent")
+        record = await talk.record(turn_id)
+        assert await page.evaluate(ASKED_FOR_RECORDS) == 0
+    assert shown == str(record["total_ms"])
+
+
+async def test_a_cut_in_the_middle_of_an_answer_is_not_heard(talking: Any) -> None:
+    """The page comes back to its session, says so, and plays each sample once."""
+    async with (
+        talking(has_microphone=False, answer=LONG) as talk,
+        relay(port_of(talk)) as between,
+        talk.page(at(talk, between)) as page,
+    ):
+        await page.start()
+        between.cut("down", after_bytes=60_000)
+        await page.write("Hello?")
+        await between.was_cut()
+        await page.until("document.querySelector('#status').textContent.includes('Back')")
+        await page.until(MEASURED)
+        await page.until(LISTENING)
+        require_once(talk.answer, await page.heard_back())
+        assert await page.text(".entry.agent .words") == ANSWER
+        assert len(await page.sent("voicepipe.resume")) == 1
+        assert await page.evaluate("document.querySelector('#trouble [data-topic=line]')") is None
+        between.cut("down", after_bytes=60_000)
+        await page.write("Once more?")  # it is a line like the first, and breaks and mends like it
+        await between.was_cut()
+        await page.until("document.querySelectorAll('.agent .latency[data-outcome=completed]').length === 2")
+        resumed = await page.sent("voicepipe.resume")
+        assert between.n_lines == 3
+        assert len({event["session_id"] for event in resumed}) == 1
+        assert len({event["secret"] for event in resumed}) == 2
+
+
+async def test_a_cut_in_the_middle_of_a_question_loses_no_word(talking: Any) -> None:
+    """The microphone goes on while the line is down; the transcriber gets all of it, in order, and once."""
+    async with (
+        talking(says=ASKS) as talk,
+        relay(port_of(talk)) as between,
+        talk.page(at(talk, between)) as page,
+    ):
+        between.cut("up", after_bytes=70_000)
+        await page.start()
+        await between.was_cut()
+        turn_id = await page.until(MEASURED)
+        await page.until(LISTENING)
+        require_once(talk.answer, await page.heard_back())
+        captured = soxr.resample(await page.captured(), RATE_HZ, 16_000)
+        asked = talk.house.vendor.stt.asked[-1].samples
+        record = await talk.record(turn_id)
+    assert between.n_lines == 2
+    assert len(asked) > 16_000
+    assert likeness(asked, captured) > 0.98
+    assert record["heard_by"] == "reported"
+
+
+async def test_what_is_asked_around_a_cut_arrives_once(talking: Any) -> None:
+    """What was on its way is asked again, what is written while the line is down is sent when it is back."""
+    async with (
+        talking(has_microphone=False) as talk,
+        relay(port_of(talk)) as between,
+        talk.page(at(talk, between)) as page,
+    ):
+        await page.start()
+        between.cut("up", after_bytes=0)
+        await page.write("Is anybody there?")
+        await between.was_cut()
+        await page.until(MEASURED)
+        await page.until(LISTENING)
+        between.cut("down", after_bytes=20)
+        await page.write("Can you hear me?")  # arrives, and what confirms it does not
+        await between.was_cut()
+        await page.until("document.querySelectorAll('.agent .latency[data-outcome=completed]').length === 2")
+        await page.until(LISTENING)
+        between.cut("up", after_bytes=0)
+        await page.click("#mode label:nth-of-type(2)")  # something else that is lost
+        await between.was_cut()
+        await page.until("document.querySelector('#status').dataset.state === 'resuming'")
+        await page.write("And now?")
+        await page.until("document.querySelectorAll('.agent .latency[data-outcome=completed]').length === 3")
+        assert await page.evaluate("document.querySelectorAll('.note').length") == 0
+        updates = await page.sent("session.update")
+    assert between.n_lines == 4
+    assert [update["session"]["audio"] for update in updates[2:]] == [{"input": {"turn_detection": None}}] * 2
+    said = [message["content"] for message in talk.house.vendor.llm.asked[-1].question["messages"][1:]]
+    assert [text for text in said if text != ANSWER] == ["Is anybody there?", "Can you hear me?", "And now?"]
+
+
+async def test_a_session_that_is_gone_is_begun_anew(talking: Any) -> None:
+    """A resume that is refused ends in another session, which is told what had been said."""
+    async with (
+        talking(has_microphone=False) as talk,
+        relay(port_of(talk)) as between,
+        talk.page(at(talk, between)) as page,
+    ):
+        await page.start()
+        await page.write("My name is Ada.")
+        await page.until(MEASURED)
+        await page.until(LISTENING)
+        await page.evaluate("window.forgetful = true")
+        between.cut("up", after_bytes=0)
+        await page.write("Lost.")
+        await between.was_cut()
+        await page.until("window.sent.some(({ type }) => type === 'voicepipe.resume')")
+        await page.until("document.querySelector('#status').dataset.state === 'open'")
+        await page.write("What is my name?")
+        await page.until("document.querySelectorAll('.agent .latency[data-outcome=completed]').length === 2")
+        assert await page.text("#status") == "Connected"
+    assert between.n_lines == 3
+    said = [message["content"] for message in talk.house.vendor.llm.asked[-1].question["messages"][1:]]
+    assert said[0] == "My name is Ada."
+    assert said[-1] == "What is my name?"

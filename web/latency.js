@@ -1,0 +1,83 @@
+/**
+ * Shows each turn's latency below its answer: as it grows, where the session tells of running turns, and as it was once
+ * the turn is over, as `GET /v1/turns/{id}` says where nobody tells.
+ *
+ * @module
+ */
+
+import { latencyCard, liveCard } from "./bars.js";
+import { LiveTurns, isShown } from "./live.js";
+import { follow } from "./turns.js";
+
+/** @typedef {import("./turns.js").TurnRecord} TurnRecord */
+
+/** How often what grows is drawn. */
+const TICK_MS = 100;
+
+export class Latencies {
+  /**
+   * @param {import("./realtime.js").Realtime} line
+   * @param {import("./transcript.js").Transcript} transcript
+   * @param {(turn: string) => Promise<TurnRecord | null | false>} ask for a record; null: not there yet; false: never
+   */
+  constructor(line, transcript, ask) {
+    this.line = line;
+    this.transcript = transcript;
+    this.ask = ask;
+    this.turns = new LiveTurns();
+    this.over = new AbortController();
+    /** Of the whole, in ms, as the newest record has it; null before there is one. @type {number | null} */
+    this.limit_ms = null;
+    /** @type {ReturnType<typeof setInterval> | undefined} */
+    this.clock = undefined;
+    line.on("session.created", () => this.forget());
+    line.on("voicepipe.turn.mark", (event) => this.changed(() => this.turns.mark(event, performance.now())));
+    line.on("voicepipe.turn.verdict", (event) => this.changed(() => this.turns.verdict(event)));
+    line.on("voicepipe.turn.action", (event) => this.changed(() => this.turns.action(event)));
+    line.on("voicepipe.turn.record", ({ record }) => this.show(record));
+  }
+
+  /** @param {string} turn that has been answered */
+  answered(turn) {
+    if (this.line.has("turn_events")) return;
+    void follow(this.ask, turn, (record) => this.show(record), this.over.signal);
+  }
+
+  /** Nothing more is shown. */
+  stop() {
+    this.over.abort();
+    this.forget();
+  }
+
+  /** Of turns that ran in a session before, nothing more comes. */
+  forget() {
+    for (const id of this.turns.running.keys()) this.transcript.unmeasure(id);
+    this.turns.running.clear();
+    this.tick();
+  }
+
+  /** @param {() => void} change what is new of a running turn */
+  changed(change) {
+    change();
+    this.tick();
+  }
+
+  /** Draw what grows, again and again as long as something does. */
+  tick() {
+    for (const turn of this.turns.running.values()) {
+      if (isShown(turn)) this.transcript.measure(turn.id, liveCard(turn, performance.now(), this.limit_ms));
+    }
+    if (!this.turns.busy) {
+      clearInterval(this.clock);
+      this.clock = undefined;
+    } else this.clock ??= setInterval(() => this.tick(), TICK_MS);
+  }
+
+  /** @param {TurnRecord} record */
+  show(record) {
+    if (record.outcome) this.turns.over(record.id);
+    this.limit_ms = record.total_limit_ms;
+    this.transcript.measure(record.id, latencyCard(record, this.transcript.unfolded(record.id)));
+    this.tick();
+  }
+}

@@ -1,0 +1,138 @@
+/**
+ * Turns as they run: what the server tells of each while the caller waits, laid out as far as it is known. No DOM.
+ *
+ * @module
+ */
+
+/** @typedef {import("./turns.js").Wait} Wait */
+/**
+ * @typedef {object} Running a turn that is not over
+ * @property {string} id
+ * @property {number} revision higher when the caller went on speaking: all that was told before does not count
+ * @property {Record<string, number>} marks session ms
+ * @property {Map<string, {limit_ms: number, verdict: string}>} verdicts of stages
+ * @property {string[]} actions that were taken to save the budget
+ * @property {number} latest_ms the latest mark, session ms
+ * @property {number} seen_ms when it came, on this page's clock
+ */
+/** @typedef {{waits: Wait[], total_ms: number, growing: boolean}} SoFar what the caller has waited for, end to end */
+
+/** What a spoken answer waits for: a stage, the mark that begins it and the mark that ends it. */
+const SPOKEN = [
+  ["endpoint", "voiced_last", "asked"],
+  ["llm_ttft", "asked", "first_delta"],
+  ["first_clause", "first_delta", "first_clause"],
+  ["tts_ttfb", "first_clause", "first_sound"],
+  ["overhead", "first_sound", "first_sent"],
+  ["playback", "first_sent", "heard"],
+];
+
+const WRITTEN = [
+  ["endpoint", "voiced_last", "asked"],
+  ["llm_ttft", "asked", "first_delta"],
+  ["overhead", "first_delta", "first_sent"],
+];
+
+/** The answer was ready before the turn was over: the caller waited for the gate alone. */
+const HELD = [
+  ["endpoint", "voiced_last", "gate_opened"],
+  ["overhead", "gate_opened", "first_sent"],
+  ["playback", "first_sent", "heard"],
+];
+
+/** Follows the turns of one session. */
+export class LiveTurns {
+  constructor() {
+    /** Bounded by the turns that run: each ends by a deadline of the server's. @type {Map<string, Running>} */
+    this.running = new Map();
+  }
+
+  /**
+   * @param {{turn_id: string, revision: number, mark: string, at_ms: number}} event
+   * @param {number} now_ms of this page's clock
+   */
+  mark({ turn_id, revision, mark, at_ms }, now_ms) {
+    const turn = this.of(turn_id, revision);
+    turn.marks[mark] = at_ms;
+    if (at_ms < turn.latest_ms) return;
+    turn.latest_ms = at_ms;
+    turn.seen_ms = now_ms;
+  }
+
+  /** @param {{turn_id: string, revision: number, stage: string, limit_ms: number, verdict: string}} event */
+  verdict({ turn_id, revision, stage, limit_ms, verdict }) {
+    this.of(turn_id, revision).verdicts.set(stage, { limit_ms, verdict });
+  }
+
+  /** @param {{turn_id: string, revision: number, action: string}} event */
+  action({ turn_id, revision, action }) {
+    this.of(turn_id, revision).actions.push(action);
+  }
+
+  /** @param {string} id of a turn that is over */
+  over(id) {
+    this.running.delete(id);
+  }
+
+  /** Whether something grows. */
+  get busy() {
+    return [...this.running.values()].some((turn) => isShown(turn) && !isHeard(turn));
+  }
+
+  /**
+   * @param {string} id
+   * @param {number} revision
+   * @returns {Running}
+   */
+  of(id, revision) {
+    const known = this.running.get(id);
+    if (known && known.revision >= revision) return known;
+    /** @type {Running} */
+    const turn = { id, revision, marks: {}, verdicts: new Map(), actions: [], latest_ms: 0, seen_ms: 0 };
+    this.running.set(id, turn);
+    return turn;
+  }
+}
+
+/**
+ * Whether the caller waits by now. Before that they may go on speaking, and all of it begins anew.
+ *
+ * @param {Running} turn
+ */
+export function isShown({ marks }) {
+  return "ended" in marks && "voiced_last" in marks;
+}
+
+/** @param {Running} turn */
+function isHeard({ marks }) {
+  return "heard" in marks || ("first_sent" in marks && !("first_sound" in marks));
+}
+
+/**
+ * What the caller has waited for by now; the last wait grows.
+ *
+ * @param {Running} turn
+ * @param {number} now_ms of this page's clock
+ * @returns {SoFar}
+ */
+export function soFar(turn, now_ms) {
+  const { marks, latest_ms, seen_ms } = turn;
+  const began_ms = marks.voiced_last;
+  const session_ms = Math.round(latest_ms + Math.max(0, now_ms - seen_ms));
+  /** @type {Wait[]} */
+  const waits = [];
+  for (const [stage, from, to] of path(turn)) {
+    if (!(from in marks)) break;
+    const start_ms = waits.at(-1)?.end_ms ?? 0;
+    const end_ms = Math.max(start_ms, (marks[to] ?? session_ms) - began_ms);
+    waits.push({ stage, start_ms, end_ms });
+    if (!(to in marks)) break;
+  }
+  return { waits, total_ms: waits.at(-1)?.end_ms ?? 0, growing: !isHeard(turn) };
+}
+
+/** @param {Running} turn */
+function path({ marks }) {
+  if ("first_sent" in marks && !("first_sound" in marks)) return WRITTEN;
+  return marks.gate_opened > marks.first_sound ? HELD : SPOKEN;
+}
