@@ -58,9 +58,16 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
     results = {m.call_id: m for m in conversation if isinstance(m, Returned)}
     written: list[dict[str, Any]] = []
     waiting: list[Returned] = []
+    back: set[str] = set()
     for message in conversation:
+        if isinstance(message, Returned):
+            back.add(message.call_id)
+            continue
         if isinstance(message, Called):
             if message.call_id in results:
+                if all(each.call_id in back for each in waiting):  # made because of what the ones before gave back
+                    written += map(_result, waiting)
+                    waiting.clear()
                 if not waiting and not (written and written[-1]["role"] == "assistant"):
                     written.append({"role": "assistant", "content": None})
                 written[-1].setdefault("tool_calls", []).append(_call(message))
@@ -68,8 +75,7 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
             continue
         written += map(_result, waiting)
         waiting.clear()
-        if isinstance(message, Said):
-            written.append({"role": message.role, "content": _content(message)})
+        written.append({"role": message.role, "content": _content(message)})
     return written + [_result(returned) for returned in waiting]
 
 

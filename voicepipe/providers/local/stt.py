@@ -48,7 +48,7 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class LocalTranscriber:
     """Moonshine in the engine process. It hears an utterance as a whole, when it is flushed."""
 
-    capabilities = TranscriberCapabilities(rate_hz=wire.STT_RATE_HZ, streams=False)
+    capabilities = TranscriberCapabilities(rate_hz=wire.STT_RATE_HZ, streams=False, short_words=False)
 
     def __init__(self, link: Link) -> None:
         self.name = link.provider

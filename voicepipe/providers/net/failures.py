@@ -64,6 +64,11 @@ def retry_after_ms(value: str | None) -> int | None:
 
 def refused(peer: Peer, status: int, body: bytes, *, retry_after: str | None = None) -> StageRefused:
     """The error for an answer with this status; `body` may be JSON in any of the vendors' shapes, or not."""
+    details = _details(body)
+    if status == 400 and any(each.get("reason") == "API_KEY_INVALID" for each in details):
+        status = 401  # Gemini's way to refuse a key
+    if retry_after is None:  # Gemini's stands in the body: "37s"
+        retry_after = next((str(each["retryDelay"]).rstrip("s") for each in details if "retryDelay" in each), None)
     why = f"HTTP {status}: {_MEANINGS.get(status, 'refused')}"
     # Vendors repeat parts of the key in the text of a 401.
     words = "" if status == 401 else quote(peer, vendor_words(body))
@@ -125,6 +130,12 @@ def _error_object(body: bytes) -> dict[str, Any]:
         return {}
     inner = outer.get("error")
     return inner if isinstance(inner, dict) else outer
+
+
+def _details(body: bytes) -> list[dict[str, Any]]:
+    """What Google's errors add to their words."""
+    details = _error_object(body).get("details")
+    return [each for each in details if isinstance(each, dict)] if isinstance(details, list) else []
 
 
 def explain(peer: Peer, error: BaseException) -> StageError | None:

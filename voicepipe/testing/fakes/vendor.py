@@ -1,4 +1,5 @@
-"""A vendor on a real socket of this machine: OpenAI's transcriptions, chat completions and speech, as told by cues.
+"""A vendor on a real socket of this machine: OpenAI's transcriptions, chat completions and speech, Anthropic's
+Messages and Gemini's streamGenerateContent, as told by cues.
 
 async with FakeVendor() as vendor:
     vendor.llm.cue(LlmCue(tokens=("Hi",), fault=Stall(after=1)))
@@ -16,9 +17,10 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from voicepipe.testing.fakes import vendor_llm, vendor_stt, vendor_tts
+from voicepipe.testing.fakes import vendor_anthropic, vendor_gemini, vendor_llm, vendor_stt, vendor_tts
 from voicepipe.testing.fakes.cues import Cue, Hang, HangUp, LlmCue, Status, SttCue, TtsCue
 from voicepipe.testing.fakes.desk import Asked, Desk
+from voicepipe.testing.fakes.vendor_law import Law
 
 C = TypeVar("C", LlmCue, SttCue, TtsCue)
 Read = Callable[[web.Request], Awaitable[Asked]]
@@ -34,14 +36,23 @@ class FakeVendor:
         self.stt: Desk[SttCue, Asked] = Desk(SttCue())
         self.llm: Desk[LlmCue, Asked] = Desk(LlmCue())
         self.tts: Desk[TtsCue, Asked] = Desk(TtsCue())
+        self.law: Law | None = None
+        """Whose demands questions to the model must meet; None takes all that can be read."""
+        self.models: tuple[str, ...] = ()
+        """What it lists as its models."""
         self.port = 0
         self.connections_made = 0
         """TCP connections accepted so far; keep-alive keeps it low."""
         app = web.Application(client_max_size=LONGEST_UPLOAD_BYTES)
         app.router.add_post("/v1/audio/transcriptions", self._route(self.stt, vendor_stt.read, vendor_stt.answer))
-        app.router.add_post("/v1/chat/completions", self._route(self.llm, _read_json, vendor_llm.answer))
+        app.router.add_post(
+            "/v1/chat/completions", self._route(self.llm, _read_json, self._lawful(self._answer_openai))
+        )
+        app.router.add_post("/v1/messages", self._route(self.llm, _read_json, self._lawful(vendor_anthropic.answer)))
+        generate = "/v1/models/{model}:streamGenerateContent"
+        app.router.add_post(generate, self._route(self.llm, _read_json, self._lawful(vendor_gemini.answer)))
         app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
-        app.router.add_get("/v1/models", _models)
+        app.router.add_get("/v1/models", self._list_models)
         # handler_cancellation: an answer's task learns at once that its asker has gone.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
         self._listener: asyncio.Server | None = None
@@ -77,6 +88,21 @@ class FakeVendor:
         for connection in list(server.connections) if server is not None else ():
             if connection.transport is not None:
                 connection.transport.abort()
+
+    def _lawful(self, answer: Answer[LlmCue]) -> Answer[LlmCue]:
+        async def answer_lawful(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+            broken = self.law.broken(request.headers, asked.question) if self.law is not None else None
+            return await answer(request, asked, cue) if broken is None else _refusal(Status(*broken))
+
+        return answer_lawful
+
+    async def _answer_openai(self, request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+        return await vendor_llm.answer(request, asked, cue, self.law)
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        if self.law is not None and self.law.dialect == "gemini":
+            return web.json_response({"models": [{"name": f"models/{name}"} for name in self.models]})
+        return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
     def _accept(self) -> asyncio.Protocol:
         self.connections_made += 1
@@ -128,7 +154,3 @@ def _refusal(refusal: Status) -> web.Response:
 async def _read_json(request: web.Request) -> Asked:
     body: dict[str, Any] = json.loads(await request.read())
     return Asked(body, headers=request.headers)
-
-
-async def _models(request: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": []})

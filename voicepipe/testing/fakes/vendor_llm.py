@@ -11,6 +11,7 @@ from aiohttp import web
 
 from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.vendor_law import Law
 from voicepipe.testing.fakes.wire import Wire
 
 DONE = b"data: [DONE]\n\n"
@@ -18,18 +19,18 @@ NOT_JSON = b'data: {"choices":[{"delta":{"content":\n\n'
 NOISE = b"\x00\xff\xfe\x80noise\n\r\n\x9d"
 
 
-async def answer(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
-    """Answer one question as `cue` says."""
+async def answer(request: web.Request, asked: Asked, cue: LlmCue, law: Law | None = None) -> web.StreamResponse:
+    """Answer one question as `cue` says, and count tokens as the vendor of `law` does."""
     if not asked.question.get("stream"):
         return web.json_response(_whole(cue))
     wire = await Wire.begin(request, asked, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     if cue.raw is not None:
         return await _raw(wire, cue.raw, Course(cue.fault, cue.hold))
-    return await _stream(wire, asked, cue)
+    return await _stream(wire, asked, cue, law)
 
 
-async def _stream(wire: Wire, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+async def _stream(wire: Wire, asked: Asked, cue: LlmCue, law: Law | None) -> web.StreamResponse:
     course = Course(cue.fault, cue.hold)
     for _ in range(cue.role_only):
         await wire.send(_chunk({"role": "assistant", "content": ""}))
@@ -43,8 +44,8 @@ async def _stream(wire: Wire, asked: Asked, cue: LlmCue) -> web.StreamResponse:
     if await _fails(wire, await course.reach(position)) or course.fault is not None:
         return await wire.end()
     await wire.send(_chunk({}, finish="tool_calls" if cue.calls else cue.finish))
-    if (asked.question.get("stream_options") or {}).get("include_usage"):
-        await wire.send(_event({"choices": [], "usage": _usage(cue)}))
+    if _counts(asked, law):
+        await wire.send(_event({"choices": [], "usage": _usage(cue, law)}))
     await wire.send(DONE)
     return await wire.end()
 
@@ -95,13 +96,28 @@ def _event(fields: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(known | fields, ensure_ascii=False).encode() + b"\n\n"
 
 
-def _usage(cue: LlmCue) -> dict[str, Any]:
-    return {
+def _counts(asked: Asked, law: Law | None) -> bool:
+    if law is not None and law.usage != "asked":
+        return law.usage == "always"
+    return bool((asked.question.get("stream_options") or {}).get("include_usage"))
+
+
+def _usage(cue: LlmCue, law: Law | None = None) -> dict[str, Any]:
+    counts = {
         "prompt_tokens": cue.input_tokens,
         "completion_tokens": len(cue.tokens),
         "total_tokens": cue.input_tokens + len(cue.tokens),
-        "prompt_tokens_details": {"cached_tokens": cue.cached_tokens},
     }
+    match law.cached_at if law is not None else "details":
+        case "details":
+            return {**counts, "prompt_tokens_details": {"cached_tokens": cue.cached_tokens}}
+        case "deepseek":
+            missed = cue.input_tokens - cue.cached_tokens
+            return {**counts, "prompt_cache_hit_tokens": cue.cached_tokens, "prompt_cache_miss_tokens": missed}
+        case "flat":
+            return {**counts, "cached_tokens": cue.cached_tokens}
+        case "nowhere":
+            return {**counts}
 
 
 def _whole(cue: LlmCue) -> dict[str, Any]:

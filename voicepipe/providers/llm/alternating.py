@@ -1,0 +1,81 @@
+"""A conversation in which caller and agent take turns, as Anthropic's and Google's own APIs want it.
+
+Both know two speakers. A function's call is the agent's, its result stands in the caller's next message, and before
+anything else there; the caller begins. What the system says in the middle goes to what it said at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from voicepipe.stages.model import Called, Image, Message, Returned, Said, Text
+
+Piece = Text | Image | Called | Returned
+
+OPENING: Final = "(The caller is on the line.)"
+"""What the caller begins with when the agent spoke first; these APIs refuse a conversation that the agent begins."""
+
+
+@dataclass(slots=True)
+class Speech:
+    """What one of the two said or did before the other did."""
+
+    role: Literal["user", "assistant"]
+    pieces: list[Piece] = field(default_factory=list)
+
+
+def system(conversation: Iterable[Message]) -> tuple[str, ...]:
+    """What the system says, message by message; blank ones are left out."""
+    said = (m for m in conversation if isinstance(m, Said) and m.role == "system")
+    texts = (" ".join(part.text for part in m.parts if isinstance(part, Text)) for m in said)
+    return tuple(text for text in texts if text.strip())
+
+
+def speeches(conversation: Iterable[Message]) -> list[Speech]:
+    """What caller and agent said, by turns, the caller first.
+
+    A call without a result, or a result without a call, is left out; so are texts without a word, which are refused.
+    """
+    conversation = tuple(conversation)
+    results = {m.call_id: m for m in conversation if isinstance(m, Returned)}
+    made: list[Speech] = [Speech("user")]
+    waiting: list[Returned] = []
+    back: set[str] = set()
+    for message in conversation:
+        match message:
+            case Returned():
+                back.add(message.call_id)
+            case Called() if message.call_id in results:
+                if all(each.call_id in back for each in waiting):  # made because of what the ones before gave back
+                    _give_back(made, waiting)
+                if made[-1].role == "user" and not waiting and not made[-1].pieces:
+                    made[-1].pieces.append(Text(OPENING))
+                _of(made, "assistant").append(message)
+                waiting.append(results[message.call_id])
+            case Said(role="system"):
+                continue
+            case Said():
+                _give_back(made, waiting)
+                spoken = [p for p in message.parts if isinstance(p, Image) or p.text.strip()]
+                if spoken:
+                    if message.role == "assistant" and not made[-1].pieces:
+                        made[-1].pieces.append(Text(OPENING))
+                    _of(made, "user" if message.role == "user" else "assistant").extend(spoken)
+    _give_back(made, waiting)
+    if not made[0].pieces:
+        made[0].pieces.append(Text(OPENING))
+    return made
+
+
+def _give_back(made: list[Speech], waiting: list[Returned]) -> None:
+    if waiting:
+        _of(made, "user").extend(waiting)
+        waiting.clear()
+
+
+def _of(made: list[Speech], role: Literal["user", "assistant"]) -> list[Piece]:
+    if made[-1].role != role:
+        made.append(Speech(role))
+    return made[-1].pieces

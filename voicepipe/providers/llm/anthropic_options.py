@@ -1,0 +1,68 @@
+"""What a provider of kind `anthropic` may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from voicepipe.providers.net import options
+from voicepipe.registry import ProviderSettings, Spec
+
+Auth = Literal["x-api-key", "Bearer"]
+Ttl = Literal["5m", "1h"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnthropicOptions:
+    """How a server that speaks Anthropic's Messages is asked."""
+
+    auth: Auth = "x-api-key"
+    """Where the key goes: Anthropic's own header, or `Authorization: Bearer` (Inworld, MiniMax)."""
+
+    version: str = "2023-06-01"
+    """The `anthropic-version` header."""
+
+    cache: bool = True
+    """Mark instructions and conversation with `cache_control`. Writing costs 1.25 times the price of reading anew, a
+    hit a tenth; below the model's minimum nothing is kept and nothing is charged."""
+
+    cache_ttl: Ttl = "5m"
+    """How long it is kept since it was used last; `1h` costs twice the price to write."""
+
+    max_output_tokens: int = 1_024
+    """Sent when the agent sets no limit: the field may not be left out."""
+
+    refuses: frozenset[str] = frozenset()
+    """Fields that are never sent, wherever they come from."""
+
+    model_refuses: frozenset[str] = frozenset()
+    """The same, of this model only."""
+
+    llm_extra: str = ""
+    """A JSON object merged into each request: `{"service_tier": "auto"}`."""
+
+    model_extra: str = ""
+    """The same, for this model only; `llm_extra` goes before it."""
+
+    @classmethod
+    def of(cls, spec: Spec, settings: ProviderSettings) -> AnthropicOptions:
+        """Read `settings.options`.
+
+        Raises:
+            ConfigError: an option is unknown or has a wrong value.
+        """
+        return cls(**options.read("anthropic", READERS, spec, settings))
+
+
+READERS: Final[Mapping[str, options.Read]] = {
+    "auth": options.one_of(*get_args(Auth)),
+    "version": str,
+    "cache": options.flag,
+    "cache_ttl": options.one_of(*get_args(Ttl)),
+    "max_output_tokens": options.whole(1, 1_000_000, "tokens"),
+    "refuses": options.words,
+    "model_refuses": options.words,
+    "llm_extra": options.json_object(),
+    "model_extra": options.json_object(),
+}

@@ -1,0 +1,105 @@
+"""A question to a model, written as the body of Anthropic's Messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from voicepipe.providers.llm import call_ids
+from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
+from voicepipe.providers.llm.anthropic_options import AnthropicOptions
+from voicepipe.providers.llm.openai_request import parameters
+from voicepipe.providers.net.openai import extra
+from voicepipe.providers.net.peer import Peer
+from voicepipe.stages.model import Called, Function, Image, ModelRequest, Text
+
+_encode = msgspec.json.Encoder().encode
+
+_CHOICES = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
+
+
+def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
+    """The request's body as JSON.
+
+    Raises:
+        StageRefused: a function's parameters are not JSON.
+    """
+    fields: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_output_tokens or options.max_output_tokens,
+        "messages": _messages(request, options),
+        "stream": True,
+    }
+    if said := system(request.messages):
+        fields["system"] = _system(said, options)
+    if request.functions:
+        fields["tools"] = [_tool(peer, function) for function in request.functions]
+        named = {"type": "tool", "name": request.tool_choice}
+        fields["tool_choice"] = _CHOICES.get(request.tool_choice, named)
+    if request.temperature is not None:
+        fields["temperature"] = min(request.temperature, 1.0)  # theirs ends at 1
+    fields |= extra(options.model_extra) | extra(options.llm_extra)
+    refused = options.refuses | options.model_refuses
+    return _encode({name: value for name, value in fields.items() if name not in refused})
+
+
+def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in said]
+    # The first is the agent's instructions, the same through the session, with the functions before it.
+    return [_kept(blocks[0], options), *blocks[1:]]
+
+
+def _messages(request: ModelRequest, options: AnthropicOptions) -> list[dict[str, Any]]:
+    written = [_message(speech) for speech in speeches(request.messages)]
+    for message in reversed(written):
+        if message["role"] == "user":  # the next turn's question begins with all that stands up to here
+            message["content"][-1] = _kept(message["content"][-1], options)
+            break
+    last = written[-1]
+    if last["role"] == "assistant" and last["content"][-1]["type"] == "text":  # refused with spaces at its end
+        last["content"][-1]["text"] = last["content"][-1]["text"].rstrip()
+    return written
+
+
+def _kept(block: dict[str, Any], options: AnthropicOptions) -> dict[str, Any]:
+    if not options.cache:
+        return block
+    ttl = {} if options.cache_ttl == "5m" else {"ttl": options.cache_ttl}
+    return {**block, "cache_control": {"type": "ephemeral", **ttl}}
+
+
+def _message(speech: Speech) -> dict[str, Any]:
+    return {"role": speech.role, "content": [_block(piece) for piece in speech.pieces]}
+
+
+def _block(piece: Piece) -> dict[str, Any]:
+    match piece:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(url):
+            return {"type": "image", "source": _source(url)}
+        case Called(call_id, name, arguments):
+            return {"type": "tool_use", "id": call_ids.plain(call_id), "name": name, "input": arguments_of(arguments)}
+        case returned:
+            return {"type": "tool_result", "tool_use_id": call_ids.plain(returned.call_id), "content": returned.output}
+
+
+def _source(url: str) -> dict[str, str]:
+    if not url.startswith("data:"):
+        return {"type": "url", "url": url}
+    kind, _, data = url.removeprefix("data:").partition(",")
+    return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """A call's arguments as an object; what is none, which only a model that lost its way writes, as an empty one."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _tool(peer: Peer, function: Function) -> dict[str, Any]:
+    schema = parameters(peer, function) if function.parameters_json else {"type": "object", "properties": {}}
+    return {"name": function.name, "description": function.description, "input_schema": schema}

@@ -1,0 +1,113 @@
+"""A question to a model, written as the body of Gemini's `generateContent`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
+from voicepipe.providers.llm.anthropic_request import arguments_of
+from voicepipe.providers.llm.gemini_options import GeminiOptions
+from voicepipe.providers.llm.openai_request import parameters
+from voicepipe.providers.llm.signatures import NONE_KEPT, Signatures
+from voicepipe.providers.net import options as texts
+from voicepipe.providers.net.peer import Peer
+from voicepipe.stages.model import Called, Function, Image, ModelRequest, Returned, Text
+
+_encode = msgspec.json.Encoder().encode
+
+_MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+
+_UNSIGNED: Final = re.compile(r"gemini-(1|2)[.-]|gemma")
+"""Models that know nothing of signatures; later ones refuse a step whose first call has none."""
+
+
+def body(peer: Peer, request: ModelRequest, options: GeminiOptions, signatures: Signatures) -> bytes:
+    """The request's body as JSON.
+
+    Raises:
+        StageRefused: a function's parameters are not JSON.
+    """
+    fields: dict[str, Any] = {"contents": _contents(request, signatures)}
+    if said := system(request.messages):
+        fields["systemInstruction"] = {"parts": [{"text": text} for text in said]}
+    if request.functions:
+        fields["tools"] = [{"functionDeclarations": [_declared(peer, function) for function in request.functions]}]
+        fields["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
+    generation: dict[str, Any] = {"maxOutputTokens": request.max_output_tokens, "temperature": request.temperature}
+    fields["generationConfig"] = {name: value for name, value in generation.items() if value is not None}
+    for more in (options.model_extra, options.llm_extra):
+        fields = _merged(fields, texts.members(more, Any))
+    refused = options.refuses | options.model_refuses
+    config = fields["generationConfig"]
+    fields["generationConfig"] = {name: value for name, value in config.items() if name not in refused}
+    return _encode(fields)
+
+
+def _contents(request: ModelRequest, signatures: Signatures) -> list[dict[str, Any]]:
+    names = {m.call_id: m.name for m in request.messages if isinstance(m, Called)}
+    signed = not _UNSIGNED.match(request.model)
+    return [_content(speech, names, signatures, signed) for speech in speeches(request.messages)]
+
+
+def _content(speech: Speech, names: dict[str, str], signatures: Signatures, signed: bool) -> dict[str, Any]:
+    parts = [_part(piece, names) for piece in speech.pieces]
+    calls = [(part, piece) for part, piece in zip(parts, speech.pieces, strict=True) if isinstance(piece, Called)]
+    if signed:
+        for place, (part, call) in enumerate(calls):
+            # Of calls that were made together only the first bears one.
+            signature = signatures.of(call.call_id) or (NONE_KEPT if place == 0 else None)
+            if signature is not None:
+                part["thoughtSignature"] = signature
+    return {"role": "user" if speech.role == "user" else "model", "parts": parts}
+
+
+def _part(piece: Piece, names: dict[str, str]) -> dict[str, Any]:
+    match piece:
+        case Text(text):
+            return {"text": text}
+        case Image(url):
+            return _image(url)
+        case Called(_, name, arguments):
+            return {"functionCall": {"name": name, "args": arguments_of(arguments)}}
+        case returned:
+            return {"functionResponse": {"name": names[returned.call_id], "response": _response(returned)}}
+
+
+def _response(returned: Returned) -> dict[str, Any]:
+    """Theirs is an object; what is none stands in one."""
+    try:
+        return msgspec.json.decode(returned.output, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"result": returned.output}
+
+
+def _image(url: str) -> dict[str, Any]:
+    if not url.startswith("data:"):
+        return {"fileData": {"fileUri": url}}
+    kind, _, data = url.removeprefix("data:").partition(",")
+    return {"inlineData": {"mimeType": kind.partition(";")[0], "data": data}}
+
+
+def _declared(peer: Peer, function: Function) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": function.name, "description": function.description}
+    if function.parameters_json:  # the field `parameters` takes a part of JSON Schema only, and refuses the rest
+        described["parametersJsonSchema"] = parameters(peer, function)
+    return described
+
+
+def _calling(choice: str) -> dict[str, Any]:
+    if choice in _MODES:
+        return {"mode": _MODES[choice]}
+    return {"mode": "ANY", "allowedFunctionNames": [choice]}
+
+
+def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """`one` with the members of `other`, and so on inside of objects that both have."""
+    made = dict(one)
+    for name, value in other.items():
+        both = isinstance(made.get(name), dict) and isinstance(value, dict)
+        made[name] = _merged(made[name], value) if both else value
+    return made

@@ -1,0 +1,83 @@
+"""The fake vendor's `streamGenerateContent`: Gemini's server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
+from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.vendor_llm import NOISE
+from voicepipe.testing.fakes.wire import Wire
+
+NOT_JSON = b'data: {"candidates":[{"content":{"parts":[\n\n'
+SIGNATURE = "c2lnbmVk"
+"""The thought signature of every first call."""
+
+
+async def answer(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+    """Answer one question as `cue` says."""
+    wire = await Wire.begin(request, asked, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
+    await asyncio.sleep(cue.ttft_ms / 1_000)
+    course = Course(cue.fault, cue.hold)
+    if cue.raw is not None:
+        for position, piece in enumerate(cue.raw):
+            if await _fails(wire, await course.reach(position)):
+                return await wire.end()
+            await wire.send(piece)
+        return await wire.end()
+    for _ in range(cue.role_only):
+        await wire.send(_chunk(cue, [{"text": "what would they like to hear", "thought": True}]))
+    position = 0
+    for part in _parts(cue):
+        if await _fails(wire, await course.reach(position)):
+            return await wire.end()
+        await wire.send(_chunk(cue, None) * cue.keep_alives + _chunk(cue, [part]))
+        await asyncio.sleep(cue.gap_ms / 1_000)
+        position += 1
+    if await _fails(wire, await course.reach(position)) or course.fault is not None:
+        return await wire.end()
+    reason = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}.get(cue.finish, cue.finish)
+    await wire.send(_chunk(cue, [{"text": ""}], finish=reason))
+    return await wire.end()
+
+
+async def _fails(wire: Wire, fault: Fault | None) -> bool:
+    """Act out a fault; True when the answer ends with it."""
+    match fault:
+        case None:
+            return False
+        case Cut():
+            await wire.cut()
+        case Malformed():
+            await wire.send(NOT_JSON)
+            return False
+        case Garbage():
+            await wire.send(NOISE)
+        case InBandError(message=message, code=code):
+            error = {"message": message, "status": "UNAVAILABLE"} | ({"code": code} if code is not None else {})
+            await wire.send(b"data: " + json.dumps({"error": error}).encode() + b"\n\n")
+    return True
+
+
+def _parts(cue: LlmCue) -> Iterator[dict[str, Any]]:
+    for token in cue.tokens if not cue.calls else ():
+        yield {"text": token}
+    for place, call in enumerate(cue.calls):
+        made = {"name": call.name, "args": json.loads("".join(call.arguments)), "id": call.call_id}
+        yield {"functionCall": made} | ({"thoughtSignature": SIGNATURE} if place == 0 else {})
+
+
+def _chunk(cue: LlmCue, parts: list[dict[str, Any]] | None, *, finish: str | None = None) -> bytes:
+    usage: dict[str, Any] = {"promptTokenCount": cue.input_tokens, "totalTokenCount": cue.input_tokens}
+    chunk: dict[str, Any] = {"usageMetadata": usage, "modelVersion": "fake", "responseId": "fake"}
+    if parts is not None:
+        candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+        chunk["candidates"] = [candidate | ({"finishReason": finish} if finish else {})]
+    if finish:
+        usage |= {"candidatesTokenCount": len(cue.tokens), "cachedContentTokenCount": cue.cached_tokens}
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\r\n\r\n"
