@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from voicepipe.auth.database import reading, writing
+from voicepipe.auth.database import change_counter, reading, writing
 from voicepipe.auth.scopes import ALL, KEY_DEFAULT
 from voicepipe.errors import AuthError, ConfigError
 
@@ -140,6 +140,10 @@ class ApiKeys:
                 (project,),
             ).fetchall()
         return tuple(map(_api_key, rows))
+
+    def state(self) -> bytes:
+        """Some bytes that differ after every change, by any process: a short read, also on an event loop."""
+        return change_counter(self._data_dir)
 
     def any_made(self) -> bool:
         """Whether there ever was a key. Until then a server on loopback is open to its own machine.

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.attempts import FailedAttempts
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.credentials import Presented, find_credential, missing_credential
 from voicepipe.auth.door import Holder, check_scope, identify, is_token
 from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.known_keys import KnownKeys
 from voicepipe.auth.origin import check_open, check_talk_page
 from voicepipe.auth.proxies import TrustedProxies
 from voicepipe.clock import monotonic_ms, unix_s
@@ -67,6 +68,7 @@ class Doorway:
         talk_mint: TalkMint,
     ) -> None:
         self._key_store, self._api_keys, self._cluster, self._attempts = key_store, api_keys, cluster, attempts
+        self._known_keys = KnownKeys(api_keys)
         self._on_loopback, self._proxies, self._allow_query = on_loopback, proxies, allow_query
         self._allowed_origins, self._talk_mint = frozenset(allowed_origins), talk_mint
 
@@ -95,7 +97,8 @@ class Doorway:
         if wait_ms:
             raise TooManyAttempts(wait_ms)
         try:
-            visitor = await asyncio.to_thread(self._look, shown)
+            presented = find_credential(shown, allow_query=self._allow_query)
+            visitor = self._recall(presented) or await self._find(shown, presented)
         except AuthError as error:
             if error.status == 401 and error.code != "missing_credential":  # who shows nothing guesses nothing
                 self._attempts.failed(shown.peer, monotonic_ms())
@@ -134,9 +137,19 @@ class Doorway:
         """Whether nobody has set up yet who may come in. A proxy on this machine makes all its callers look local."""
         return not self._proxies and not self._api_keys.any_made()
 
-    def _look(self, shown: Handshake) -> Visitor:
+    def _recall(self, presented: Presented | None) -> Visitor | None:
+        key = self._known_keys.recall(presented.secret) if presented is not None else None
+        return None if key is None else Visitor(key.project, key)
+
+    async def _find(self, shown: Handshake, presented: Presented | None) -> Visitor:
+        as_of = self._known_keys.as_of()
+        visitor = await asyncio.to_thread(self._look, shown, presented)
+        if presented is not None and isinstance(visitor.holder, ApiKey):
+            self._known_keys.learn(presented.secret, visitor.holder, as_of=as_of)
+        return visitor
+
+    def _look(self, shown: Handshake, presented: Presented | None) -> Visitor:
         """Runs in a worker thread: keys lie in a file."""
-        presented = find_credential(shown, allow_query=self._allow_query)
         if self._is_open_to(presented):
             check_open(shown, allowed_origins=self._allowed_origins)
             return Visitor(OPEN_PROJECT, None)
