@@ -12,6 +12,7 @@ from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
+from voicepipe.providers.llm.call_ids import nine
 from voicepipe.providers.llm.openai import open_model
 from voicepipe.providers.llm.openai_request import messages
 from voicepipe.providers.llm.thinking import ThinkingFilter
@@ -492,3 +493,54 @@ def test_thinking_is_not_spoken(whole: str, spoken: str) -> None:
         heard = ThinkingFilter()
         pieces = [heard.push(whole[at : at + size]) for at in range(0, len(whole), size)]
         assert "".join(pieces) + heard.finish() == spoken
+
+
+# Whims
+
+
+async def test_headers_of_ones_own_are_sent(vendor: FakeVendor, settings: Settings) -> None:
+    """Modal's proxy keys, OpenRouter's title."""
+    await answer(open_model(SPEC, settings(headers='{"Modal-Key": "wk-1", "X-Title": "Shop"}')), HI)
+    headers = (await vendor.llm.nth(0)).headers
+    assert (headers["Modal-Key"], headers["X-Title"]) == ("wk-1", "Shop")
+
+
+async def test_calls_that_stand_in_the_question_are_not_made_again(vendor: FakeVendor, settings: Settings) -> None:
+    """Mistral repeats them in its answer."""
+    model = open_model(SPEC, settings(call_ids="nine", strict_order="true"))
+    request = ModelRequest(model="m", messages=(*HI.messages, Called("call_1", "f", "{}"), Returned("call_1", "1")))
+    await answer(model, request)
+    sent = (await vendor.llm.nth(0)).question["messages"][1]["tool_calls"][0]["id"]
+    old, new = call(index=0, id=sent, function=fn("f", "{}")), call(index=1, id="b" * 9, function=fn("g", "{}"))
+    vendor.llm.cue(LlmCue(raw=(sse(old, new, delta("tool_calls"), "[DONE]"),)))
+    assert calls_of(await answer(model, request)) == {0: ("g", "{}")}
+    vendor.llm.cue(LlmCue(raw=(sse(old, delta(content="Done."), delta("stop"), "[DONE]"),)))
+    assert await answer(model, request) == [TextDelta("Done."), Finished("stop")]
+
+
+@given(st.text(max_size=40))
+def test_any_id_becomes_nine_letters_and_digits(call_id: str) -> None:
+    """Always the same for the same id, so that a call and its result still meet."""
+    made = nine(call_id)
+    assert len(made) == 9
+    assert made.isascii()
+    assert made.isalnum()
+    assert nine(made) == made == nine(call_id)
+
+
+def test_steps_stay_apart() -> None:
+    """A call that was made because of an earlier one's result stands in a message of its own, after it."""
+    conversation = [
+        said("user", "q"),
+        Called("a", "f", ""),
+        Returned("a", "1"),
+        Called("b", "g", ""),
+        Returned("b", "2"),
+    ]
+    assert shape(messages(conversation)) == [
+        ("user", "q", []),
+        ("assistant", None, ["a"]),
+        ("tool", "a", []),
+        ("assistant", None, ["b"]),
+        ("tool", "b", []),
+    ]
