@@ -20,7 +20,7 @@ HOUSE = Path(voicepipe.__file__).parent
 ALSO = {"bench": {"client"}}
 """Who may know a neighbour on the same floor: the bench calls a server as a person would, with the client."""
 
-CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "re", "typing"}
+CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "re", "typing", "unicodedata"}
 """All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
 
 CLOCKS = re.compile(

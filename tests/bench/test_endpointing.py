@@ -30,9 +30,9 @@ def events(**at_ms: int) -> list[Event]:
 
 def test_an_answer_is_felt_from_when_its_work_began_or_its_sound_may_go() -> None:
     """Work needs 500 ms until the first sound; a longer wait for the end of the turn adds to that."""
-    early = judge(CLIP, events(started=560, tentative=3_140, ended=3_400))
-    assert (early.delay_ms, early.tentative_ms, early.effective_ms) == (400, 140, 140)
-    late = judge(CLIP, events(started=560, tentative=3_140, ended=3_900))
+    early = judge(CLIP, events(started=560, tentative=3_080, begun=3_140, ended=3_400))
+    assert (early.delay_ms, early.tentative_ms, early.begun_ms, early.effective_ms) == (400, 80, 140, 140)
+    late = judge(CLIP, events(started=560, tentative=3_080, begun=3_140, ended=3_900))
     assert (late.delay_ms, late.effective_ms) == (900, 400)
     assert not early.cut
     assert not early.missed
@@ -44,28 +44,34 @@ def test_work_that_was_withdrawn_is_wasted_and_what_came_after_counts() -> None:
         CLIP,
         events(
             started=560,
-            tentative=1_500,
+            tentative=1_450,
+            begun=1_500,
             withdrawn=1_600,
-            tentative_2=3_200,
+            tentative_2=3_150,
+            begun_2=3_200,
             ended=3_700,
-            tentative_3=4_000,
+            begun_3=4_000,
             withdrawn_2=4_100,
         ),
     )
-    assert (verdict.withdrawn, verdict.tentative_ms, verdict.cut) == (1, 200, False)
+    assert (verdict.withdrawn, verdict.tentative_ms, verdict.begun_ms, verdict.cut) == (1, 150, 200, False)
+
+
+def test_a_pause_in_which_no_work_began_wastes_none() -> None:
+    """It was noticed, and was too short."""
+    verdict = judge(CLIP, events(started=560, tentative=1_500, tentative_2=3_100, begun=3_200, ended=3_700))
+    assert (verdict.withdrawn, verdict.tentative_ms, verdict.begun_ms) == (0, 100, 200)
 
 
 def test_an_end_inside_the_turn_cuts_it() -> None:
     """Work for that end was not withdrawn; the true end may still be found, or not."""
-    cut = judge(
-        CLIP, events(started=560, tentative=1_500, ended=2_000, started_2=2_200, tentative_2=3_100, ended_2=3_700)
-    )
+    cut = judge(CLIP, events(started=560, begun=1_500, ended=2_000, started_2=2_200, begun_2=3_100, ended_2=3_700))
     assert (cut.cut, cut.delay_ms, cut.withdrawn, cut.missed) == (True, 700, 0, False)
-    clipped = judge(CLIP, events(started=560, tentative=2_500, ended=2_700))
+    clipped = judge(CLIP, events(started=560, begun=2_500, ended=2_700))
     assert (clipped.cut, clipped.delay_ms, clipped.missed) == (True, None, False)
 
 
-@pytest.mark.parametrize("found", [{}, {"started": 560}, {"started": 560, "tentative": 4_800, "ended": 5_100}])
+@pytest.mark.parametrize("found", [{}, {"started": 560}, {"started": 560, "begun": 4_800, "ended": 5_100}])
 def test_an_end_that_comes_too_late_is_missed(found: dict[str, int]) -> None:
     """After 2 s, or never."""
     verdict = judge(CLIP, events(**found))
@@ -75,7 +81,7 @@ def test_an_end_that_comes_too_late_is_missed(found: dict[str, int]) -> None:
 
 def test_a_summary_is_over_the_turns_that_have_the_figure() -> None:
     """Shares are of all turns, delays of those with an end."""
-    found = judge(CLIP, events(started=560, tentative=3_140, ended=3_400))
+    found = judge(CLIP, events(started=560, begun=3_140, ended=3_400))
     missed = judge(CLIP, [])
     both = summary([found, missed])
     assert (both.turns, both.cut, both.missed, both.commit_ms) == (2, 0, 50, (400, 400))
@@ -128,8 +134,20 @@ def test_the_detector_waits_as_the_rule_says() -> None:
     """One start, work, one end after the silence that was asked for."""
     for silence_ms in (300, 900):
         found = run(TurnSettings(silence_ms=silence_ms)).events
-        assert [event.kind for event in found] == [Kind.STARTED, Kind.TENTATIVE, Kind.ENDED]
+        assert [event.kind for event in found] == [Kind.STARTED, Kind.TENTATIVE, Kind.BEGUN, Kind.ENDED]
         assert found[-1].at_ms == pytest.approx(1_045 + silence_ms, abs=80)
+
+
+def test_work_begins_no_oftener_than_it_may() -> None:
+    """Without leave to begin, the end of the turn begins it."""
+    speech = SpeechSet(DATA)
+    samples = speech.sound(speech.clips["clean/cv_22058264"], CLEAN)
+    detector = Detector(RATE_HZ, TurnSettings(silence_ms=900), max_starts=0)
+    n_frame = RATE_HZ * FRAME_MS // 1_000
+    for end in range(n_frame, len(samples) + 1, n_frame):
+        detector.push(samples[end - n_frame : end], end * 1_000 // RATE_HZ)
+    at_ms = {event.kind: event.at_ms for event in detector.events}
+    assert at_ms[Kind.BEGUN] == at_ms[Kind.ENDED]
 
 
 def test_words_are_heard_of_the_whole_utterance_and_move_the_wait() -> None:
@@ -142,7 +160,8 @@ def test_words_are_heard_of_the_whole_utterance_and_move_the_wait() -> None:
 
     silent, worded = run(settings).events, run(settings, words).events
     assert worded[-1].at_ms > silent[-1].at_ms + 300
-    assert worded[1].at_ms >= silent[1].at_ms + WORDS_MS - FRAME_MS
+    assert worded[1].at_ms == silent[1].at_ms
+    assert worded[2].at_ms >= worded[1].at_ms + WORDS_MS
     assert 500 < lengths[0] < 1_200
 
 

@@ -53,11 +53,21 @@ class Heard:
     words_cpu_ms: float
 
 
-def hear(data: Path, settings: TurnSettings, words: bool, task: Task) -> Heard:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """By what turns are ended, and work on their answers begun."""
+
+    settings: TurnSettings
+    max_starts: int | None = None
+    """How often work may begin in one turn; None: as often as it takes."""
+
+
+def hear(data: Path, rule: Rule, words: bool, task: Task) -> Heard:
     """Run one clip through a new detector."""
     silero.shared()
     samples = SpeechSet(data).sound(task.clip, task.condition)
-    detector = Detector(RATE_HZ, settings, endpointing_words.shared(RATE_HZ) if words else None)
+    transcriber = endpointing_words.shared(RATE_HZ) if words else None
+    detector = Detector(RATE_HZ, rule.settings, transcriber, rule.max_starts)
     n_frame = RATE_HZ * FRAME_MS // 1_000
     began = time.thread_time()
     for end in range(n_frame, len(samples) + 1, n_frame):
@@ -97,9 +107,9 @@ def measure(name: str, speech: SpeechSet, heard: Sequence[Heard]) -> Run:
     )
 
 
-def hear_all(data: Path, settings: TurnSettings, *, words: bool, jobs: int, all_tasks: list[Task]) -> Iterator[Heard]:
+def hear_all(data: Path, rule: Rule, *, words: bool, jobs: int, all_tasks: list[Task]) -> Iterator[Heard]:
     """Hear every clip, in order, in `jobs` processes."""
-    one = partial(hear, data, settings, words)
+    one = partial(hear, data, rule, words)
     if jobs == 1:
         yield from map(one, all_tasks)
         return
@@ -123,11 +133,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--words", action="store_true", help="measure with words as well (needs moonshine-voice)")
     parser.add_argument("--silence-ms", type=int, default=SILENCE_MS, help="the middle of the wait")
     parser.add_argument("--fixed", action="store_true", help="end after exactly that silence, whatever is heard")
+    parser.add_argument("--max-starts", type=int, help="work begins no oftener in one turn, as in sessions (there 3)")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     settings = TurnSettings(silence_ms=options.silence_ms, adaptive=not options.fixed)
+    rule = Rule(settings=settings, max_starts=options.max_starts)
     try:
-        runs = _runs(options, settings)
+        runs = _runs(options, rule)
     except (VoicepipeError, OSError) as why:
         sys.stderr.write(f"{why}\n")
         return 2
@@ -140,12 +152,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _runs(options: argparse.Namespace, settings: TurnSettings) -> list[Run]:
+def _runs(options: argparse.Namespace, rule: Rule) -> list[Run]:
     speech = SpeechSet(options.data)
     todo = tasks(speech)
     runs = []
     for name, words in (("without words", False), ("with words", True))[: 1 + options.words]:
-        heard = hear_all(options.data, settings, words=words, jobs=options.jobs, all_tasks=todo)
+        heard = hear_all(options.data, rule, words=words, jobs=options.jobs, all_tasks=todo)
         runs.append(measure(name, speech, list(shown(name, heard, len(todo)))))
     return runs
 

@@ -27,6 +27,10 @@ PADDING_MS: Final = 200
 INAUDIBLE_MS: Final = 500
 """So long after the end of a turn nothing of the answer is audible, and who speaks again goes on with the same turn."""
 
+ANSWER_MS: Final = 500
+"""What model and voice need from the question to the first sound. Begun that long before the end of the wait, they are
+not felt."""
+
 Words = Callable[[Samples], str]
 """What is said in these samples, int16, (n_samples,)."""
 
@@ -36,6 +40,9 @@ class Kind(StrEnum):
 
     STARTED = "started"
     TENTATIVE = "tentative"
+    """The pause is noticed: its words are asked for."""
+
+    BEGUN = "begun"
     """Work on the answer begins."""
 
     WITHDRAWN = "withdrawn"
@@ -53,9 +60,11 @@ class Event:
 
 
 class Detector:
-    """One caller. With `words`, they are evidence too, and no work begins without them."""
+    """One caller. With `words`, they are evidence too, and no work begins without them. `max_starts` in a turn."""
 
-    def __init__(self, rate_hz: int, settings: TurnSettings, words: Words | None = None) -> None:
+    def __init__(
+        self, rate_hz: int, settings: TurnSettings, words: Words | None = None, max_starts: int | None = None
+    ) -> None:
         self.events: list[Event] = []
         self.words_cpu_ms = 0.0
         """CPU of the words, in all threads."""
@@ -76,6 +85,7 @@ class Detector:
         """From when on the words of this pause are known."""
 
         self._working = False
+        self._starts, self._max_starts = 0, max_starts
         self._ended_ms: int | None = None
 
     def push(self, frame: Samples, at_ms: int) -> None:
@@ -101,6 +111,7 @@ class Detector:
             case VoicePaused(last_voiced, silence_ms, final_pitch_st):
                 self._voiced_ms = last_voiced.stream_ms
                 self._pauses.began(final_pitch_st)
+                self._say(Kind.TENTATIVE)
                 self._ask()
                 self._decide(silence_ms)
             case QuietGrew(silence_ms):
@@ -123,10 +134,12 @@ class Detector:
             self._text = None
         evidence = self._pauses.evidence
         over = silence_ms >= endpoint.wait_ms(self._settings, evidence)
-        begins = self._text is None and silence_ms >= endpoint.start_ms(self._settings, evidence)
+        due = silence_ms >= endpoint.start_ms(self._settings, evidence, ANSWER_MS)
+        begins = due and self._text is None and (self._max_starts is None or self._starts < self._max_starts)
         if not self._working and (begins or over):
             self._working = True
-            self._say(Kind.TENTATIVE)
+            self._starts += 1
+            self._say(Kind.BEGUN)
         if over:
             self._end()
 
@@ -134,6 +147,7 @@ class Detector:
         self._say(Kind.ENDED)
         self._ended_ms = self._now_ms
         self._working = False
+        self._starts = 0  # the answer is ready as a rule, and audible at once: what follows is another turn
         self._ear.settle()
 
     def _say(self, kind: Kind) -> None:

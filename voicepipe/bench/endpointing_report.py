@@ -84,6 +84,7 @@ _ROWS: Final = (
         "150/225",
         lambda r: _pair(r.over(NATURAL, CLEAN).tentative_ms),
     ),
+    _Row("work begins p50/p90, natural clean, ms", "-", "-", lambda r: _pair(r.over(NATURAL, CLEAN).begun_ms)),
     _Row(
         "effective delay p50/p90, natural clean, ms",
         "260/460",
@@ -134,7 +135,7 @@ def table(runs: Sequence[Run]) -> Iterator[str]:
 
 _COLUMNS: Final = (
     *("detector", "clip", "kind", "speaker", "condition", "noise"),
-    *("cut", "missed", "withdrawn", "tentative_ms", "effective_ms", "delay_ms"),
+    *("cut", "missed", "withdrawn", "tentative_ms", "begun_ms", "effective_ms", "delay_ms"),
 )
 
 
@@ -159,6 +160,7 @@ def _line(detector: str, result: Result) -> dict[str, object]:
         "missed": int(verdict.missed),
         "withdrawn": verdict.withdrawn,
         "tentative_ms": verdict.tentative_ms,
+        "begun_ms": verdict.begun_ms,
         "effective_ms": verdict.effective_ms,
         "delay_ms": verdict.delay_ms,
     }

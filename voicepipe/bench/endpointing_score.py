@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from voicepipe.bench.endpointing_detector import Event, Kind
+from voicepipe.bench.endpointing_detector import ANSWER_MS, Event, Kind
 from voicepipe.bench.speech_set import Clip
 
 MISSED_MS: Final = 2_000
@@ -16,9 +16,6 @@ MISSED_MS: Final = 2_000
 
 CLIPPED_MS: Final = 400
 """An end that cuts no more than this off cuts the turn, but the caller is not left waiting: it is not missed."""
-
-ANSWER_MS: Final = 500
-"""What model and voice need until the first sound. Begun at the tentative end, they hide as much of the wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +27,9 @@ class Verdict:
 
     delay_ms: int | None
     tentative_ms: int | None
+    """When the pause was noticed that was the end."""
+
+    begun_ms: int | None
     """When the work began that was kept."""
 
     withdrawn: int
@@ -40,9 +40,9 @@ class Verdict:
     @property
     def effective_ms(self) -> int | None:
         """What the detector adds to the caller's wait: sound is ready `ANSWER_MS` after the work began."""
-        if self.delay_ms is None or self.tentative_ms is None:
+        if self.delay_ms is None or self.begun_ms is None:
             return None
-        return max(self.tentative_ms, self.delay_ms - ANSWER_MS)
+        return max(self.begun_ms, self.delay_ms - ANSWER_MS)
 
 
 def judge(clip: Clip, events: Sequence[Event]) -> Verdict:
@@ -53,22 +53,26 @@ def judge(clip: Clip, events: Sequence[Event]) -> Verdict:
     early = [at_ms for at_ms in ends if clip.start_ms <= at_ms < clip.end_ms]
     late = [at_ms - clip.end_ms for at_ms in ends if at_ms >= clip.end_ms]
     delay_ms = late[0] if late and late[0] <= MISSED_MS else None
-    withdrawn, begun_ms = _work(clip.end_ms, events)
+    withdrawn, tentative_ms, begun_ms = _work(clip.end_ms, events)
     return Verdict(
         cut=bool(early),
         delay_ms=delay_ms,
-        tentative_ms=None if delay_ms is None or begun_ms is None else begun_ms - clip.end_ms,
+        tentative_ms=None if delay_ms is None or tentative_ms is None else tentative_ms - clip.end_ms,
+        begun_ms=None if delay_ms is None or begun_ms is None else begun_ms - clip.end_ms,
         withdrawn=withdrawn,
         missed=delay_ms is None and not any(at_ms >= clip.end_ms - CLIPPED_MS for at_ms in early),
     )
 
 
-def _work(end_ms: int, events: Sequence[Event]) -> tuple[int, int | None]:
-    """How often work was withdrawn before the turn's true end was found, and when the last of it began."""
-    withdrawn, begun_ms = 0, None
+def _work(end_ms: int, events: Sequence[Event]) -> tuple[int, int | None, int | None]:
+    """How often work was withdrawn before the turn's true end was found, when the last pause was noticed, and when
+    the last work began."""
+    withdrawn, tentative_ms, begun_ms = 0, None, None
     for event in events:
         match event.kind:
             case Kind.TENTATIVE:
+                tentative_ms = event.at_ms
+            case Kind.BEGUN:
                 begun_ms = event.at_ms
             case Kind.WITHDRAWN:
                 withdrawn, begun_ms = withdrawn + 1, None
@@ -76,7 +80,7 @@ def _work(end_ms: int, events: Sequence[Event]) -> tuple[int, int | None]:
                 break
             case Kind.ENDED:
                 begun_ms = None
-    return withdrawn, begun_ms
+    return withdrawn, tentative_ms, begun_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,7 @@ class Summary:
 
     turns: int
     tentative_ms: tuple[float, float]
+    begun_ms: tuple[float, float]
     effective_ms: tuple[float, float]
     commit_ms: tuple[float, float]
     cut: float
@@ -98,6 +103,7 @@ def summary(verdicts: Sequence[Verdict]) -> Summary:
     return Summary(
         turns=n,
         tentative_ms=_middle_and_tail([v.tentative_ms for v in verdicts]),
+        begun_ms=_middle_and_tail([v.begun_ms for v in verdicts]),
         effective_ms=_middle_and_tail([v.effective_ms for v in verdicts]),
         commit_ms=_middle_and_tail([v.delay_ms for v in verdicts]),
         cut=100 * sum(v.cut for v in verdicts) / n if n else float("nan"),

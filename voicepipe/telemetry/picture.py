@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from voicepipe.telemetry.waterfall import Row, Span, Waterfall
-from voicepipe.turn.record import Breach
+from voicepipe.turn.record import Breach, Speculation
 
 WIDTH_MIN: Final = 56
 """Narrower than this the lines wrap."""
@@ -74,6 +74,7 @@ def _lines(turn: Waterfall, width: int, *, large: bool) -> Iterator[Text]:
         yield from (_bar(row, scale, turn.total_limit_ms) for row in turn.rows)
         yield _axis(scale, turn.total_limit_ms)
     yield from _legend(turn)
+    yield from _early(turn.speculation)
     if turn.breach is not None:
         yield from _advice(turn.breach)
 
@@ -156,6 +157,18 @@ def _axis(scale: _Scale, total_limit_ms: int) -> Text:
     cells = f"0{' ' * (scale.n_columns - 1)}"
     start = max(2, min(scale.column(total_limit_ms) - len(limit) // 2, scale.n_columns - len(limit)))
     return Text(f"{'':{_NAME_WIDTH}}{cells[:start]}{limit}", style="dim")
+
+
+def _early(speculation: Speculation) -> Iterator[Text]:
+    """What was begun before the turn was over, in a turn where anything was."""
+    if not speculation.starts and not speculation.refused:
+        return
+    said = [f"{speculation.starts} begun early, {speculation.kept} kept"]
+    said += [f"{speculation.saved_ms} ms saved"] if speculation.kept else []
+    about = "about " if speculation.estimated else ""
+    said += [f"{about}{speculation.wasted_tokens} tokens wasted"] if speculation.starts > speculation.kept else []
+    said += [f"{speculation.refused} refused"] if speculation.refused else []
+    yield Text(f"replies: {', '.join(said)}")
 
 
 def _advice(breach: Breach) -> Iterator[Text]:

@@ -46,6 +46,12 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `heard_text`          what the caller heard of it; likewise
     `spoken_ms`           how much sound of the reply was sent
     `actions`             list of strings: what was done to save the budget
+    `speculation`         object, replies started before the turn was over: `starts`, `kept`,
+                          `refused` (not made: it would not have paid, or a limit was reached),
+                          `saved_ms` (how much sooner the kept could be heard),
+                          `wasted_input_tokens` and `wasted_output_tokens` of the others, and
+                          `estimated`: true when some of these are reckoned from the text
+    `session_speculation` the same of all turns of the session, up to this record
     ====================  ======================================================================
     """
     plain: dict[str, Any] = msgspec.to_builtins(record)

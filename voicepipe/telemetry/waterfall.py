@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.turn import budget
-from voicepipe.turn.record import Breach, HeardBy, StageSpan, TurnRecord, Verdict
+from voicepipe.turn.record import Breach, HeardBy, Speculation, StageSpan, TurnRecord, Verdict
 
 _ENDS: Final = {
     "endpoint": budget.ASKED,
@@ -76,6 +76,7 @@ class Waterfall:
     waits: tuple[Wait, ...]
     unattributed_ms: int
     breach: Breach | None
+    speculation: Speculation
 
 
 def waterfall(record: TurnRecord) -> Waterfall:
@@ -103,6 +104,7 @@ def waterfall(record: TurnRecord) -> Waterfall:
         waits=waits,
         unattributed_ms=record.unattributed_ms,
         breach=record.breach,
+        speculation=record.speculation,
     )
 
 

@@ -10,7 +10,7 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, FlushTranscript, Order, StartReply
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
+from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
 
 STEP_MS = 50
 """So much time passes before each fact, unless the teller says more."""
@@ -24,9 +24,20 @@ class Story:
     """
 
     def __init__(
-        self, *, speculate: bool = False, max_flushes: int = 3, deadlines: Deadlines | None = None, **settings: Any
+        self,
+        *,
+        speculate: bool = False,
+        speculation: SpeculationLimits | None = None,
+        max_flushes: int = 3,
+        deadlines: Deadlines | None = None,
+        **settings: Any,
     ) -> None:
-        core = CoreSettings(speculate=speculate, max_flushes=max_flushes, deadlines=deadlines or Deadlines())
+        core = CoreSettings(
+            speculate=speculate,
+            speculation=speculation or SpeculationLimits(),
+            max_flushes=max_flushes,
+            deadlines=deadlines or Deadlines(),
+        )
         self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000)
         self._utterances: list[int] = []
         self._flushes: dict[int, int] = {}
@@ -45,6 +56,10 @@ class Story:
         """The caller falls silent for a moment."""
         now_ms = self.book.now_ms + STEP_MS
         return self._tell(e.SpeechPaused(now_ms - 80, now_ms - 80))
+
+    def is_silent(self, silence_ms: int) -> list[Order]:
+        """The pause has lasted so long, and is not over."""
+        return self._tell(e.SilenceGrew(silence_ms))
 
     def stops(self) -> list[Order]:
         """The silence has lasted long enough."""

@@ -11,6 +11,7 @@ from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
+from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import Agent
 from voicepipe.turn.steps import Steps
 from voicepipe.turn.turns import Turn
@@ -74,6 +75,8 @@ class AgentSide:
         turn.item_id = self._floor.new_id("item")
         turn.heard_question = turn.question
         context = items if turn.reply.context is None else turn.reply.context
+        turn.began_ms = now_ms
+        turn.input_tokens = input_tokens_of(turn.reply, context)
         self._floor.order(StartReply(turn.number, turn.revision, turn.item_id, turn.reply, context))
         patience.await_output(self._floor, turn, now_ms)
 
@@ -82,6 +85,7 @@ class AgentSide:
         telling.start_response(self._floor, turn)
         turn.released = True
         turn.mark(budget.GATE_OPENED, now_ms)
+        self._floor.speculation.opened(turn, now_ms)
         patience.output_came(self._floor, turn)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
@@ -95,6 +99,7 @@ class AgentSide:
         """The question is on its way."""
         turn.mark(budget.ASKED, now_ms)
         turn.providers["llm"] = fact.provider
+        self._floor.speculation.asked(fact.provider)
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
         """More text. A spoken reply waits for its sound."""
@@ -191,6 +196,7 @@ class AgentSide:
         if self.turn is turn:
             self._stop(turn)
             telling.end_response(self._floor, turn, "cancelled", "turn_detected")
+            self._floor.speculation.put_away(turn)
             self._stand_down()
         turn.revise()
 
@@ -316,6 +322,7 @@ class AgentSide:
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         patience.await_nothing(self._floor, turn)
+        self._floor.speculation.put_away(turn)
         ledger.close(self._floor, turn, outcome, reason, now_ms)
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._asides.pop(turn.number, None)

@@ -9,6 +9,7 @@ from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import Caller
 from voicepipe.turn.turns import Turn
 
@@ -81,15 +82,24 @@ class Answers:
         wanted = self._floor.core.speculate and self._floor.settings.create_response
         if not (wanted and turn.question and not turn.lost and not turn.guess_failed):
             self._drop_guess()
-        elif not self._asked and not self._waiting and self._may_guess_again(turn):
-            self._prepare(turn, now_ms)
+        elif not (self._agent.turn is turn and turn.current):
+            self._drop_guess()
+            free = not (self._asked or self._waiting or self._agent.busy)
+            if free and self._caller.may_begin(self._floor.speculation.answer_ms):
+                self._bet(turn, now_ms)
 
-    def _may_guess_again(self, turn: Turn) -> bool:
-        """Whether another start is worth it: a caller who stops and goes on again and again is waited for."""
-        if self._agent.turn is turn and turn.current:
-            return True
-        turn.guesses += 1
-        return turn.guesses <= self._floor.core.max_flushes
+    def _bet(self, turn: Turn, now_ms: int) -> None:
+        """Start the reply although the caller may go on, if that is expected to pay."""
+        book, limits = self._floor.speculation, self._floor.core.speculation
+        if turn.speculation.starts >= limits.max_starts or (turn.waived and turn.waived[0] == turn.pause):
+            return  # who stops and goes on again and again is waited for
+        items = self._items_with(turn)
+        if not book.pays(input_tokens_of(turn.reply, items), limits):
+            book.waive(turn, now_ms)
+            return
+        self._agent.start(turn, items, now_ms)
+        turn.guess = True
+        book.started(turn)
 
     def _drop_guess(self) -> Turn | None:
         """Put away the reply that was started before the turn is over; returns its turn, if there was one."""
@@ -103,6 +113,7 @@ class Answers:
         """The turn is over and its words are known: reply, unless there is nothing to reply to."""
         if turn.response_open and turn.current:
             return  # under way
+        self._floor.speculation.ended(turn, now_ms)
         if not turn.question and not turn.lost:
             self.drop(turn, "nothing was said", now_ms, told="turn_detected")
         elif not self._floor.settings.create_response:

@@ -39,6 +39,9 @@ class CallerSide:
         self._doubtful = False
         """HOLDING rests on the transcriber's word alone: the ear has not heard the caller stop."""
 
+        self._silence_ms = 0
+        """How long the latest pause has lasted."""
+
         self._recent: list[Utterance] = []
         self._pauses = endpoint.Pauses()
 
@@ -74,6 +77,7 @@ class CallerSide:
         if not speaking or self.turn is None or self._utterance is None:
             return
         self._believe()
+        self._silence_ms = 0
         self._pauses.began(fact.final_pitch_st)
         self._utterance.audio_end_ms = fact.audio_end_ms
         self.turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
@@ -89,8 +93,14 @@ class CallerSide:
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
         """Has the caller finished?"""
         holding = self.state is Caller.HOLDING and not self._doubtful
+        self._silence_ms = fact.silence_ms
         if holding and fact.silence_ms >= endpoint.wait_ms(self._floor.settings, self._pauses.evidence):
             self.end(now_ms)
+
+    def may_begin(self, answer_ms: int | None) -> bool:
+        """Whether the pause has lasted so long that work on the answer, which takes so long, is due."""
+        silence_ms = endpoint.TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
+        return silence_ms >= endpoint.start_ms(self._floor.settings, self._pauses.evidence, answer_ms)
 
     def overdue(self, now_ms: int) -> None:
         """The caller spoke for as long as anybody may: the turn is over, and speech that goes on is the next one."""
@@ -136,6 +146,10 @@ class CallerSide:
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
         utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
+        if utterance.turn is not None and self.state is Caller.HOLDING:
+            # The ear has counted up to its latest frame; the clock is further.
+            paused_ms = now_ms - utterance.turn.marks.get(budget.VOICED_LAST, now_ms)
+            self._silence_ms = max(self._silence_ms, paused_ms)
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
             utterance.turn.providers["stt"] = fact.provider

@@ -45,8 +45,13 @@ _PAUSES: Final = 8
 _START_MS: Final = 80
 _START_HELD_MS: Final = 160
 _START_SHARE: Final = 0.4
-"""Work on the answer begins after 80 ms, later by up to 160 when the voice was held: of the pauses after a held voice
-more are only pauses, and each of them would waste a start. Never later than this share of the wait."""
+"""Work on the answer begins no sooner than after 80 ms, later by up to 160 when the voice was held: of the pauses after
+a held voice more are only pauses, and each of them would waste a start. This alone makes it no later than this share
+of the wait."""
+
+TRANSCRIBER_SILENCE_MS: Final = 120
+"""What a transcriber's word that the caller has stopped counts as, before the ear has heard them stop: what it takes to
+begin when the voice tells nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +103,16 @@ def longest_wait_ms(settings: TurnSettings) -> int:
     return wait_ms(settings, Evidence(final_pitch_st=0.0, unfinished=1.0))
 
 
-def start_ms(settings: TurnSettings, evidence: Evidence = NOTHING) -> int:
-    """The silence, in ms since the last voiced sample, after which it pays to begin the answer. Within the wait."""
-    begin_ms = _START_MS + _START_HELD_MS * _hold(evidence) ** 2
-    return round(min(begin_ms, _START_SHARE * wait_ms(settings, evidence)))
+def start_ms(settings: TurnSettings, evidence: Evidence = NOTHING, answer_ms: int | None = None) -> int:
+    """The silence, in ms since the last voiced sample, after which work on the answer begins. Within the wait.
+
+    `answer_ms`: how long an answer takes from the question to its first sound. An answer that is ready before the turn
+    is over is held, so to begin sooner than that before the end of the wait saves nothing, and is in vain each time
+    that the caller goes on. None: not known, and taken for long.
+    """
+    wait = wait_ms(settings, evidence)
+    soonest_ms = min(_START_MS + _START_HELD_MS * _hold(evidence) ** 2, _START_SHARE * wait)
+    return round(soonest_ms if answer_ms is None else max(soonest_ms, wait - answer_ms))
 
 
 class Pauses:

@@ -9,6 +9,7 @@ from voicepipe.turn.commands import Announce, Order, WakeAt
 from voicepipe.turn.conversation import Conversation
 from voicepipe.turn.record import Cause
 from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.speculation import SpeculationBook
 from voicepipe.turn.turns import Turn
 
 
@@ -31,6 +32,7 @@ class Floor:
 
     armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    speculation: SpeculationBook = field(default_factory=SpeculationBook)
     begun: list[Turn] = field(default_factory=list)
     """Turns that the latest fact began."""
 

@@ -54,6 +54,8 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         agent_text=turn.text,
         heard_text=turn.heard_text(now_ms),
         spoken_ms=turn.sent_ms,
+        speculation=turn.speculation,
+        session_speculation=floor.speculation.total,
     )
 
 

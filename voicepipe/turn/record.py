@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Cause = Literal["vad", "commit", "create", "tool", "idle"]
@@ -59,6 +59,34 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Replies that were started before the turn was over: those of one turn, or of a session so far."""
+
+    starts: int = 0
+    kept: int = 0
+    """Those that the caller heard, or was about to."""
+
+    refused: int = 0
+    """Those that were not made, because they would not have paid or a limit was reached."""
+
+    saved_ms: int = 0
+    """How much sooner the kept ones could be heard than if they had been started when the turn was over."""
+
+    wasted_input_tokens: int = 0
+    wasted_output_tokens: int = 0
+    """Tokens of the others: read, and written until they were cancelled."""
+
+    estimated: bool = False
+    """Some of these tokens are reckoned from the text, at four characters each: of an answer that is cancelled few
+    providers tell the count."""
+
+    @property
+    def wasted_tokens(self) -> int:
+        """Read and written."""
+        return self.wasted_input_tokens + self.wasted_output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
     """All there is to know of one turn. A record without an outcome belongs to a turn still being spoken."""
 
@@ -100,3 +128,6 @@ class TurnRecord:
     """How much sound of the reply was sent."""
 
     actions: tuple[str, ...] = ()
+    speculation: Speculation = field(default_factory=Speculation)
+    session_speculation: Speculation = field(default_factory=Speculation)
+    """The same of all turns of the session, up to this record."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from voicepipe.turn import budget
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
-from voicepipe.turn.record import Cause, Outcome, TokenCount
+from voicepipe.turn.record import Cause, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.words import same_words
 
 
 @dataclass(slots=True)
@@ -78,8 +79,18 @@ class Turn:
     started_items: list[str] = field(default_factory=list)
     """Ids of the output items that the client knows of."""
 
-    guesses: int = 0
-    """How often the reply was started before the turn was over."""
+    speculation: Speculation = field(default_factory=Speculation)
+    began_ms: int = 0
+    """When the running reply was started."""
+
+    guess: bool = False
+    """It was before the turn was over, and whether it will be heard is not known yet."""
+
+    input_tokens: int = 0
+    """What the model reads for the running reply, reckoned from the text."""
+
+    waived: tuple[object, int] | None = None
+    """(pause, session ms): the latest start that was not made because it would not have paid."""
 
     guess_failed: bool = False
     """A reply that was started before the turn was over broke or was in the way: the turn's end asks again."""
@@ -139,9 +150,14 @@ class Turn:
         return next((u.failed for u in self.utterances if u.failed), "")
 
     @property
+    def pause(self) -> object:
+        """Names the caller's latest pause."""
+        return self.revision, [u.pauses for u in self.utterances]
+
+    @property
     def current(self) -> bool:
-        """Whether the running reply answers what the caller is known to have said."""
-        return self.transcribed and self.heard_question == self.question
+        """Whether the running reply answers what the caller is known to have said: the same words, however written."""
+        return self.transcribed and same_words(self.heard_question, self.question)
 
     def add(self, utterance: Utterance) -> None:
         """Count this utterance as part of the turn."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,6 +65,27 @@ _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c")
 
 _MOST_DIGITS: Final = 10
 """A telephone number without its country code; whoever has said as many may be done."""
+
+
+_KEPT_BETWEEN_DIGITS: Final = frozenset(".,:/-")
+_SPOKEN_MARKS: Final = frozenset("%#&@*")
+"""Punctuation to Unicode, but read aloud as words."""
+
+
+def same_words(a: str, b: str) -> bool:
+    """Whether two texts say the same, case, punctuation and spacing aside. `3.5` is not `35`."""
+    return a == b or _bare(a) == _bare(b)
+
+
+def _bare(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(char for i, char in enumerate(text) if _is_said(text, i, char))
+
+
+def _is_said(text: str, i: int, char: str) -> bool:
+    if char in _KEPT_BETWEEN_DIGITS and text[i - 1 : i].isdecimal() and text[i + 1 : i + 2].isdecimal():
+        return True
+    return char in _SPOKEN_MARKS or unicodedata.category(char)[0] not in "PZC"
 
 
 def unfinished(text: str, language: str | None = None, *, asked: bool = False) -> float:

@@ -1,0 +1,195 @@
+"""The book of replies that are started before the turn is over: what they saved, what they cost, whether they pay.
+
+A start is a bet. Kept, it brings the answer forward; the caller who goes on wastes its tokens. The book learns from
+each bet, and from those that it advised against: whether the caller went on is seen without spending anything, so
+what did not pay is tried again as soon as it would have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from voicepipe.turn import budget
+from voicepipe.turn.conversation import FunctionCall, FunctionOutput, Item
+from voicepipe.turn.record import Speculation
+from voicepipe.turn.settings import ReplySettings, SpeculationLimits
+
+if TYPE_CHECKING:
+    from voicepipe.turn.turns import Turn
+
+_TOKEN_CHARS: Final = 4
+"""Characters a token, about, in English prose with the vocabularies of today's models."""
+
+_MEMORY: Final = 0.9
+"""What a bet weighs beside the next one: about ten of them count."""
+
+_PRIOR_BETS: Final = 2.0
+_PRIOR_KEPT: Final = 0.5
+_PRIOR_SAVED_MS: Final = 300.0
+"""What is believed of a provider before the first bet, as firmly as two bets: half are kept, and save what the wait
+of half a second and more hides of a usual answer."""
+
+_ANSWERS: Final = 8
+_ANSWERS_KNOWN: Final = 3
+"""So many of the latest answers tell how long one takes; fewer than three tell nothing."""
+
+_SHARE_TOKENS: Final = 2_000
+"""Before a session's replies have cost so much, the share that was wasted is an accident."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """One provider's bets, the latest weighing most."""
+
+    bets: float = _PRIOR_BETS
+    kept: float = _PRIOR_BETS * _PRIOR_KEPT
+    saved_ms: float = _PRIOR_BETS * _PRIOR_KEPT * _PRIOR_SAVED_MS
+    output_tokens: float = 0.0
+    """Written in vain."""
+
+    # Bounded: the oldest answer is forgotten.
+    answers_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_ANSWERS))
+
+    def note(self, *, kept: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
+        self.bets = self.bets * _MEMORY + 1
+        self.kept = self.kept * _MEMORY + kept
+        self.saved_ms = self.saved_ms * _MEMORY + saved_ms
+        self.output_tokens = self.output_tokens * _MEMORY + output_tokens
+
+    def pays(self, input_tokens: int, ms_per_1000_tokens: float) -> bool:
+        """Whether one more bet saves more, as expected, than its tokens are worth: both sides for all bets."""
+        wasted_tokens = (self.bets - self.kept) * input_tokens + self.output_tokens
+        return self.saved_ms >= wasted_tokens * ms_per_1000_tokens / 1_000
+
+
+class SpeculationBook:
+    """One session's. Pure: the same turns give the same advice."""
+
+    def __init__(self) -> None:
+        self.total = Speculation()
+        self._accounts: dict[str, _Account] = {}  # bounded by the providers that a pool has
+        self._provider = ""
+        self._heard_tokens = 0
+
+    # --- advice -------------------------------------------------------------------------------
+
+    @property
+    def answer_ms(self) -> int | None:
+        """How long the provider at work takes from the start of a reply to its first sound, as a rule.
+
+        The second longest of its latest answers: one that stalled says nothing of the next. None: not known yet.
+        """
+        known = sorted(self._account().answers_ms)
+        return known[-2] if len(known) >= _ANSWERS_KNOWN else None
+
+    def pays(self, input_tokens: int, limits: SpeculationLimits) -> bool:
+        """Whether to start a reply for which the model reads so much."""
+        wasted, most = self.total.wasted_tokens, limits.max_wasted_tokens
+        if most is not None and wasted + input_tokens > most:
+            return False
+        spent = wasted + self._heard_tokens
+        if limits.max_wasted_share is not None and spent >= _SHARE_TOKENS and wasted > limits.max_wasted_share * spent:
+            return False
+        return self._account().pays(input_tokens, limits.ms_per_1000_tokens)
+
+    # --- what came of it ----------------------------------------------------------------------
+
+    def asked(self, provider: str) -> None:
+        """This one answers: the next reply is expected of it too."""
+        self._provider = provider
+
+    def started(self, turn: Turn) -> None:
+        """A reply was started before its turn was over."""
+        self._add(turn, starts=1)
+
+    def waive(self, turn: Turn, now_ms: int) -> None:
+        """One was not, and would have been now. Told once a pause."""
+        self.went_on(turn)
+        self._add(turn, refused=1)
+        turn.waived = turn.pause, now_ms
+
+    def went_on(self, turn: Turn) -> None:
+        """The caller goes on, or has: a start that was waived would have been wasted."""
+        if turn.waived is not None:
+            turn.waived = None
+            self._account().note(kept=False)
+
+    def ended(self, turn: Turn, now_ms: int) -> None:
+        """The turn is over: a start that was waived would have been kept."""
+        if turn.waived is None:
+            return
+        pause, at_ms = turn.waived
+        if pause != turn.pause:
+            self.went_on(turn)
+            return
+        turn.waived = None
+        head_start_ms = now_ms - at_ms
+        answer_ms = self.answer_ms
+        self._account().note(kept=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
+
+    def opened(self, turn: Turn, now_ms: int) -> None:
+        """The reply may be heard: if it was started early, that is kept."""
+        ready_ms = turn.marks.get(budget.FIRST_SOUND if turn.reply.audible else budget.FIRST_DELTA)
+        if ready_ms is not None:
+            self._account().answers_ms.append(ready_ms - turn.began_ms)
+        if not turn.guess:
+            return
+        over_ms = turn.marks.get(budget.ENDED, now_ms)
+        saved_ms = max(0, min(over_ms, now_ms if ready_ms is None else ready_ms) - turn.began_ms)
+        turn.guess = False
+        self._account().note(kept=True, saved_ms=saved_ms)
+        self._add(turn, kept=1, saved_ms=saved_ms)
+
+    def put_away(self, turn: Turn) -> None:
+        """The reply is cancelled or over: one that was started early and is not kept is wasted."""
+        was_guess, turn.guess = turn.guess, False
+        told = turn.tokens.input + turn.tokens.output > 0
+        input_tokens = turn.tokens.input if told else turn.input_tokens
+        output_tokens = turn.tokens.output if told else tokens_of(turn.text, *_arguments(turn.calls.values()))
+        if not was_guess:
+            self._heard_tokens += input_tokens + output_tokens
+            return
+        self._account().note(kept=False, output_tokens=output_tokens)
+        self._add(
+            turn, wasted_input_tokens=input_tokens, wasted_output_tokens=output_tokens, estimated=0 if told else 1
+        )
+
+    def _account(self) -> _Account:
+        return self._accounts.setdefault(self._provider, _Account())
+
+    def _add(self, turn: Turn, **more: int) -> None:
+        turn.speculation = _sum(turn.speculation, more)
+        self.total = _sum(self.total, more)
+
+
+def _sum(so_far: Speculation, more: dict[str, int]) -> Speculation:
+    estimated = so_far.estimated or bool(more.get("estimated"))
+    counts = {name: getattr(so_far, name) + n for name, n in more.items() if name != "estimated"}
+    return replace(so_far, estimated=estimated, **counts)
+
+
+def tokens_of(*texts: str) -> int:
+    """How many tokens these texts are, about."""
+    return sum(len(text) for text in texts) // _TOKEN_CHARS
+
+
+def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:
+    """How many tokens a model reads for this reply, about; pictures don't count."""
+    tools = (text for tool in reply.tools for text in (tool.name, tool.description, tool.parameters_json))
+    return tokens_of(reply.instructions, *tools, *(_text_of(item) for item in items))
+
+
+def _text_of(item: Item) -> str:
+    match item:
+        case FunctionCall():
+            return item.name + item.arguments
+        case FunctionOutput():
+            return item.output
+    return item.text()
+
+
+def _arguments(calls: Iterable[FunctionCall]) -> list[str]:
+    return [call.arguments for call in calls]
