@@ -116,12 +116,31 @@ class AgentSettings:
     language: Annotated[str | None, LanguageTag()] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber finds out."""
 
+    end_of_turn: Literal["adaptive", "silence"] = "adaptive"
+    """How the end of a turn is found, unless the client sets `turn_detection`: `silence` waits for exactly
+    `silence_ms`; `adaptive` for at least that, and longer the less finished the caller sounds by voice, words and pace:
+    1.44 times as long when nothing tells, at most 3.3 times."""
+
     silence_ms: Annotated[int, Between(20, 10_000)] = 500
-    """How long the caller must be silent before the turn is over, unless the client sets it."""
+    """How long the caller must be silent before the turn is over, at least, unless the client sets it."""
 
     speculate: bool = True
-    """Start the reply at the caller's first short silence and hold it until the turn is over. Answers sooner; a caller
-    who goes on costs the tokens of a reply that nobody hears, at most three times a turn."""
+    """Start the reply while the caller's silence lasts and hold it until the turn is over. Answers sooner; a caller who
+    goes on costs the tokens of a reply that nobody hears. It starts no sooner than it must to be ready in time, as
+    soon as the session knows how long answers take, and not where it does not pay."""
+
+    speculate_max_starts: Annotated[int, Between(0, 10)] = 3
+    """How many such replies a turn may have."""
+
+    speculate_max_wasted_tokens: Annotated[int | None, Between(0, 1_000_000_000)] = None
+    """How many tokens of replies that nobody heard a session may spend. Unset: no limit."""
+
+    speculate_max_wasted_share: Annotated[float | None, Between(0, 1)] = None
+    """Of all tokens of a session's replies, the share that may be such, from the first 2000 on. Unset: no limit."""
+
+    speculate_ms_per_1000_tokens: Annotated[float, Between(0, 10_000)] = 50.0
+    """How much sooner an answer must be for a thousand wasted tokens, both as expected from the session so far, or no
+    reply is started early. 0: tokens don't count."""
 
     max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
     """The longest answer, in tokens. Unset: the provider's own limit."""

@@ -8,6 +8,7 @@ from typing import Any
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.session_parts import (
+    ADAPTIVE_MIDDLE,
     DEFAULT_PADDING_MS,
     DEFAULT_SILENCE_MS,
     DEFAULT_THRESHOLD,
@@ -167,7 +168,7 @@ class SessionConfig:
         return TurnSettings(
             detection="none" if detection is None else "vad",
             silence_ms=_silence_ms(detection),
-            adaptive=isinstance(detection, SemanticVad),
+            adaptive=isinstance(detection, SemanticVad) or (detection is not None and detection.adaptive),
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
             idle_timeout_ms=self.idle_timeout_ms,
@@ -196,8 +197,8 @@ class SessionConfig:
 
 def _silence_ms(detection: TurnDetection | None) -> int:
     match detection:
-        case ServerVad():
-            return detection.silence_duration_ms
+        case ServerVad(silence_duration_ms=silence_ms, adaptive=adaptive):
+            return round(ADAPTIVE_MIDDLE * silence_ms) if adaptive else silence_ms
         case SemanticVad():
             return EAGERNESS_SILENCE_MS[detection.eagerness]
         case None:

@@ -47,6 +47,10 @@ EAGERNESS_SILENCE_MS: Final[dict[Eagerness, int]] = {"low": 1_000, "medium": 720
 """The silence around which the wait moves under `semantic_vad`: so long when nothing tells whether the caller has
 finished. Speculation hides 500 ms of it. With medium the bench cuts one read turn in nine, with 500 ms one in four."""
 
+ADAPTIVE_MIDDLE: Final = 1.44
+"""Where the wait of an adaptive `ServerVad` lies when nothing is known, of its shortest silence: 720 for the usual 500,
+as `semantic_vad` has it. The shortest wait that the evidence makes of that is 533."""
+
 KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")
 _FORMATS: Final[tuple[FormatName, ...]] = ("audio/pcm", "audio/pcmu", "audio/pcma")
 FLAT_FORMATS: Final[dict[str, FormatName]] = {
@@ -78,7 +82,7 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVad:
-    """The turn ends after a fixed silence."""
+    """The turn ends after a fixed silence, as a client asks for it; or after at least that."""
 
     threshold: float = DEFAULT_THRESHOLD
     """How sure the voice detector must be, 0 to 1."""
@@ -87,6 +91,10 @@ class ServerVad:
     """Audio kept from before the speech was noticed."""
 
     silence_duration_ms: int = DEFAULT_SILENCE_MS
+    adaptive: bool = False
+    """What the agent's settings chose, never the client: the silence is the shortest, and more follows how finished
+    the caller sounds. The wire does not say so."""
+
     idle_timeout_ms: int | None = None
     """How long the caller may say nothing before the agent speaks up; None: for ever."""
 

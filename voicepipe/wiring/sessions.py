@@ -17,7 +17,7 @@ from voicepipe.telemetry.log import log_overrun
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.commands import NoteOverrun
 from voicepipe.turn.record import TurnRecord
-from voicepipe.turn.settings import CoreSettings
+from voicepipe.turn.settings import CoreSettings, SpeculationLimits
 from voicepipe.wiring.stages import LOCAL, Stages
 
 
@@ -44,8 +44,16 @@ class Sessions:
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings
-        speculate = settings.agents[agent].speculate
-        return CoreSettings(budget=settings.budget, deadlines=settings.deadlines, speculate=speculate)
+        its = settings.agents[agent]
+        limits = SpeculationLimits(
+            max_starts=its.speculate_max_starts,
+            max_wasted_tokens=its.speculate_max_wasted_tokens,
+            max_wasted_share=its.speculate_max_wasted_share,
+            ms_per_1000_tokens=its.speculate_ms_per_1000_tokens,
+        )
+        return CoreSettings(
+            budget=settings.budget, deadlines=settings.deadlines, speculate=its.speculate, speculation=limits
+        )
 
     def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:
         store = self._sink.of_session(
@@ -93,7 +101,7 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         instructions=agent.instructions,
         expires_at=grant.expires_at,
         kind=grant.kind,
-        turn_detection=ServerVad(silence_duration_ms=agent.silence_ms),
+        turn_detection=ServerVad(silence_duration_ms=agent.silence_ms, adaptive=agent.end_of_turn == "adaptive"),
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,
