@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 
@@ -88,6 +88,10 @@ class ModelRequest:
 
     deadline_ms: int | None = None
     """How long after `open` the first speakable output is wanted. Only a router reads it; None: its own setting."""
+
+    queued_ms: Callable[[], int] | None = field(default=None, compare=False, repr=False)
+    """Tells how much sound of this answer is still to be heard, in ms. Only a router reads it; None: nobody listens to
+    sound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""A routed model over fake vendors on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from voicepipe.errors import StageError
+from voicepipe.providers.llm.openai import open_model
+from voicepipe.providers.net import http
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Experience
+from voicepipe.router.routed import RoutedModel, Routes
+from voicepipe.stages.model import Attempted, Finished, ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
+from voicepipe.testing.fakes.vendor import FakeVendor
+
+HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """All that a routed answer gave."""
+
+    events: tuple[ModelEvent, ...]
+    failure: StageError | None
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def routes(self) -> list[str]:
+        return [event.provider for event in self.events if isinstance(event, Routed)]
+
+    @property
+    def attempts(self) -> list[tuple[str, str, str]]:
+        return [(each.provider, each.role, each.outcome) for each in self.events if isinstance(each, Attempted)]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.failure is None and any(isinstance(event, Finished) for event in self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """A routed model, and who is behind it."""
+
+    model: RoutedModel
+    vendors: tuple[FakeVendor, ...]
+    experience: Experience
+
+    async def ask(self, request: ModelRequest = HI) -> Came:
+        """One whole answer, or what came of it."""
+        events: list[ModelEvent] = []
+        try:
+            async with self.model.open(request) as stream:
+                async for event in stream:
+                    events.append(event)  # noqa: PERF401  a comprehension would lose what came before the error
+        except StageError as failure:
+            return Came(tuple(events), failure)
+        return Came(tuple(events), None)
+
+
+Pool = Callable[..., Pooled]
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    """`pool(n, policy="hedge", ...)`: a routed model over `v0/m`, `v1/m`, ...; needs `await`."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(http.lifetime())
+
+        async def make(n: int, *, idle_timeout_ms: int = 15_000, **options: object) -> Pooled:
+            vendors = [await stack.enter_async_context(FakeVendor()) for _ in range(n)]
+            made = {
+                f"v{i}/m": open_model(
+                    Spec(f"v{i}", "m"),
+                    ProviderSettings(kind="openai", base_url=vendor.base_url, idle_timeout_ms=idle_timeout_ms),
+                )
+                for i, vendor in enumerate(vendors)
+            }
+            experience = Experience()
+            chosen = RouterOptions(**options)  # type: ignore[arg-type]
+
+            def pool_for(specs: tuple[str, ...]):  # type: ignore[no-untyped-def]
+                price = Price(0.3, 2.5)
+                candidates = tuple(Candidate(spec=spec, price=price, ttft_p50_ms=100.0) for spec in specs)
+                return build_pool("voice", candidates, chosen, experience)
+
+            routes = Routes(
+                pools={"voice": pool_for(tuple(made))},
+                rules=(),
+                experiments=(),
+                experience=experience,
+                models=made.__getitem__,
+                pool_for=pool_for,
+            )
+            return Pooled(RoutedModel("v0/m", "voice", routes, metadata={}), tuple(vendors), experience)
+
+        yield make

@@ -1,0 +1,191 @@
+"""One request, fact by fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.plan import Later, Plan
+from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
+
+A, B, C = (Candidate(spec=f"{name}/m") for name in "abc")
+HEDGED = Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, patience_ms=8_000)
+
+
+def told(orders: list[Order]) -> list[str]:
+    """`start b hedge`, `close a`, `speak b`, `give up`."""
+    words = []
+    for order in orders:
+        match order:
+            case Start(attempt):
+                words.append(f"start {attempt.candidate.spec[0]} {attempt.role}")
+            case Close(attempt):
+                words.append(f"close {attempt.candidate.spec[0]}")
+            case Speak(attempt):
+                words.append(f"speak {attempt.candidate.spec[0]}")
+            case GiveUp():
+                words.append("give up")
+    return words
+
+
+class Story:
+    """A race told in lines."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.race = Race(plan)
+
+    def at(self, now_ms: float, what: str = "") -> list[str]:
+        """`begin`, `a spoke`, `a failed`, or nothing: time passed."""
+        if what == "begin":
+            return told(self.race.begin(now_ms))
+        if not what:
+            return told(self.race.time_passed(now_ms))
+        name, verb = what.split()
+        verbs: dict[str, Callable[[Attempt, float], list[Order]]] = {
+            "spoke": self.race.spoke,
+            "failed": self.race.failed,
+        }
+        attempt = next(each for each in self.race.attempts if each.candidate.spec.startswith(name))
+        return told(verbs[verb](attempt, now_ms))
+
+
+def test_a_first_that_speaks_in_time_is_alone() -> None:
+    story = Story(HEDGED)
+    assert story.at(1_000, "begin") == ["start a primary"]
+    assert story.race.wake_ms() == 1_300
+    assert story.at(1_200, "a spoke") == ["speak a"]
+    assert story.race.over
+    assert story.race.wake_ms() is None
+
+
+def test_a_late_first_is_hedged_and_the_loser_closed() -> None:
+    story = Story(HEDGED)
+    story.at(0, "begin")
+    assert story.at(300) == ["start b hedge"]
+    assert story.race.wake_ms() == 600
+    assert story.at(450, "b spoke") == ["speak b", "close a"]
+    assert [each.state for each in story.race.attempts] == ["lost", "spoke"]
+    assert [each.first_ms for each in story.race.attempts] == [None, 150]
+
+
+def test_an_error_brings_the_hedge_forward_at_once() -> None:
+    story = Story(HEDGED)
+    story.at(0, "begin")
+    assert story.at(50, "a failed") == ["start b replacement"]
+    assert story.at(60, "b failed") == ["start c replacement"]
+    assert story.at(70, "c failed") == ["give up"]
+
+
+def test_a_deadline_in_silence_starts_one_more_and_no_fourth() -> None:
+    story = Story(HEDGED)
+    story.at(0, "begin")
+    story.at(300)
+    assert story.at(600) == ["start c replacement"]
+    assert story.race.wake_ms() == 8_000
+    assert story.at(900, "c spoke") == ["speak c", "close a", "close b"]
+
+
+def test_patience_ends() -> None:
+    """Each attempt for itself; the last one that is left takes the request with it."""
+    story = Story(Plan(first=A, later=(Later(B, 300),), deadline_ms=600, patience_ms=1_000))
+    story.at(0, "begin")
+    story.at(300)
+    assert story.at(1_000) == ["close a"]
+    assert story.at(1_300) == ["close b", "give up"]
+    assert all(each.timed_out for each in story.race.attempts)
+
+
+def test_one_at_a_time_closes_the_former() -> None:
+    story = Story(Plan(first=A, later=(Later(B, 500), Later(C, 1_000)), one_at_a_time=True))
+    story.at(0, "begin")
+    assert story.at(500) == ["close a", "start b hedge"]
+    assert story.at(600, "b failed") == ["start c replacement"]
+    assert story.at(700, "c spoke") == ["speak c"]
+
+
+def test_a_hedge_is_held_for_the_preferred_until_the_deadline() -> None:
+    story = Story(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
+    story.at(0, "begin")
+    story.at(100)
+    assert story.at(250, "b spoke") == []
+    assert story.race.wake_ms() == 590
+    assert story.at(400, "a spoke") == ["speak a", "close b"]
+
+
+def test_a_held_hedge_speaks_when_the_preferred_is_late_or_fails() -> None:
+    for end in ("time", "failure"):
+        story = Story(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
+        story.at(0, "begin")
+        story.at(100)
+        story.at(250, "b spoke")
+        came = story.at(590) if end == "time" else story.at(300, "a failed")
+        assert came == (["speak b", "close a"] if end == "time" else ["speak b"])
+
+
+def test_a_race_of_three_has_three_in_flight() -> None:
+    story = Story(Plan(first=A, later=(Later(B, 0), Later(C, 0))))
+    assert story.at(0, "begin") == ["start a primary", "start b hedge", "start c hedge"]
+
+
+def test_who_left_hears_of_every_call_that_is_closed() -> None:
+    story = Story(HEDGED)
+    story.at(0, "begin")
+    story.at(300)
+    assert told(story.race.abandon(310)) == ["close a", "close b"]
+    assert story.at(320, "a spoke") == []
+
+
+plans = st.builds(
+    lambda waits, hold, alone, n: Plan(
+        first=A,
+        later=tuple(Later(each, wait) for each, wait in zip((B, C), sorted(waits), strict=False)),
+        reserve=tuple(Candidate(spec=f"r{i}/m") for i in range(n)),
+        hold_until_ms=500 if hold and not alone else None,
+        one_at_a_time=alone,
+        patience_ms=2_000,
+    ),
+    st.lists(st.integers(0, 1_500), max_size=2),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+)
+
+
+@given(plans, st.data())
+def test_whatever_happens_it_ends_and_nobody_is_left_running(plan: Plan, data: Any) -> None:
+    """At most one speaks, everybody else is closed or has failed, and never more are in flight than may be."""
+    race, now_ms, spoken = Race(plan), 0.0, 0
+    spoken += sum(isinstance(each, Speak) for each in race.begin(now_ms))
+    for _ in range(60):
+        if race.over:
+            break
+        running = [each for each in race.attempts if each.state == "running"]
+        assert len(running) <= 3
+        wake_ms = race.wake_ms()
+        choice = data.draw(st.sampled_from(["time", "spoke", "failed"]))
+        if choice == "time" or not running:
+            assert wake_ms is not None
+            now_ms = max(now_ms, wake_ms)
+            orders = race.time_passed(now_ms)
+        else:
+            now_ms += data.draw(st.integers(0, 50))
+            attempt = data.draw(st.sampled_from(running))
+            orders = race.spoke(attempt, now_ms) if choice == "spoke" else race.failed(attempt, now_ms)
+        spoken += sum(isinstance(each, Speak) for each in orders)
+    assert race.over
+    assert spoken == (race.winner is not None)
+    assert all(each.state in ("spoke", "lost", "failed") for each in race.attempts)
+
+
+@pytest.mark.parametrize("late_ms", [600, 2_000])
+def test_a_hedge_that_is_overdue_is_started_once(late_ms: int) -> None:
+    """A loop that was busy wakes late."""
+    story = Story(Plan(first=A, later=(Later(B, 300),)))
+    story.at(0, "begin")
+    assert story.at(late_ms) == ["start b hedge"]
+    assert story.at(late_ms + 1) == []

@@ -1,0 +1,87 @@
+"""What each call of a request came to, and what it cost."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from voicepipe.errors import StageError
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.race import Attempt
+from voicepipe.stages.model import Attempted, ModelRequest, Said, Text, Usage
+
+CHARS_PER_TOKEN: Final = 4
+"""Of English text in common vocabularies; a loser's provider is never asked for its count."""
+
+Tokens = tuple[float, float]
+"""(read, written)"""
+
+
+def estimated_tokens(request: ModelRequest, text: str, usage: Usage | None) -> Tokens:
+    """What a request read and wrote, as the speaker's provider counts it, else as its characters tell."""
+    if usage is not None and usage.input_tokens:
+        return float(usage.input_tokens), float(usage.output_tokens)
+    said = (part.text for m in request.messages if isinstance(m, Said) for part in m.parts if isinstance(part, Text))
+    n_chars = sum(map(len, said)) + sum(len(each.parameters_json) for each in request.functions)
+    return n_chars / CHARS_PER_TOKEN, len(text) / CHARS_PER_TOKEN
+
+
+def summed(before: Usage | None, usage: Usage) -> Usage:
+    """Both counts as one: some providers send what came since the last."""
+    if before is None:
+        return usage
+    return Usage(
+        input_tokens=before.input_tokens + usage.input_tokens,
+        output_tokens=before.output_tokens + usage.output_tokens,
+        cached_tokens=before.cached_tokens + usage.cached_tokens,
+    )
+
+
+def attempted(
+    attempt: Attempt, tokens: Tokens, usage: Usage | None, failure: StageError | None, *, began_ms: float
+) -> Attempted:
+    """Tell of one call."""
+    outcome: Literal["spoke", "lost", "failed"] = attempt.state if attempt.state in ("spoke", "failed") else "lost"
+    return Attempted(
+        provider=attempt.candidate.spec,
+        role=attempt.role,
+        outcome=outcome,
+        began_ms=round(attempt.began_ms - began_ms),
+        first_ms=None if attempt.first_ms is None else round(attempt.first_ms),
+        why=failure.why if failure is not None else "",
+        cost_usd=_charged_usd(attempt, tokens, usage),
+    )
+
+
+def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None) -> float | None:
+    price = attempt.candidate.price
+    if price is None:
+        return None
+    if usage is not None:
+        return price.usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+    read, written = billed_tokens(attempt, tokens)
+    return price.usd(read, written)
+
+
+def planned_usd(attempt: Attempt, tokens: Tokens, *, warm: bool) -> float:
+    """What one call costs by the prices that are planned with, so that a cap holds for models without one too."""
+    read, written = billed_tokens(attempt, tokens)
+    return attempt.candidate.answer_usd(read, written, warm=warm)
+
+
+def billed_tokens(attempt: Attempt, tokens: Tokens) -> Tokens:
+    """What a call is billed for: all of the answer if it spoke; else what it read, and wrote before it was closed.
+
+    One that was refused, or broke before it had said anything, is billed nothing.
+    """
+    if attempt.state == "spoke":
+        return tokens
+    if attempt.state == "failed" and not attempt.timed_out and attempt.first_ms is None:
+        return 0.0, 0.0
+    if attempt.first_ms is None or attempt.ended_ms is None:
+        return tokens[0], 0.0
+    spoke_for_ms = attempt.ended_ms - attempt.began_ms - attempt.first_ms
+    return tokens[0], min(tokens[1], _tokens_in(attempt.candidate, spoke_for_ms))
+
+
+def _tokens_in(candidate: Candidate, ms: float) -> float:
+    return candidate.tokens_per_s * max(0.0, ms) / 1_000

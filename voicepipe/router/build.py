@@ -1,0 +1,43 @@
+"""From options to a pool that decides by them."""
+
+from __future__ import annotations
+
+from voicepipe.router.complexity import judge
+from voicepipe.router.options import PoolOptions, RouterOptions
+from voicepipe.router.policies import Candidates, Policy, by_price, by_region, by_ttft, cascade, chain, given, sticky
+from voicepipe.router.pool import Experience, Pool
+
+
+def build_pool(name: str, candidates: Candidates, options: RouterOptions, experience: Experience) -> Pool:
+    """A pool of these candidates, best first.
+
+    Raises:
+        ConfigError: `options.complexity` names nothing that is there.
+    """
+    return Pool(name, candidates, options, policy_of(options, key=f"pools.{name}.complexity"), experience)
+
+
+def policy_of(options: RouterOptions, *, key: str) -> Policy:
+    """What the options say about order, as one policy.
+
+    Raises:
+        ConfigError: naming `key`, as `build_pool`.
+    """
+    policies = [_order(options)]
+    if isinstance(options, PoolOptions) and options.easy:
+        policies.append(cascade(frozenset(options.easy), judge(options.complexity, key=key)))
+    return chain(*policies)
+
+
+def _order(options: RouterOptions) -> Policy:
+    match options.order:
+        case "price":
+            return by_price
+        case "ttft":
+            return by_ttft
+        case "region":
+            return by_region(options.region)
+        case "sticky":
+            return sticky
+        case "given" | "learned":
+            return given

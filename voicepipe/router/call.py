@@ -1,0 +1,88 @@
+"""One call of a request to one model, live."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import Final, Protocol
+
+from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
+from voicepipe.router.accounts import summed
+from voicepipe.router.race import Attempt
+from voicepipe.router.seam import Seam
+from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
+
+_log = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 256
+"""Events of one answer that nobody has taken. Full: its provider is read no further until somebody does."""
+
+Speakable = TextDelta | CallDelta | Finished
+"""What counts as an answer; an empty one is one too."""
+
+
+class Listener(Protocol):
+    """Who follows calls. Each verb returns at once."""
+
+    def heard(self, call: Call, event: Speakable) -> None: ...
+    def complete(self, call: Call) -> None: ...
+    def broke(self, call: Call, failure: StageError) -> None: ...
+    async def room(self, call: Call) -> None:
+        """Wait until more events are welcome."""
+        ...
+
+
+class Call:
+    """One attempt and what it has said. `run` it as a task of the request's group."""
+
+    def __init__(self, attempt: Attempt, *, seam: Seam | None = None) -> None:
+        self.attempt = attempt
+        self.spec = attempt.candidate.spec
+        self.seam = seam
+        """Of one that goes on with another's answer."""
+
+        self.waiting: deque[Speakable] = deque()
+        """While it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
+
+        self.usage: Usage | None = None
+        self.finished: Finished | None = None
+        self.failure: StageError | None = None
+        self.over = False
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self, model: Model, request: ModelRequest, listener: Listener) -> None:
+        """Ask, and tell the listener what comes until the answer ends or breaks. Cancel the task to close it."""
+        try:
+            wanted = replace(request, model=self.spec.partition("/")[2])
+            async with model.open(wanted) as events:
+                async for event in events:
+                    self._tell(event, listener)
+                    await listener.room(self)
+            if self.finished is None:
+                raise StageBroken("llm", provider=self.spec, why="the answer ended without saying why", retryable=True)
+            listener.complete(self)
+        except StageError as failure:
+            listener.broke(self, failure)
+        except Overload as full:
+            listener.broke(self, self._refused(full))
+        except Exception as bug:
+            _log.exception("llm by %s broke in our own code", self.spec)
+            why = f"internal error ({type(bug).__name__})"
+            listener.broke(self, StageBroken("llm", provider=self.spec, why=why, retryable=False))
+
+    def _tell(self, event: ModelEvent, listener: Listener) -> None:
+        match event:
+            case Usage():
+                self.usage = summed(self.usage, event)
+            case Finished():
+                self.finished = event
+                listener.heard(self, event)
+            case TextDelta() | CallDelta():
+                listener.heard(self, event)
+            case _:
+                pass  # a router below tells its own story
+
+    def _refused(self, full: Overload) -> StageRefused:
+        return StageRefused("llm", provider=self.spec, why=full.why, retryable=True, retry_after_ms=full.retry_after_ms)

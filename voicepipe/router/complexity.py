@@ -1,0 +1,52 @@
+"""Is this question easy? A guess from its words that costs microseconds, for cascades.
+
+Replaceable: an installed package may bring another under the entry point group `ENTRY_POINT_GROUP`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Final
+
+from voicepipe.errors import ConfigError
+from voicepipe.router.policies import Ask
+
+ENTRY_POINT_GROUP: Final = "voicepipe.complexity"
+"""Name, and `module:function` that takes an `Ask` and tells whether a small model will do."""
+
+WORDS: Final = "words"
+
+MOST_WORDS: Final = 18
+"""Longer questions usually have parts. Two lines of speech."""
+
+HARD: Final = re.compile(
+    r"\b(why|explain|compare|difference|calculate|prove|derive|analy[sz]e|summari[sz]e|translate|plan|step by step|"
+    r"code|program|warum|erkläre|vergleiche|berechne|pourquoi|explique|compare[rz]?|por qué|explica|calcula)\b",
+    re.IGNORECASE,
+)
+"""Words that ask for a chain of thoughts."""
+
+NUMBERS: Final = re.compile(r"\d+([.,]\d+)?\s*[-+*/x^%]|\bpercent\b")
+
+
+def looks_easy(ask: Ask) -> bool:
+    """A short question without functions to choose from, sums to do or reasons to give."""
+    if ask.n_functions or len(ask.text.split()) > MOST_WORDS:
+        return False
+    return not HARD.search(ask.text) and not NUMBERS.search(ask.text)
+
+
+def judge(name: str, *, key: str) -> Callable[[Ask], bool]:
+    """The heuristic of that name.
+
+    Raises:
+        ConfigError: naming `key`, when none is built in or installed under it.
+    """
+    if name == WORDS:
+        return looks_easy
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        loaded: Callable[[Ask], bool] = entry.load()
+        return loaded
+    raise ConfigError(f"{key}: expected {WORDS!r} or the name of an installed one, got {name!r}")

@@ -1,0 +1,56 @@
+"""What is remembered of sessions: who spoke last, and whose cache has read it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+WARM_MS: Final = 300_000
+"""How long a provider keeps a prompt that nobody asks for again: five minutes are promised by several, ten by some."""
+
+LEAST_CACHED_TOKENS: Final = 1_024
+"""Shorter prompts are not cached by most providers, silently."""
+
+MOST_SESSIONS: Final = 20_000
+"""Full: the session that was silent the longest is forgotten, and counts as new."""
+
+
+@dataclass(slots=True)
+class Remembered:
+    """One session."""
+
+    last: str = ""
+    """The spec of who spoke last."""
+
+    read_ms: dict[str, float] = field(default_factory=dict)
+    """Spec -> when it was last asked."""
+
+
+class Memory:
+    """All sessions. Pure: instants are passed in."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Remembered] = OrderedDict()
+        self._nobody = Remembered()
+
+    def of(self, session: str) -> Remembered:
+        """What is known of a session; nothing of one without a name."""
+        return self._sessions.get(session, self._nobody) if session else self._nobody
+
+    def is_warm(self, session: str, spec: str, now_ms: float) -> bool:
+        """Whether that model's provider should have the session's earlier turns in its cache."""
+        read_ms = self.of(session).read_ms.get(spec)
+        return read_ms is not None and now_ms - read_ms < WARM_MS
+
+    def note(self, session: str, asked: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
+        """These were asked, and that one spoke (empty: none)."""
+        if not session:
+            return
+        known = self._sessions.pop(session, None) or Remembered()
+        self._sessions[session] = known
+        known.last = spoke or known.last
+        if n_tokens >= LEAST_CACHED_TOKENS:
+            known.read_ms.update(dict.fromkeys(asked, now_ms))
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)

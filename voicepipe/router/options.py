@@ -1,0 +1,158 @@
+"""The router's options, each with what it means beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from voicepipe.errors import ConfigError
+from voicepipe.router.policies import Experiment, Order, Rule
+
+Schedule = Literal["hedge", "race", "fallback", "single"]
+
+LATEST_DEADLINE_MS: Final = 4_000
+"""The planner looks no further than 5 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterOptions:
+    """How an agent's models share the work; every pool may have its own."""
+
+    policy: Schedule = "hedge"
+    """`hedge` starts a second model when the first is about to miss the deadline, `race` starts several at once,
+    `fallback` one after the other, `single` only one and the next when it fails."""
+
+    order: Order = "learned"
+    """Who is asked first: who best makes the deadline for the money by what was learned (`learned`), or as written
+    (`given`: quality first), the cheapest (`price`), the soonest (`ttft`), the nearest (`region`), always the same for
+    a user or session (`sticky`)."""
+
+    deadline_ms: int = 600
+    """From the question to the first speakable word."""
+
+    cap_usd_per_turn: float = 0.0001
+    """What hedging may cost on average, above what the first model alone would have."""
+
+    hold: bool = False
+    """Keep a hedge that is ready until the deadline: if the first model makes it, that one speaks."""
+
+    racers: int = 2
+    """With `race`: how many are started at once."""
+
+    fallback_after_ms: int = 2_000
+    """With `fallback`: how long a model may be silent before the next is asked instead."""
+
+    patience_ms: int = 8_000
+    """A model that has said nothing speakable by then has failed, whatever else it sends."""
+
+    resume: bool = True
+    """Let another model go on with an answer that stalls or breaks, if it is text only; once in a turn."""
+
+    max_output_tokens: int | None = None
+    """The longest answer for speech, in tokens. Unset: as the agent has it."""
+
+    region: str = ""
+    """Where this server is, for `region`: words parted by `-`, compared with `providers.NAME.region`."""
+
+    complexity: str = "words"
+    """What judges whether a question is easy, for `easy`: `words`, or an installed one."""
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("deadline_ms", 50, LATEST_DEADLINE_MS),
+            ("fallback_after_ms", 50, 60_000),
+            ("patience_ms", 100, 60_000),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ConfigError(f"{name}: expected {least} to {most} ms, got {value}")
+        if not 0 <= self.cap_usd_per_turn <= 10:
+            raise ConfigError(f"cap_usd_per_turn: expected 0 to 10 dollars, got {self.cap_usd_per_turn}")
+        if not 2 <= self.racers <= 4:
+            raise ConfigError(f"racers: expected 2 to 4, got {self.racers}")
+        if self.max_output_tokens is not None and self.max_output_tokens < 1:
+            raise ConfigError(f"max_output_tokens: expected 1 or more, got {self.max_output_tokens}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions(RouterOptions):
+    """One `[pools.NAME]`: models that may answer for one another. What it leaves out, it takes from `[router]`."""
+
+    models: tuple[str, ...] = ()
+    """As `provider/model`, best first. An agent has them all with `llm = "pool/NAME"`."""
+
+    easy: tuple[str, ...] = ()
+    """Those of them, or more, that answer questions which look easy; the others answer the rest."""
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """All its models, each once."""
+        return tuple(dict.fromkeys((*self.models, *self.easy)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    """One `[rules.NAME]`: requests that go to another pool. The first that applies counts."""
+
+    when: tuple[str, ...] = ()
+    """What must hold of a request's metadata, as `name=value` or `name=one|other`: `language`, `agent`, and whatever
+    else the client sends. All must."""
+
+    pool: str = ""
+    """Where such requests go."""
+
+    def rule(self, name: str) -> Rule:
+        """Read it.
+
+        Raises:
+            ConfigError: it is not written so.
+        """
+        return Rule(name, conditions(self.when), self.pool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentOptions:
+    """One `[experiments.NAME]`: requests that are shared out between pools; a session stays where it is."""
+
+    when: tuple[str, ...] = ()
+    """Whose requests take part, as in a rule. Empty: all."""
+
+    split: tuple[str, ...] = ()
+    """As `pool=percent`; the rest to 100 stays in its own pool."""
+
+    def experiment(self, name: str) -> Experiment:
+        """Read it.
+
+        Raises:
+            ConfigError: it is not written so, or is more than 100 percent.
+        """
+        split = tuple(_share(text) for text in self.split)
+        if not split or sum(percent for _, percent in split) > 100:
+            raise ConfigError(f"split: expected pools with percentages up to 100 in all, got {list(self.split)}")
+        return Experiment(name, conditions(self.when), split)
+
+
+def conditions(written: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Read `name=one|other`.
+
+    Raises:
+        ConfigError: one is not written so.
+    """
+    read = []
+    for text in written:
+        name, equals, values = text.partition("=")
+        if not (name.strip() and equals and values.strip()):
+            raise ConfigError(f'when: expected "name=value" or "name=one|other", got {text!r}')
+        read.append((name.strip(), tuple(value.strip().lower() for value in values.split("|"))))
+    return tuple(read)
+
+
+def _share(text: str) -> tuple[str, float]:
+    pool, _, percent = text.partition("=")
+    try:
+        share = float(percent)
+    except ValueError:
+        share = -1.0
+    if not pool.strip() or not 0 <= share <= 100:
+        raise ConfigError(f'split: expected "pool=percent", got {text!r}')
+    return pool.strip(), share

@@ -1,0 +1,181 @@
+"""Who may answer, and in what order: each policy is pure, says one thing, and composes with the others.
+
+A policy gets the candidates in the order so far and gives them back in its own; what it leaves out is asked only when
+all others have failed. What a policy may want to know of the moment comes as an `Outlook`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from voicepipe.router.candidate import Candidate
+
+Candidates = tuple[Candidate, ...]
+
+MOST_LOAD: Final = 1.25
+"""How much more than the mean a replica may carry before its sessions overflow to the next. Source: Mirrokni, Thorup,
+Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016), whose bound is any factor above 1."""
+
+Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What policies look at in a request."""
+
+    session: str = ""
+    user: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+    """The caller's latest words."""
+
+    n_functions: int = 0
+    deadline_ms: int | None = None
+    """When the first speakable token is wanted; None: as the pool has it."""
+
+    @property
+    def key(self) -> str:
+        """By whom a choice is kept stable: the user if one is named, else the session."""
+        return self.user or self.session
+
+
+class Outlook(Protocol):
+    """What is known at this moment."""
+
+    def ttft_ms(self, candidate: Candidate) -> float:
+        """Its median time to the first token, learned, in ms."""
+        ...
+
+    def in_flight(self, candidate: Candidate) -> int:
+        """How many calls to it are running."""
+        ...
+
+
+Policy = Callable[[Candidates, Ask, Outlook], Candidates]
+
+
+def chain(*policies: Policy) -> Policy:
+    """Apply one after the other."""
+
+    def all_of_them(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+        for policy in policies:
+            candidates = policy(candidates, ask, outlook)
+        return candidates
+
+    return all_of_them
+
+
+def given(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+    """In the order in which they were written."""
+    return candidates
+
+
+def by_price(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+    """The cheapest first, by a usual turn of a voice agent: much is read, little written."""
+    return tuple(sorted(candidates, key=lambda each: each.answer_usd(1_500, 80, warm=False)))
+
+
+def by_ttft(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+    """The one that has lately begun to speak the soonest first."""
+    return tuple(sorted(candidates, key=outlook.ttft_ms))
+
+
+def by_region(region: str) -> Policy:
+    """The nearest first: those whose region has the most leading words in common with ours."""
+
+    def near(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+        return tuple(sorted(candidates, key=lambda each: -_words_shared(each.region, region)))
+
+    return near
+
+
+def sticky(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+    """The same one for the same user or session, as long as it is there and not overloaded: its cache is warm.
+
+    Rendezvous hashing: when one goes, only its own sessions move.
+    """
+    ordered = sorted(candidates, key=lambda each: _digest(f"{ask.key}\0{each.spec}"), reverse=True)
+    n_running = sum(map(outlook.in_flight, candidates)) + 1
+    most = math.ceil(MOST_LOAD * n_running / max(1, len(candidates)))
+    return tuple(sorted(ordered, key=lambda each: outlook.in_flight(each) >= most))
+
+
+def cascade(easy: frozenset[str], is_easy: Callable[[Ask], bool]) -> Policy:
+    """Questions that look easy go to the models in `easy`, all others to the rest; to everybody if there are none."""
+
+    def tiers(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+        wanted = is_easy(ask)
+        return tuple(each for each in candidates if (each.spec in easy) is wanted) or candidates
+
+    return tiers
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Requests that meet all of `when` go to `pool`."""
+
+    name: str
+    when: tuple[tuple[str, tuple[str, ...]], ...]
+    """(name, values): the metadata's value must be one of these; `*` is any."""
+
+    pool: str
+
+    def applies(self, metadata: Mapping[str, str]) -> bool:
+        """Whether a request with this metadata meets it."""
+        return all(_is_one_of(metadata.get(name), values) for name, values in self.when)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Requests that meet all of `when` are shared out by percentage; a session or user never changes its arm."""
+
+    name: str
+    when: tuple[tuple[str, tuple[str, ...]], ...]
+    split: tuple[tuple[str, float], ...]
+    """(pool, percent); what is missing to 100 is left where it was."""
+
+    def arm(self, ask: Ask) -> str | None:
+        """The pool of this request, or None when it takes no part."""
+        if not all(_is_one_of(ask.metadata.get(name), values) for name, values in self.when):
+            return None
+        at = 100.0 * _digest(f"{self.name}\0{ask.key}") / 2**64
+        for pool, percent in self.split:
+            at -= percent
+            if at < 0:
+                return pool
+        return None
+
+
+def pool_of(ask: Ask, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]) -> tuple[str, str]:
+    """The pool of a request and why: its agent's own, the first rule's that applies, then an experiment's arm."""
+    pool, why = home, ""
+    for rule in rules:
+        if rule.applies(ask.metadata):
+            pool, why = rule.pool, f"rule {rule.name}"
+            break
+    for experiment in experiments:
+        arm = experiment.arm(ask)
+        if arm is not None:
+            return arm, f"experiment {experiment.name}: {arm}"
+    return pool, why
+
+
+def _is_one_of(value: str | None, values: tuple[str, ...]) -> bool:
+    return value is not None and ("*" in values or value.lower() in values)
+
+
+def _words_shared(one: str, other: str) -> int:
+    shared = 0
+    for a, b in zip(one.lower().split("-"), other.lower().split("-"), strict=False):
+        if not a or a != b:
+            break
+        shared += 1
+    return shared
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

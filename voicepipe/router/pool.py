@@ -1,0 +1,224 @@
+"""Models that may answer for one another: decides for each request whom to start when, and learns from what came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from voicepipe.router.breaker import Breaker
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.memory import Memory
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.plan import Later, Plan
+from voicepipe.router.planner import Planner
+from voicepipe.router.policies import Ask, Candidates, Policy
+from voicepipe.router.race import Attempt, Race
+from voicepipe.router.scoreboard import WARM_FACTOR, Scoreboard
+from voicepipe.router.thrift import Thrift
+
+REBUILD_MS: Final = 1_000
+"""How old the planner's table may grow before it is made anew, behind a request."""
+
+STALE_MS: Final = 30_000
+"""How old before it is made anew in front of one: after a pause in which nobody asked."""
+
+HOLD_MARGIN_MS: Final = 10
+"""A held answer is let out so long before the deadline."""
+
+USUAL_TOKENS: Final = (1_500.0, 80.0)
+"""Read and written by a turn of a voice agent, until this pool has seen its own."""
+
+TOKEN_MEMORY: Final = 0.02
+
+MOST_DEADLINES: Final = 8
+"""Tables for different deadlines that one pool keeps; a request with a ninth makes the oldest go."""
+
+
+@dataclass(slots=True)
+class Experience:
+    """What all pools share: how every model has done."""
+
+    board: Scoreboard = field(default_factory=Scoreboard)
+    breakers: dict[str, Breaker] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+    """Spec -> calls in flight."""
+
+    memory: Memory = field(default_factory=Memory)
+
+    def breaker(self, candidate: Candidate) -> Breaker:
+        """That model's."""
+        return self.breakers.setdefault(candidate.spec, Breaker())
+
+    def began(self, attempt: Attempt) -> None:
+        """A call is in flight."""
+        spec = attempt.candidate.spec
+        self.running[spec] = self.running.get(spec, 0) + 1
+
+    def ended(self, attempt: Attempt) -> None:
+        """It no longer is."""
+        self.running[attempt.candidate.spec] -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan, and what it was made for."""
+
+    plan: Plan
+    warm: frozenset[str]
+    """Who was taken to have the session in its cache."""
+
+    is_known: bool
+    """Whether somebody has spoken in this session before."""
+
+
+class Pool:
+    """Pure: instants are passed in, and nothing waits."""
+
+    def __init__(
+        self, name: str, candidates: Candidates, options: RouterOptions, policy: Policy, experience: Experience
+    ) -> None:
+        self.name, self.candidates, self.options = name, candidates, options
+        self._policy, self._experience = policy, experience
+        self.thrift = Thrift(options.cap_usd_per_turn)
+        self._planners: dict[int, Planner] = {}
+        self._built_ms: dict[int, float] = {}
+        self._tokens = USUAL_TOKENS
+        self._medians_ms: dict[str, float] = {}
+        self._index = {each.spec: i for i, each in enumerate(candidates)}
+
+    # --- deciding -----------------------------------------------------------------------------
+
+    def decide(self, ask: Ask, now_ms: float) -> Decision:
+        """Whom to start when."""
+        deadline_ms = ask.deadline_ms or self.options.deadline_ms
+        planner = self._planner(deadline_ms, now_ms)
+        memory, breaker = self._experience.memory, self._experience.breaker
+        warm = frozenset(c.spec for c in self.candidates if memory.is_warm(ask.session, c.spec, now_ms))
+        states = {c.spec: breaker(c).state(now_ms) for c in self.candidates}
+        healthy = tuple(c for c in self.candidates if states[c.spec] == "closed") or self.candidates
+        ordered = self._policy(healthy, ask, self) or healthy
+        plan = self._plan(ordered, ask, planner, warm, deadline_ms)
+        left_out = tuple(each for each in healthy if each not in ordered)
+        plan = replace(plan, reserve=plan.reserve + left_out)
+        trial = next((c for c in self.candidates if states[c.spec] == "half_open" and self._may_try(c, healthy)), None)
+        is_known = bool(memory.of(ask.session).last)
+        return Decision(plan if trial is None else with_trial(plan, trial), warm, is_known)
+
+    def _may_try(self, candidate: Candidate, healthy: Candidates) -> bool:
+        return candidate not in healthy and not self.in_flight(candidate)
+
+    def _plan(self, ordered: Candidates, ask: Ask, planner: Planner, warm: frozenset[str], deadline_ms: int) -> Plan:
+        options = self.options
+        patience_ms = float(options.patience_ms)
+        alone = Plan(first=ordered[0], deadline_ms=deadline_ms, patience_ms=patience_ms)
+        rest = ordered[1:]
+        match options.policy:
+            case "single":
+                return replace(alone, reserve=rest, one_at_a_time=True)
+            case "fallback":
+                waits = (options.fallback_after_ms * (i + 1) for i in range(len(rest)))
+                later = tuple(Later(each, wait) for each, wait in zip(rest, waits, strict=False))
+                return replace(alone, later=later, one_at_a_time=True)
+            case "race":
+                n = options.racers - 1
+                return replace(alone, later=tuple(Later(each, 0) for each in rest[:n]), reserve=rest[n:])
+            case "hedge":
+                return self._hedged(alone, ordered, ask, planner, warm)
+
+    def _hedged(self, alone: Plan, ordered: Candidates, ask: Ask, planner: Planner, warm: frozenset[str]) -> Plan:
+        first = self._index[ordered[0].spec]
+        warm_mask, allowed = self._mask(warm), self._mask({each.spec for each in ordered})
+        if self.options.order == "learned":
+            last = self._index.get(self._experience.memory.of(ask.session).last)
+            choices = [self._index[each.spec] for each in ordered]
+            first = min(choices, key=lambda i: planner.score(i, warm_mask, allowed, last=last))
+        hedge = planner.hedge(first, warm_mask, allowed)
+        second = None if hedge.second is None else self.candidates[hedge.second]
+        return replace(
+            alone,
+            first=self.candidates[first],
+            later=() if second is None else (Later(second, hedge.after_ms),),
+            reserve=tuple(each for each in ordered if each not in (self.candidates[first], second)),
+            hold_until_ms=alone.deadline_ms - HOLD_MARGIN_MS if self.options.hold else None,
+        )
+
+    def _mask(self, specs: frozenset[str] | set[str]) -> int:
+        return sum(1 << i for i, each in enumerate(self.candidates) if each.spec in specs)
+
+    # --- an outlook for policies --------------------------------------------------------------
+
+    def ttft_ms(self, candidate: Candidate) -> float:
+        """Its median time to the first token, learned, as of the latest table."""
+        return self._medians_ms.get(candidate.spec, candidate.ttft_p50_ms)
+
+    def in_flight(self, candidate: Candidate) -> int:
+        """How many calls to it are running."""
+        return self._experience.running.get(candidate.spec, 0)
+
+    # --- the table ----------------------------------------------------------------------------
+
+    def _planner(self, deadline_ms: int, now_ms: float) -> Planner:
+        planner = self._planners.get(deadline_ms)
+        if planner is None:
+            if len(self._planners) >= MOST_DEADLINES:
+                self._planners.pop(next(iter(self._planners)))
+            planner = self._planners[deadline_ms] = Planner(self.candidates, deadline_ms)
+            self._rebuild(deadline_ms, now_ms)
+        elif now_ms - self._built_ms[deadline_ms] > STALE_MS:
+            self._rebuild(deadline_ms, now_ms)
+        return planner
+
+    def refresh(self, now_ms: float) -> None:
+        """Make the tables anew that are older than a second; call it while a provider is being waited for."""
+        for deadline_ms in self._planners:
+            if now_ms - self._built_ms[deadline_ms] > REBUILD_MS:
+                self._rebuild(deadline_ms, now_ms)
+
+    def _rebuild(self, deadline_ms: int, now_ms: float) -> None:
+        board, turn_usd = self._experience.board, self.turn_usd(warm=True)
+        unit_usd = self.thrift.unit_usd(turn_usd)
+        self._planners[deadline_ms].rebuild(
+            board, now_ms, weight=self.thrift.weight, unit_usd=unit_usd, tokens=self._tokens
+        )
+        self._medians_ms = {each.spec: board.quantile_ms(each, 0.5, now_ms) for each in self.candidates}
+        self._built_ms[deadline_ms] = now_ms
+
+    def turn_usd(self, *, warm: bool) -> float:
+        """What a usual turn costs with the first model alone."""
+        return self.candidates[0].answer_usd(*self._tokens, warm=warm)
+
+    # --- learning -----------------------------------------------------------------------------
+
+    def learn(self, ask: Ask, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
+        """Somebody speaks, or nobody will, or nobody listens any more: note how long each one that was asked took."""
+        for each in race.attempts:
+            survival = self._experience.board.survival(each.candidate)
+            factor = WARM_FACTOR if each.candidate.spec in decision.warm else 1.0
+            if each.first_ms is not None:
+                survival.spoke(each.first_ms / factor, now_ms)
+                self._experience.breaker(each.candidate).succeeded()
+            elif each.state == "lost" or each.timed_out:
+                silent_ms = (now_ms if each.ended_ms is None else each.ended_ms) - each.began_ms
+                survival.was_silent(silent_ms / factor, now_ms)
+        asked = tuple(each.candidate.spec for each in race.attempts if each.state != "failed")
+        spoke = race.winner.candidate.spec if race.winner else ""
+        self._experience.memory.note(ask.session, asked, spoke, n_tokens, now_ms)
+
+    def spent(self, decision: Decision, usd: float, tokens: tuple[float, float]) -> None:
+        """A turn read and wrote so many tokens, and cost so much in all."""
+        read, written = self._tokens
+        self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
+        alone_usd = self.candidates[0].answer_usd(*tokens, warm=decision.is_known)
+        self.thrift.spent(usd - alone_usd, self.turn_usd(warm=True))
+
+
+def with_trial(plan: Plan, trial: Candidate) -> Plan:
+    """Let a model whose breaker is half open be the hedge: nobody depends on it, and it may show that it answers."""
+    planned = [] if plan.one_at_a_time else list(plan.later)
+    others = tuple(each.candidate for each in plan.later)
+    return replace(
+        plan,
+        later=(Later(trial, planned[0].after_ms if planned else 0.0),),
+        reserve=(*others, *plan.reserve),
+        one_at_a_time=False,
+    )

@@ -1,0 +1,197 @@
+"""One request as it runs, up to its first speakable token: facts in, orders out, `now_ms` passed in.
+
+No I/O, no task, no clock: `running` carries the orders out against real providers, `rehearsal` against drawn latencies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.plan import Later, Plan, Role
+
+MOST_IN_FLIGHT: Final = 2
+"""Of a request, beside one replacement; a race over more was asked for by name."""
+
+State = Literal["running", "ready", "spoke", "lost", "failed"]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One call to one model."""
+
+    number: int
+    candidate: Candidate
+    role: Role
+    began_ms: float
+    state: State = "running"
+    first_ms: float | None = None
+    """From its beginning to its first speakable token."""
+
+    ended_ms: float | None = None
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Call this model now."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close this call: another speaks, or its time is over."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Speak:
+    """Let this one's answer out."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Nobody is left to ask."""
+
+
+Order = Start | Close | Speak | GiveUp
+
+
+class Race:
+    """Who is asked, and who speaks. Each verb returns the orders that follow from its fact."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._later: list[Later] = list(plan.later)
+        self._reserve: list[Candidate] = list(plan.reserve)
+        self._most = max(MOST_IN_FLIGHT, 1 + sum(not each.after_ms for each in plan.later))
+        self._began_ms = 0.0
+        self._late = False
+        self.attempts: list[Attempt] = []
+        self.winner: Attempt | None = None
+        self.over = False
+        """Somebody speaks, or nobody will."""
+
+    def begin(self, now_ms: float) -> list[Order]:
+        """The request is here."""
+        self._began_ms = now_ms
+        orders = [self._start(self._plan.first, "primary", now_ms)]
+        return orders + self._start_due(now_ms)
+
+    def spoke(self, attempt: Attempt, now_ms: float) -> list[Order]:
+        """Its first speakable token came."""
+        if self.over or attempt.state != "running":
+            return []
+        attempt.first_ms = now_ms - attempt.began_ms
+        if self._must_hold(attempt, now_ms):
+            attempt.state = "ready"
+            return []
+        return self._win(attempt, now_ms)
+
+    def failed(self, attempt: Attempt, now_ms: float) -> list[Order]:
+        """It refused, stalled or broke before the answer was let out."""
+        if self.over or attempt.state not in ("running", "ready"):
+            return []
+        attempt.state, attempt.ended_ms = "failed", now_ms
+        ready = next((each for each in self.attempts if each.state == "ready"), None)
+        if ready is not None and attempt is self.attempts[0]:
+            return self._win(ready, now_ms)
+        return self._replace(now_ms)
+
+    def time_passed(self, now_ms: float) -> list[Order]:
+        """It is so late now; nothing happens before `wake_ms`."""
+        if self.over:
+            return []
+        ready = next((each for each in self.attempts if each.state == "ready"), None)
+        if ready is not None and not self._holding(now_ms):
+            return self._win(ready, now_ms)
+        return self._start_due(now_ms) + self._start_late(now_ms) + self._lose_patience(now_ms)
+
+    def abandon(self, now_ms: float) -> list[Order]:
+        """The answer isn't wanted any more."""
+        self.over = True
+        return self._close_all_but(None, now_ms)
+
+    def wake_ms(self) -> float | None:
+        """When `time_passed` is due; None: never."""
+        if self.over:
+            return None
+        due = [self._began_ms + each.after_ms for each in self._later[:1] if self._has_room()]
+        due += [each.began_ms + self._plan.patience_ms for each in self.attempts if each.state == "running"]
+        if not self._late and self._reserve:
+            due.append(self._began_ms + self._plan.deadline_ms)
+        if self._plan.hold_until_ms is not None and any(each.state == "ready" for each in self.attempts):
+            due.append(self._began_ms + self._plan.hold_until_ms)
+        return min(due, default=None)
+
+    # --- by hand ------------------------------------------------------------------------------
+
+    def _start(self, candidate: Candidate, role: Role, now_ms: float) -> Start:
+        attempt = Attempt(len(self.attempts), candidate, role, now_ms)
+        self.attempts.append(attempt)
+        return Start(attempt)
+
+    def _start_due(self, now_ms: float) -> list[Order]:
+        orders: list[Order] = []
+        while self._later and self._later[0].after_ms <= now_ms - self._began_ms and self._has_room():
+            if self._plan.one_at_a_time:
+                orders += self._close_all_but(None, now_ms)
+            orders.append(self._start(self._later.pop(0).candidate, "hedge", now_ms))
+        return orders
+
+    def _start_late(self, now_ms: float) -> list[Order]:
+        """The deadline has passed in silence: one more may try, beside those that were planned."""
+        if self._late or now_ms - self._began_ms < self._plan.deadline_ms or self._plan.one_at_a_time:
+            return []
+        self._late = True
+        return [self._start(self._reserve.pop(0), "replacement", now_ms)] if self._reserve else []
+
+    def _lose_patience(self, now_ms: float) -> list[Order]:
+        orders: list[Order] = []
+        for each in [each for each in self.attempts if each.state == "running"]:
+            if now_ms - each.began_ms >= self._plan.patience_ms:
+                each.timed_out = True
+                orders += [Close(each), *self.failed(each, now_ms)]
+        return orders
+
+    def _replace(self, now_ms: float) -> list[Order]:
+        """One has failed: whoever was to come later comes now, else one of the reserve."""
+        if self._later:
+            return [self._start(self._later.pop(0).candidate, "replacement", now_ms)]
+        if self._reserve and self._n_running() < self._most:
+            return [self._start(self._reserve.pop(0), "replacement", now_ms)]
+        if self._n_running() or any(each.state == "ready" for each in self.attempts):
+            return []
+        self.over = True
+        return [GiveUp()]
+
+    def _win(self, attempt: Attempt, now_ms: float) -> list[Order]:
+        attempt.state, self.winner, self.over = "spoke", attempt, True
+        return [Speak(attempt), *self._close_all_but(attempt, now_ms)]
+
+    def _close_all_but(self, kept: Attempt | None, now_ms: float) -> list[Order]:
+        closed: list[Order] = []
+        for each in self.attempts:
+            if each is not kept and each.state in ("running", "ready"):
+                each.state, each.ended_ms = "lost", now_ms
+                closed.append(Close(each))
+        return closed
+
+    def _must_hold(self, attempt: Attempt, now_ms: float) -> bool:
+        preferred = self.attempts[0]
+        return self._holding(now_ms) and attempt is not preferred and preferred.state == "running"
+
+    def _holding(self, now_ms: float) -> bool:
+        until_ms = self._plan.hold_until_ms
+        return until_ms is not None and now_ms - self._began_ms < until_ms
+
+    def _has_room(self) -> bool:
+        return self._plan.one_at_a_time or self._n_running() < self._most
+
+    def _n_running(self) -> int:
+        return sum(each.state == "running" for each in self.attempts)

@@ -1,0 +1,160 @@
+"""How soon each model speaks: a histogram of times to the first speakable token that forgets, and that learns from
+answers which were never waited for.
+
+A loser that is closed after 300 ms has told that it takes longer than 300 ms, and no more. Leaving it out, or taking
+the 300 ms for its answer, would make a slow model look fast. So the histogram is a life table: of those still silent at
+the beginning of a bin, how many spoke within it. Source: Kaplan, Meier, "Nonparametric Estimation from Incomplete
+Observations", J. Amer. Statist. Assoc. 53 (1958), with counts that halve every `HALF_LIFE_MS`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.quantile import Sketch
+from voicepipe.router.candidate import Candidate
+
+Curve = npt.NDArray[np.float64]
+"""(n_steps,), the share that is still silent after 0, `STEP_MS`, 2 `STEP_MS`, ..."""
+
+N_BINS: Final = 71
+EDGES_MS: Final = np.concatenate([[0.0], np.geomspace(40.0, 12_000.0, N_BINS)])
+"""(72,), bins grow by 8.5 % from 40 ms to 12 s; the first begins at 0."""
+
+STEP_MS: Final = 10
+HORIZON_MS: Final = 5_000
+GRID_MS: Final = np.arange(0, HORIZON_MS + 1, STEP_MS, dtype=np.float64)
+
+HALF_LIFE_MS: Final = 90_000
+"""A provider's bad minutes last about two; longer memory notices them late and holds them against it after."""
+
+PRIOR_SAMPLES: Final = 12.0
+PRIOR_SIGMA: Final = 0.55
+"""Of the lognormal that a published median stands for; measured spreads of healthy providers are about 0.5."""
+
+PRIOR_TAIL: Final = 0.015
+"""Of the prior's weight that lies beyond everything: calls hang."""
+
+WARM_FACTOR: Final = 0.8
+"""How much sooner a model speaks whose provider has read the session's earlier turns."""
+
+GAPS_KEPT: Final = 4_096
+"""Of a model's gaps between tokens: the sketch before the last and the last, each half of it."""
+
+FIRST_GAP_MS: Final = 50.0
+"""The p95 of gaps before any was seen."""
+
+
+class Survival:
+    """How long one model stays silent."""
+
+    def __init__(self, median_ms: float) -> None:
+        spread = PRIOR_SIGMA * math.sqrt(2)
+        told = [0.5 * (1 + math.erf(math.log(edge / median_ms) / spread)) for edge in EDGES_MS[1:]]
+        spoken = (1 - PRIOR_TAIL) * np.array([0.0, *told])
+        self._prior_silent = PRIOR_SAMPLES * (1 - spoken[:-1])
+        self._prior_spoke = PRIOR_SAMPLES * np.diff(spoken)
+        self._silent = np.zeros(N_BINS)
+        self._spoke = np.zeros(N_BINS)
+        self._at_ms = 0.0
+
+    def spoke(self, after_ms: float, now_ms: float) -> None:
+        """It spoke so long after it was asked."""
+        self._fade(now_ms)
+        at = self._bin(after_ms)
+        self._silent[: at + 1] += 1
+        self._spoke[at] += 1
+
+    def was_silent(self, for_ms: float, now_ms: float) -> None:
+        """It was closed so long after it was asked, and had not spoken.
+
+        The bin of that instant counts it for the part that was waited through, as actuaries do: with none of it, models
+        that are always closed after the same time would look as if all of them spoke then.
+        """
+        self._fade(now_ms)
+        at = self._bin(for_ms)
+        self._silent[:at] += 1
+        self._silent[at] += min(1.0, (for_ms - EDGES_MS[at]) / (EDGES_MS[at + 1] - EDGES_MS[at]))
+
+    def curve(self, now_ms: float) -> Curve:
+        """The share of answers that are still silent, on `GRID_MS`. Falls back to the prior as evidence fades."""
+        fade = self._faded(now_ms)
+        silent = self._prior_silent + fade * self._silent
+        spoke = self._prior_spoke + fade * self._spoke
+        left = np.cumprod(1 - np.minimum(spoke / np.maximum(silent, 1e-9), 1.0))
+        curve: Curve = np.interp(GRID_MS, EDGES_MS, np.concatenate([[1.0], left]))
+        return curve
+
+    def _fade(self, now_ms: float) -> None:
+        fade, self._at_ms = self._faded(now_ms), max(now_ms, self._at_ms)
+        self._silent *= fade
+        self._spoke *= fade
+
+    def _faded(self, now_ms: float) -> float:
+        return float(0.5 ** (max(0.0, now_ms - self._at_ms) / HALF_LIFE_MS))
+
+    @staticmethod
+    def _bin(ms: float) -> int:
+        return min(int(np.searchsorted(EDGES_MS, ms, "right")) - 1, N_BINS - 1)
+
+
+class Pace:
+    """How long one model takes from token to token, of its latest `GAPS_KEPT` or fewer."""
+
+    def __init__(self) -> None:
+        self._before, self._last = Sketch(), Sketch()
+
+    def note(self, gap_ms: float) -> None:
+        """It took so long from one token to the next."""
+        if self._last.count >= GAPS_KEPT // 2:
+            self._before, self._last = self._last, Sketch()
+        self._last.add(gap_ms)
+
+    def p95_ms(self) -> float:
+        """In ms; `FIRST_GAP_MS` as long as there is nothing to tell by."""
+        both = Sketch()
+        both.merge(self._before)
+        both.merge(self._last)
+        known = both.p95_ms
+        return FIRST_GAP_MS if known is None else known
+
+
+class Scoreboard:
+    """Every model's times, shared by all that ask them."""
+
+    def __init__(self) -> None:
+        self._survivals: dict[str, Survival] = {}
+        self._paces: dict[str, Pace] = {}
+
+    def survival(self, candidate: Candidate) -> Survival:
+        """That model's histogram; begun with its prior when it is first asked for."""
+        known = self._survivals.get(candidate.spec)
+        if known is None:
+            known = self._survivals[candidate.spec] = Survival(candidate.ttft_p50_ms)
+        return known
+
+    def pace(self, candidate: Candidate) -> Pace:
+        """That model's gaps between tokens."""
+        known = self._paces.get(candidate.spec)
+        if known is None:
+            known = self._paces[candidate.spec] = Pace()
+        return known
+
+    def quantile_ms(self, candidate: Candidate, q: float, now_ms: float) -> float:
+        """When a share `q` of that model's answers have begun, in ms, at most `HORIZON_MS`."""
+        return quantile_ms(self.survival(candidate).curve(now_ms), q)
+
+
+def quantile_ms(curve: npt.NDArray[np.floating[Any]], q: float) -> float:
+    """When a share `q` has spoken by this curve, in ms, at most `HORIZON_MS`."""
+    reached = np.nonzero(curve <= 1 - q)[0]
+    return float(GRID_MS[reached[0]]) if len(reached) else float(HORIZON_MS)
+
+
+def warmer(curve: Curve) -> Curve:
+    """The curve of a model that finds the session's earlier turns in its cache."""
+    return np.interp(GRID_MS / WARM_FACTOR, GRID_MS, curve)
