@@ -19,7 +19,7 @@ SOUND_MS = 4_000
 
 def answered(**kwargs: Deadlines) -> Story:
     """A spoken question, and an answer of four seconds that has left for the client at once."""
-    story = Story(**kwargs)
+    story = Story(announce="immediate", **kwargs)
     story.says()
     story.answers(TEXT, SOUND_MS)
     return story

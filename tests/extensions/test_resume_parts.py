@@ -122,7 +122,7 @@ def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
 
 
 def test_what_had_arrived_has_been_heard_meanwhile() -> None:
-    story = Story()
+    story = Story(announce="immediate")
     story.says()
     story.answers(duration_ms=4_000)
     story.is_away(10_000, missed_ms=1_000)

@@ -59,7 +59,7 @@ def test_an_out_of_band_reply_does_not_give_way() -> None:
 
 def test_the_reply_is_cut_where_it_was_heard() -> None:
     """Two clauses were sent, one and a bit was played: history ends there, and so does the record."""
-    story = Story()
+    story = Story(announce="immediate")
     story.says()
     story.begins_to_answer("One two three four.", 1_000)
     story.clause("Five six seven eight.")
@@ -74,7 +74,7 @@ def test_the_reply_is_cut_where_it_was_heard() -> None:
 
 def test_both_the_playing_and_the_coming_reply_are_interrupted() -> None:
     """One plays on while the next is made: the caller's voice ends both."""
-    story = Story()
+    story = Story(announce="immediate")
     story.says()
     story.answers("It is noon.", 10_000)
     story.creates()
@@ -254,7 +254,7 @@ def test_several_revisions() -> None:
 
 def test_the_client_hears_of_speech_before_it_hears_of_its_consequences() -> None:
     """`speech_started` at once, then `response.done`."""
-    story = Story()
+    story = Story(announce="immediate")
     story.says()
     story.begins_to_answer()
     kinds = [type(what) for what in announced(story.speaks())]

@@ -23,14 +23,16 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced lost back silent
-""".split()  # noqa: SIM905 - a column of thirty strings reads worse
+    misplaced lost back silent lasts echo mhm stop_word
+""".split()  # noqa: SIM905 - a column of so many strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
     "an_ended_utterance": ["start", "pause", "text", "quiet"],
     "a_late_text": ["start", "pause", "quiet", "text"],
     "a_beginning": ["asked", "token", "clause", "sound", "sent"],
     "an_answer": ["asked", "token", "clause", "sound", "sent", "finished", "voice_done"],
+    "an_overlap": ["asked", "token", "clause", "sound", "sent", "start", "lasts"],
+    "an_acknowledgement": ["start", "pause", "mhm", "quiet"],
     "a_call": ["asked", "call", "finished", "voice_done"],
 }
 """What usually comes together: without it chance alone would hardly ever get as far as a reply."""
@@ -56,6 +58,7 @@ class World:
     open_responses: set[str] = field(default_factory=set)
     in_conversation: set[str] = field(default_factory=set)
     ended_responses: set[str] = field(default_factory=set)
+    ducked: str = ""
     outputs: dict[str, str] = field(default_factory=dict)
 
     def fact(self, action: str, pick: int) -> e.Fact | None:
@@ -75,6 +78,14 @@ class World:
                 return e.SilenceGrew(100 + pick * 100)
             case "text":
                 return e.TranscriptFinished(self.utterance, self.flush, f"words {pick}")
+            case "lasts":
+                return e.SpeechWentOn(100 + pick * 150)
+            case "echo":
+                return e.SpeechWentOn(500 + pick * 100, echoes=True)
+            case "mhm":
+                return e.TranscriptFinished(self.utterance, self.flush, "Mhm, yeah.")
+            case "stop_word":
+                return e.TranscriptGrew(self.utterance, "Wait, please")
             case "empty_text":
                 return e.TranscriptFinished(self.utterance, self.flush, "")
             case "interim":
@@ -134,7 +145,12 @@ class World:
             case "manual":
                 return e.SettingsChanged(manual)
             case "auto":
-                changed = replace(self.book.settings, interrupt_response=pick % 2 == 0, create_response=pick % 5 != 0)
+                changed = replace(
+                    self.book.settings,
+                    interrupt_response=pick % 3 != 0,
+                    create_response=pick % 5 != 0,
+                    announce="immediate" if pick == 9 else "verdict",
+                )
                 return e.SettingsChanged(changed)
             case "stale":
                 return e.SoundArrived(turn, revision + 7, 0, 100, 0)
@@ -184,6 +200,13 @@ class World:
                 assert what.response_id in self.open_responses, "each response ends once"
                 self.open_responses.remove(what.response_id)
                 self.ended_responses.add(what.response_id)
+            case a.AgentDucked():
+                self.ducked = what.item_id
+            case a.AgentRestored() | a.AgentYielded():
+                assert what.after_ms >= 0
+                if isinstance(what, a.AgentRestored):
+                    assert self.ducked, "what is raised was lowered"
+                self.ducked = ""
             case a.OutputStarted():
                 assert what.response_id in self.open_responses, "output belongs to an open response"
             case _:
@@ -193,13 +216,16 @@ class World:
 steps = st.lists(st.tuples(st.integers(0, 700), st.sampled_from(ACTIONS), st.integers(0, 9)), max_size=60)
 cores = st.builds(
     CoreSettings,
+    believes_short=st.booleans(),
     speculate=st.booleans(),
     deadlines=st.just(Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500)),
 )
 
 
 def play(plot: list[tuple[int, str, int]], core: CoreSettings, *, reply_audible: bool = True) -> World:
-    session = TurnSettings(transcribe=True, idle_timeout_ms=3_000, reply=ReplySettings(audible=reply_audible))
+    session = TurnSettings(
+        transcribe=True, ducks=True, idle_timeout_ms=3_000, reply=ReplySettings(audible=reply_audible)
+    )
     world = World(Playbook(session, core))
     now_ms = 1_000
     for wait_ms, action, pick in plot:
@@ -239,6 +265,7 @@ def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], 
     assert book.core.caller.state is Caller.QUIET
     assert world.open_responses == set()
     assert not book.core.floor.due, "no deadline is left behind"
+    assert not book.core.undecided, "whose the floor is has been said"
     assert book.core.unlawful == []
     for record in book.records.values():
         assert record.outcome is not None

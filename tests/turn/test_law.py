@@ -314,10 +314,260 @@ def test_a_reply_is_over(fact: type) -> None:
     assert story.outcomes()[-1][0] is not None
 
 
-def test_the_caller_takes_the_floor() -> None:
+def test_any_voice_takes_the_floor_where_the_client_hears_of_it_at_once() -> None:
     """The reply yields, and is put away at once."""
+    tell_of_an_immediate_interruption()
+
+
+def tell_of_an_immediate_interruption() -> Story:
     steps = (Agent.SPEAKING, Agent.YIELDED), (Agent.YIELDED, Agent.IDLE)
-    tell(line(), talking, speech, *(Move(source, e.SpeechStarted, target) for source, target in steps))
+    story = line()
+    story.changes(announce="immediate")
+    return tell(story, talking, speech, *(Move(source, e.SpeechStarted, target) for source, target in steps))
+
+
+# --- a voice over the agent's ---------------------------------------------------------------------
+
+
+def ducked(story: Story) -> None:
+    """Somebody speaks over a reply that is not complete."""
+    talking(story)
+    story.speaks(100)
+
+
+def ducked_by_a_murmur(story: Story) -> None:
+    """They have paused already."""
+    ducked(story)
+    story.pauses()
+
+
+def restored(story: Story) -> None:
+    """Nothing has shown in time that they want the floor."""
+    ducked(story)
+    story.passes(350)
+
+
+def ducked_late(story: Story) -> None:
+    """Somebody speaks over the last sound of a reply that is complete."""
+    played(story)
+    story.passes(600)
+    story.speaks(100)
+
+
+def murmured_late(story: Story) -> None:
+    """And it was an acknowledgement."""
+    story.changes(reply=ReplySettings())
+    played(story)
+    story.passes(400)
+    story.speaks(100)
+    story.pauses()
+    story.hears("Mhm.")
+
+
+def sustained(story: Story) -> None:
+    """The voice lasts."""
+    story.goes_on(1_000, voiced_ms=100)
+
+
+TAKES: dict[type, Plot] = {
+    e.SpeechWentOn: sustained,
+    e.TranscriptGrew: lambda s: s.guesses("And what of the sun?"),
+    e.TranscriptFinished: lambda s: s.ends_it("And what of the sun?"),
+    e.CommitRequested: lambda s: s.commits(),
+}
+
+
+@pytest.mark.parametrize("fact", TAKES, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("before", [ducked, restored])
+def test_somebody_wants_the_floor(fact: type, before: Plot) -> None:
+    """Their words say so, or that their voice lasts, or the client."""
+    tell_of_taking(fact, before)
+
+
+def tell_of_taking(fact: type, before: Plot) -> Story:
+    source = Agent.SPEAKING if fact is e.SpeechWentOn or before is restored else Agent.DUCKED
+    moves = ((source, Agent.YIELDED), (Agent.YIELDED, Agent.IDLE), (Caller.QUIET, Caller.SPEAKING))
+    return tell(line(), before, TAKES[fact], *(Move(this, fact, then) for this, then in moves))
+
+
+def tell_of_a_long_word() -> Story:
+    """The reports of it come in a burst, within the time for a verdict."""
+    act = Move(Agent.DUCKED, e.SpeechWentOn, Agent.YIELDED)
+    return tell(line(), ducked, lambda s: s.book.at(s.book.now_ms + 10, e.SpeechWentOn(1_200)), act)
+
+
+def test_who_speaks_for_long_in_a_burst_has_the_floor() -> None:
+    """Silence and speech are counted in samples."""
+    tell_of_a_long_word()
+
+
+MURMURS: dict[type, Plot] = {
+    e.TranscriptFinished: lambda s: s.hears("And the sun?"),
+    e.TranscriptGrew: lambda s: s.guesses("And the sun?"),
+    e.CommitRequested: lambda s: s.commits(),
+}
+
+
+def tell_of_a_murmur(fact: type) -> Story:
+    return tell(line(), ducked_by_a_murmur, MURMURS[fact], Move(Caller.SPEAKING, fact, Caller.HOLDING))
+
+
+@pytest.mark.parametrize("fact", MURMURS, ids=lambda fact: fact.__name__)
+def test_who_has_paused_already_is_heard_out(fact: type) -> None:
+    """Their turn begins with a pause."""
+    tell_of_a_murmur(fact)
+
+
+def lost_early(story: Story) -> None:
+    """They have paused for as long as after a turn; their words are still to come."""
+    story.changes(silence_ms=60)
+    ducked_by_a_murmur(story)
+    story.book.at(story.book.now_ms + 20, e.SilenceGrew(100))
+
+
+def lost_earlier(story: Story) -> None:
+    """The transcriber has broken."""
+    story.changes(silence_ms=60)
+    ducked_by_a_murmur(story)
+    story.goes_deaf()
+
+
+GOES_ON: dict[type, tuple[Plot, Plot]] = {
+    e.TimePassed: (ducked, lambda s: s.passes(350)),
+    e.TranscriptFinished: (ducked_by_a_murmur, lambda s: s.hears("Mhm.")),
+    e.TranscriberFailed: (lost_early, lambda s: s.goes_deaf()),
+    e.SilenceGrew: (lost_earlier, lambda s: s.book.at(s.book.now_ms + 20, e.SilenceGrew(100))),
+    e.ClearRequested: (ducked, lambda s: s.clears()),
+    e.SettingsChanged: (ducked, lambda s: s.changes(interrupt_response=False)),
+    e.CallerLeft: (ducked, lambda s: s.leaves()),
+}
+
+
+@pytest.mark.parametrize("fact", GOES_ON, ids=lambda fact: fact.__name__)
+def test_nobody_wanted_the_floor(fact: type) -> None:
+    """The agent goes on."""
+    tell(line(), *GOES_ON[fact], Move(Agent.DUCKED, fact, Agent.SPEAKING))
+
+
+def broken_off(story: Story) -> None:
+    """The sound so far was played, and what is to come is late; somebody speaks meanwhile."""
+    talking(story)
+    story.passes(900)
+    story.speaks(100)
+
+
+PLAYED: dict[type, tuple[Plot, Plot]] = {
+    e.TimePassed: (ducked_late, lambda s: s.passes(250)),
+    e.StageFailed: (ducked, lambda s: s.breaks("tts")),
+    e.CancelRequested: (ducked, lambda s: s.cancels()),
+    e.ItemTruncated: (ducked_late, lambda s: s.truncates(s.started()[-1].item_id, 300)),
+    e.PlaybackReported: (ducked_late, lambda s: s.reports(1_000)),
+    e.LineResumed: (ducked_late, lambda s: s.is_away(2_000)),
+    e.ModelFinished: (lambda s: (talking(s), s.voice_done(), s.passes(850), s.speaks(100)), lambda s: s.model_done()),
+    e.VoiceFinished: (lambda s: (talking(s), s.model_done(), s.passes(850), s.speaks(100)), lambda s: s.voice_done()),
+}
+
+
+@pytest.mark.parametrize("fact", PLAYED, ids=lambda fact: fact.__name__)
+def test_the_agent_has_finished_before_it_was_known(fact: type) -> None:
+    """The floor is free, and whoever speaks has it."""
+    moves = Move(Agent.DUCKED, fact, Agent.IDLE), Move(Caller.QUIET, fact, Caller.SPEAKING)
+    tell(line(), *PLAYED[fact], *moves)
+
+
+ANSWERED: dict[type, tuple[Plot, Plot]] = {
+    e.TimePassed: (murmured_late, lambda s: s.passes(600)),
+    e.StageFailed: (lambda s: murmured(s), lambda s: s.breaks("tts")),
+    e.CancelRequested: (lambda s: murmured(s), lambda s: s.cancels()),
+    e.ItemTruncated: (murmured_late, lambda s: s.truncates(s.started()[-1].item_id, 300)),
+    e.PlaybackReported: (murmured_late, lambda s: s.reports(1_000)),
+    e.LineResumed: (murmured_late, lambda s: s.is_away(2_000)),
+    e.ModelFinished: (lambda s: murmured(s, s.voice_done), lambda s: s.model_done()),
+    e.VoiceFinished: (lambda s: murmured(s, s.model_done), lambda s: s.voice_done()),
+}
+
+
+def murmured(story: Story, before: Callable[[], object] = lambda: None) -> None:
+    """An acknowledgement as the sound so far ends; its silence is not over."""
+    talking(story)
+    before()
+    story.passes(700)
+    story.speaks(50)
+    story.pauses()
+    story.hears("Yes.")
+    story.passes(50)
+
+
+@pytest.mark.parametrize("fact", ANSWERED, ids=lambda fact: fact.__name__)
+def test_an_acknowledgement_at_the_end_is_an_answer(fact: type) -> None:
+    """It opens a turn, and work on that begins."""
+    tell_of_an_answer(fact)
+
+
+def tell_of_an_answer(fact: type) -> Story:
+    moves = (
+        Move(Caller.QUIET, fact, Caller.SPEAKING),
+        Move(Caller.SPEAKING, fact, Caller.HOLDING),
+        Move(Agent.IDLE, fact, Agent.PREPARING),
+    )
+    return tell(line(), *ANSWERED[fact], *moves)
+
+
+def preparing_over_it(story: Story) -> None:
+    """A reply plays on while the next is made, and somebody speaks."""
+    played_for_long(story)
+    story.creates()
+    story.speaks(100)
+
+
+def ready_over_it(story: Story) -> None:
+    """The same; the next has something to say, which is held until the verdict."""
+    played_for_long(story)
+    story.creates()
+    story.model_asked()
+    story.token()
+    story.clause()
+    story.speaks(100)
+    story.sound()
+
+
+def played_for_long(story: Story) -> None:
+    story.creates()
+    story.answers(duration_ms=60_000)
+
+
+@pytest.mark.parametrize("before", [preparing_over_it, ready_over_it])
+@pytest.mark.parametrize("fact", [e.SpeechWentOn, e.TranscriptGrew], ids=lambda fact: fact.__name__)
+def test_the_next_reply_yields_with_the_one_that_plays(before: Plot, fact: type) -> None:
+    """Both are put away."""
+    tell_of_two(before, fact)
+
+
+def tell_of_two(before: Plot, fact: type) -> Story:
+    source = Agent.PREPARING if before is preparing_over_it else Agent.READY
+    act = TAKES[fact] if fact is e.TranscriptGrew else lambda s: s.book.at(s.book.now_ms + 10, e.SpeechWentOn(1_200))
+    return tell(line(), before, act, Move(source, fact, Agent.IDLE))
+
+
+def asked_while_ducked(story: Story) -> None:
+    """A reply plays on, somebody speaks over it, and the client asks for another."""
+    played_for_long(story)
+    story.speaks(100)
+    story.creates()
+
+
+def tell_of_a_clear() -> Story:
+    act = Move(Agent.SPEAKING, e.ClearRequested, Agent.PREPARING)
+    return tell(line(), asked_while_ducked, lambda s: s.clears(), act)
+
+
+def test_nothing_begins_while_it_is_open_who_has_the_floor() -> None:
+    """It begins as soon as that is known."""
+    story = line()
+    asked_while_ducked(story)
+    assert story.book.core.agent.state is Agent.DUCKED
+    assert len(story.started()) == 1
+    tell_of_a_clear()
 
 
 # --- a reply begins -------------------------------------------------------------------------------
@@ -394,7 +644,18 @@ def all_stories() -> list[Story]:
         ),
         *(tell_of_a_cancel(playing=playing) for playing in both),
         *(tell(line(), *plot, Move(Agent.SPEAKING, fact, Agent.IDLE)) for fact, plot in OVER.items()),
-        tell(line(), talking, speech, Move(Agent.YIELDED, e.SpeechStarted, Agent.IDLE)),
+        tell_of_an_immediate_interruption(),
+        *(tell_of_taking(fact, before) for fact, before in product(TAKES, (ducked, restored))),
+        tell_of_a_long_word(),
+        *(tell_of_a_murmur(fact) for fact in MURMURS),
+        *(tell(line(), *plot, Move(Agent.DUCKED, fact, Agent.SPEAKING)) for fact, plot in GOES_ON.items()),
+        *(tell(line(), *plot, Move(Agent.DUCKED, fact, Agent.IDLE)) for fact, plot in PLAYED.items()),
+        *(tell_of_an_answer(fact) for fact in ANSWERED),
+        *(
+            tell_of_two(*plot)
+            for plot in product((preparing_over_it, ready_over_it), (e.SpeechWentOn, e.TranscriptGrew))
+        ),
+        tell_of_a_clear(),
         *(tell_of_a_beginning(fact, playing=playing) for fact, playing in product(BEGINS, both)),
         kept_turn(),
         prompt(),

@@ -120,7 +120,7 @@ def test_the_law_as_a_drawing() -> None:
     lines = diagram().splitlines()
     assert lines[:3] == ["stateDiagram-v2", "    state caller {", "        [*] --> caller_quiet"]
     assert "        caller_holding --> caller_ended: SilenceGrew, TimePassed" in lines
-    assert "        agent_speaking --> agent_yielded: SpeechStarted" in lines
+    assert "        agent_speaking --> agent_ducked: SpeechStarted" in lines
     arrows = [line.partition(":")[0] for line in lines if "-->" in line]
     assert len(arrows) == len(set(arrows))
     pairs = {(s, t) for law in (CALLER_LAW, AGENT_LAW) for (s, _), targets in law.items() for t in targets}

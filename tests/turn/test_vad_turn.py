@@ -81,7 +81,7 @@ def test_speech_after_the_end_and_before_sound_revises_the_turn() -> None:
 
 def test_the_caller_interrupts_a_reply() -> None:
     """The reply stops, its record says so, and history holds what was heard."""
-    book = Playbook()
+    book = Playbook(TurnSettings(announce="immediate"))
     spoken_turn(book)
     answered(book, 2_500)
     got = book.at(3_300, e.SpeechStarted(3_240, 2_940))
@@ -94,7 +94,7 @@ def test_the_caller_interrupts_a_reply() -> None:
 
 def test_a_running_response_is_cancelled_on_the_wire_when_interrupted() -> None:
     """The client hears that the caller speaks, and then that the response is `cancelled/turn_detected`."""
-    book = Playbook()
+    book = Playbook(TurnSettings(announce="immediate"))
     spoken_turn(book)
     book.at(2_500, e.ModelAsked(1, 0, "fake/llm"), e.ModelSpoke(1, 0, "It is noon. "))
     book.at(2_600, e.ClauseHandedOver(1, 0, 0, "It is noon.", "fake/tts"))
@@ -108,7 +108,7 @@ def test_a_running_response_is_cancelled_on_the_wire_when_interrupted() -> None:
 
 def test_a_truncation_corrects_the_estimate() -> None:
     """The client knows better than we do how much was heard."""
-    book = Playbook()
+    book = Playbook(TurnSettings(announce="immediate"))
     spoken_turn(book)
     answered(book, 2_500)
     book.at(3_700, e.SpeechStarted(3_640, 3_340))

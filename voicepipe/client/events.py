@@ -86,6 +86,31 @@ class SoundAnnounced:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentDucked:
+    """Somebody speaks over the agent: play this item at a lower volume until it is restored."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRestored:
+    """They have not taken the floor, `after_ms` later: `acknowledgement`, `echo` or `no_words`."""
+
+    item_id: str
+    reason: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentYielded:
+    """They have it: `stop_word`, `words`, `sustained` or `client`. What is left of the item is not to be played."""
+
+    item_id: str
+    reason: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyWords:
     """More of the answer's text."""
 
@@ -136,6 +161,9 @@ ServerEvent = (
     | ReplyStarted
     | ReplySound
     | SoundAnnounced
+    | AgentDucked
+    | AgentRestored
+    | AgentYielded
     | ReplyWords
     | FunctionCalled
     | ReplyEnded
@@ -181,7 +209,8 @@ def _read_session(session: dict[str, Any]) -> SessionReady:
     told = (session.get(OPT_IN) or {}).get("voicepipe")
     if told is None:
         return SessionReady(session_id, session.get("model") or "")
-    has = Extensions(**{each.name: told.get(each.name) is True for each in fields(Extensions)})
+    flags = {each.name: told.get(each.name) is True for each in fields(Extensions) if each.name != "announce"}
+    has = Extensions(**flags, announce="immediate" if told.get("announce") == "immediate" else "verdict")
     secret, window_ms = told.get("resume_secret") or "", told.get("resume_window_ms") or 0
     return SessionReady(session_id, session.get("model") or "", has, secret, window_ms)
 
@@ -196,6 +225,12 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
             return ReplySound(event["response_id"], pcm, event.get("item_id") or "")
         case "voicepipe.output_audio.started":
             return SoundAnnounced(event["stream"], event["response_id"], event["item_id"])
+        case "voicepipe.agent.ducked":
+            return AgentDucked(event["item_id"])
+        case "voicepipe.agent.restored":
+            return AgentRestored(event["item_id"], event["reason"], event["after_ms"])
+        case "voicepipe.agent.yielded":
+            return AgentYielded(event["item_id"], event["reason"], event["after_ms"])
         case "response.output_audio_transcript.delta" | "response.output_text.delta":
             return ReplyWords(event["response_id"], event["delta"])
         case "response.function_call_arguments.done":

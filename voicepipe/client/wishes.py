@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from voicepipe.protocol.extensions import OPT_IN, Extensions
 
-EXTENSIONS: Final = Extensions(binary_audio=True, playback_reports=True, resume=True)
+EXTENSIONS: Final = Extensions(binary_audio=True, playback_reports=True, resume=True, ducking=True)
 """A call that takes less of the line, tells what was heard, and outlives a line that breaks."""
 
 

@@ -142,6 +142,10 @@ class AgentSettings:
     """How much sooner an answer must be for a thousand wasted tokens, both as expected from the session so far, or no
     reply is started early. 0: tokens don't count."""
 
+    announce: Literal["verdict", "immediate"] = "verdict"
+    """When a client hears that somebody speaks over the agent: once they have the floor, so that "mhm" stops nothing;
+    or at once, so that it falls silent at every voice, as with hosted services."""
+
     max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
     """The longest answer, in tokens. Unset: the provider's own limit."""
 

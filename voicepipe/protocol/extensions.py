@@ -11,12 +11,16 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
-from voicepipe.protocol.fields import JsonObject, flag, record
+from voicepipe.protocol.fields import JsonObject, flag, one_of, record
+from voicepipe.turn.announcements import KeptBy, TakenBy
+from voicepipe.turn.settings import Announce
 
 OPT_IN: Final = "providerData"
 """The key of the session under which `voicepipe` is asked for, and echoed."""
 
-_NAMES: Final = ("binary_audio", "playback_reports", "turn_events", "resume")
+_NAMES: Final = ("binary_audio", "playback_reports", "turn_events", "resume", "ducking")
+
+ANNOUNCE: Final = ("verdict", "immediate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +39,36 @@ class Extensions:
     resume: bool = False
     """A line that breaks may be replaced by another one."""
 
+    ducking: bool = False
+    """The client is told when to lower the agent's voice, when to raise it again, and when the agent has yielded."""
+
+    announce: Announce = "verdict"
+    """When the client hears of a voice over the agent's: once it has the floor, or at once."""
+
     def to_wire(self) -> dict[str, Any]:
         """The echo: `providerData.voicepipe` of the session object."""
-        return {name: getattr(self, name) for name in _NAMES}
+        return {name: getattr(self, name) for name in (*_NAMES, "announce")}
 
 
-def read_extensions(value: object, path: str) -> dict[str, bool] | None:
+def read_extensions(value: object, path: str) -> dict[str, bool | str | None] | None:
     """What an opt-in changes, by name; None, for a null or `false`, turns all of it off.
 
-    A null at a name turns that one off. What is unknown changes nothing: it may be a later version's.
+    A null at a name turns that one off, or back to what the agent has. What is unknown changes nothing: it may be a
+    later version's.
 
     Raises:
-        ProtocolError: it is no object, or a known name has another value than true, false or null.
+        ProtocolError: it is no object, or a known name has a value that it can't have.
     """
     if value is None or value is False:
         return None
     asked = record(value, path)
-    return {name: asked[name] is not None and flag(asked[name], f"{path}.{name}") for name in _NAMES if name in asked}
+    changed: dict[str, bool | str | None] = {
+        name: asked[name] is not None and flag(asked[name], f"{path}.{name}") for name in _NAMES if name in asked
+    }
+    if "announce" in asked:
+        told = asked["announce"]
+        changed["announce"] = None if told is None else one_of(told, f"{path}.announce", ANNOUNCE)
+    return changed
 
 
 # --- from the client --------------------------------------------------------------------------
@@ -153,6 +170,33 @@ class TurnAction(ServerExtension, tag="voicepipe.turn.action", frozen=True):
     action: str
 
 
+class AgentDucked(ServerExtension, tag="voicepipe.agent.ducked", frozen=True):
+    """Somebody speaks over this item of the agent's: play it at a lower volume until the verdict."""
+
+    turn_id: str
+    item_id: str
+
+
+class AgentRestored(ServerExtension, tag="voicepipe.agent.restored", frozen=True):
+    """They have not taken the floor: back to full volume."""
+
+    turn_id: str
+    item_id: str
+    reason: KeptBy
+    after_ms: int
+    """Since the volume was lowered."""
+
+
+class AgentYielded(ServerExtension, tag="voicepipe.agent.yielded", frozen=True):
+    """They have it: the rest of this item is not to be played."""
+
+    turn_id: str
+    item_id: str
+    reason: TakenBy
+    after_ms: int
+    """Since the volume was lowered for the last time."""
+
+
 class TurnOver(ServerExtension, tag="voicepipe.turn.record", frozen=True):
     """A turn has ended, or more is known of one that has: its record, as `GET /v1/turns/{id}` shows it."""
 
@@ -176,7 +220,17 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
     """How long the session waits for its client when the line breaks again."""
 
 
-ServerEvent = OutputAudioStarted | TurnMark | TurnVerdict | TurnAction | TurnOver | Resumed
+ServerEvent = (
+    OutputAudioStarted
+    | TurnMark
+    | TurnVerdict
+    | TurnAction
+    | AgentDucked
+    | AgentRestored
+    | AgentYielded
+    | TurnOver
+    | Resumed
+)
 _SERVER_DECODER: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
 SERVER_EVENTS: Final = frozenset(str(kind.__struct_config__.tag) for kind in (get_args(ServerEvent) or (ServerEvent,)))
 """The types of all events that only opted-in clients are sent."""

@@ -32,7 +32,7 @@ from voicepipe.protocol.session_wire import (
     transcription_object,
     turn_detection_object,
 )
-from voicepipe.turn.settings import ReplySettings, Tool, TurnSettings
+from voicepipe.turn.settings import Announce, ReplySettings, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"
 """What a session shows as its voice when the choice is left to the provider."""
@@ -79,6 +79,9 @@ class SessionConfig:
     tracing: str | tuple[tuple[str, str], ...] | None = None
     """Accepted and shown; we trace for the operator, not for clients."""
 
+    announce: Announce = "verdict"
+    """The agent's own; `extensions.announce` goes before it."""
+
     extensions: Extensions | None = None
     """`providerData.voicepipe`: the client takes fields and events beyond the published ones. None: it does not."""
 
@@ -113,7 +116,9 @@ class SessionConfig:
         """
         found = asked_changes(update)
         if (changed := found.get("extensions")) is not None:
-            found["extensions"] = replace(self.extensions or Extensions(), **changed)
+            if changed.get("announce", self.announce) is None:
+                changed = {**changed, "announce": self.announce}
+            found["extensions"] = replace(self.extensions or Extensions(announce=self.announce), **changed)
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
 
@@ -173,6 +178,8 @@ class SessionConfig:
             interrupt_response=detection is None or detection.interrupt_response,
             idle_timeout_ms=self.idle_timeout_ms,
             transcribe=self.transcription is not None,
+            announce=self.announce if self.extensions is None else self.extensions.announce,
+            ducks=self.extensions is not None and self.extensions.ducking,
             watched=self.extensions is not None and self.extensions.turn_events,
             language=(self.transcription and self.transcription.language) or self.language,
             reply=self.reply_settings(),

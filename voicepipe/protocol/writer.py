@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pybase64
 
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol import binary
+from voicepipe.protocol.beyond import Beyond, event_of
 from voicepipe.protocol.client_events import Unreadable
 from voicepipe.protocol.dialect import Dialect, Usage
 from voicepipe.protocol.encoding import encode, id_text, well_formed
@@ -16,10 +17,7 @@ from voicepipe.protocol.extensions import (
     OutputAudioStarted,
     Resumed,
     ServerExtension,
-    TurnAction,
-    TurnMark,
     TurnOver,
-    TurnVerdict,
     echo,
 )
 from voicepipe.protocol.fields import JsonObject
@@ -67,10 +65,8 @@ class Wire:
             said.ResponseStarted: self._response_started,
             said.OutputStarted: self._output_started,
             said.ResponseEnded: self._response_ended,
-            said.TurnMarked: self._turn_marked,
-            said.StageJudged: self._stage_judged,
-            said.ActionTaken: self._action_taken,
             said.Refused: self.error,
+            **dict.fromkeys(get_args(Beyond), self._beyond),
         }
 
     # --- the session ---------------------------------------------------------------------
@@ -351,25 +347,8 @@ class Wire:
         """A turn's record, as the API shows it."""
         return self._extension(TurnOver, record=record)
 
-    def _turn_marked(self, what: said.TurnMarked) -> Frames:
-        place = {"turn_id": what.turn_id, "revision": what.revision}
-        return self._extension(TurnMark, **place, mark=what.mark, at_ms=what.at_ms)
-
-    def _stage_judged(self, what: said.StageJudged) -> Frames:
-        span = what.span
-        return self._extension(
-            TurnVerdict,
-            turn_id=what.turn_id,
-            revision=what.revision,
-            stage=span.stage,
-            duration_ms=span.duration_ms,
-            limit_ms=span.limit_ms,
-            verdict=span.verdict,
-            owner=span.owner,
-        )
-
-    def _action_taken(self, what: said.ActionTaken) -> Frames:
-        return self._extension(TurnAction, turn_id=what.turn_id, revision=what.revision, action=what.action)
+    def _beyond(self, what: Beyond) -> Frames:
+        return [encode(event_of(what, self._next_event_id()))]
 
     # --- one event -----------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from voicepipe.audio import g711
 from voicepipe.audio.ear import Ear, EarOptions, Phase
-from voicepipe.audio.edges import Edge, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
+from voicepipe.audio.echo import SPAN_MS, Echo
+from voicepipe.audio.edges import Edge, Instant, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.clock import SessionClock
@@ -21,6 +22,12 @@ SLICE_MS = 100
 
 TICK_MS = 20
 """How often missing frames are looked for while the caller is in an utterance."""
+
+REPORT_MS = 100
+"""How often it is told how long a voice over the agent's has lasted."""
+
+ECHO_FROM_MS = 600
+"""So much voice it takes to tell whether it is the agent's own, come back."""
 
 WAITING_CALLS = 1_500
 """Audio frames and requests kept while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
@@ -57,6 +64,14 @@ class Listener:
 
         self._since_ms = 0
         self._start_ms = 0
+        self._onset_ms = 0
+        self._told_ms: int | None = None
+        """How long the voice over the agent's is known to have lasted; None: nobody asks."""
+
+        self._earlier_ms = 0
+        """How much voice the utterance had before its latest pause."""
+
+        self._echo = Echo()
         self._resampler: Resampler | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -90,6 +105,7 @@ class Listener:
             self._push(samples)
         for edge in self._ear.push(samples, now_ms, more_ms=more_ms):
             self._tell(edge)
+        self._follow()
 
     def _decode(self, audio: bytes) -> Samples:
         match self._config.input_format.name:
@@ -104,14 +120,48 @@ class Listener:
         before_ms, away_ms = self._heard_before_ms, self._away_ms
         match edge:
             case VoiceStarted(onset) | VoiceResumed(onset):
+                self._onset_ms = onset.stream_ms
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
             case VoicePaused(last_voiced, silence_ms, pitch_st):
+                self._told_ms = None
+                self._earlier_ms += last_voiced.stream_ms - self._onset_ms
                 ended_ms = last_voiced.session_ms + away_ms
                 self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st))
                 self._post(e.SilenceGrew(silence_ms))
             case QuietGrew(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))
+
+    # --- a voice over the agent's -------------------------------------------------------------
+
+    def follow_voice(self) -> None:
+        """Tell from time to time how long the voice that has just begun lasts, until it pauses."""
+        self._told_ms = 0
+
+    def _follow(self) -> None:
+        due_ms = self._onset_ms + (self._told_ms or 0) + REPORT_MS
+        if self._told_ms is None or self._ear.phase is not Phase.SPEAKING or self._ear.received_ms < due_ms:
+            return
+        last = self._ear.last_voiced()
+        if last is not None and last.stream_ms >= due_ms:
+            self._told_ms = last.stream_ms - self._onset_ms
+            self._post(e.SpeechWentOn(self._told_ms, self._echoes(last)))
+
+    def _echoes(self, last: Instant) -> bool:
+        """Whether the latest second sounds like what the agent says."""
+        if self._earlier_ms + last.stream_ms - self._onset_ms < ECHO_FROM_MS:
+            return False
+        behind = (self._ear.received_ms - last.stream_ms) * self._ear.rate_hz // 1_000
+        heard = self._ear.since(last.stream_ms - SPAN_MS)
+        return self._echo.has(heard[: len(heard) - behind], self._ear.rate_hz, last.session_ms)
+
+    def agent_says(self, samples: Samples, rate_hz: int) -> None:
+        """The client is sent this: it may come back as an echo."""
+        self._echo.plays(samples, rate_hz, self._now_ms())
+
+    def agent_stops(self) -> None:
+        """The client plays no more of what it was sent."""
+        self._echo.stops(self._now_ms())
 
     # --- frames that stop coming --------------------------------------------------------------
 
@@ -165,6 +215,7 @@ class Listener:
     def begin(self, utterance: int) -> None:
         """Count the caller's audio as this utterance, with the padding kept before speech."""
         self._utterance, self._resampler = utterance, None
+        self._earlier_ms = 0
         self.latest_utterance = utterance
         manual = self._config.turn_detection is None
         self._since_ms = self._ear.received_ms if manual else self._start_ms
@@ -183,6 +234,11 @@ class Listener:
             self._utterance = None
         self._since_ms = self._ear.received_ms
         self._ear.settle()
+
+    def forget(self, utterance: int) -> None:
+        """That utterance counts for nothing; the next voice starts anew, and so do its words."""
+        self._told_ms = None
+        self.end(utterance)
 
     def flush(self, pause: int) -> None:
         """Ask for the words so far."""

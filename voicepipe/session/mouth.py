@@ -23,9 +23,12 @@ HELD_SOUND_MS = 2_000
 class HeldMouth:
     """One reply's output. Implements `reply.Mouth`."""
 
-    def __init__(self, turn: int, revision: int, wire: Wire, outbox: Outbox) -> None:
+    def __init__(
+        self, turn: int, revision: int, wire: Wire, outbox: Outbox, on_sound: Callable[[Samples, int], None]
+    ) -> None:
+        """`on_sound` is told of the sound that goes out, and its rate in Hz."""
         self.turn, self.revision = turn, revision
-        self._wire, self._outbox = wire, outbox
+        self._wire, self._outbox, self._on_sound = wire, outbox, on_sound
         self._response_id = ""
         self._held: list[Callable[[], None]] = []  # bounded: text by the model's limit, sound through `room`
         self._held_ms = 0
@@ -77,6 +80,7 @@ class HeldMouth:
     def _post_sound(self, samples: Samples) -> None:
         # Counted as `Reply` counts it: what arrived and what was sent must come to the same.
         left_ms = len(samples) * 1_000 // RATE_HZ
+        self._on_sound(samples, RATE_HZ)
         while len(samples):
             piece_ms = FIRST_PIECE_MS if self._first else PIECE_MS
             self._first = False

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -98,7 +98,8 @@ class Session:
         self._config = config
         self._wire = Wire(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._outbox = Outbox(self._on_sent)
-        self._core = Core(grant.session_id, config.turn_settings(), settings)
+        believes_short = stages.transcriber.capabilities.short_words
+        self._core = Core(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
         self._comebacks = Comebacks(self._wire, self._listener, self.post)
@@ -281,6 +282,10 @@ class Session:
             case c.BeginUtterance(utterance):
                 self._renew_hearing()
                 self._listener.begin(utterance)
+            case c.ForgetUtterance(utterance):
+                self._listener.forget(utterance)
+            case c.Duck():
+                self._listener.follow_voice()
             case c.EndUtterance(utterance):
                 self._listener.end(utterance)
             case c.FlushTranscript(_, pause):
@@ -337,7 +342,7 @@ class Session:
         if self._group is None:
             return
         key = (order.turn, order.revision)
-        mouth = HeldMouth(order.turn, order.revision, self._wire, self._outbox)
+        mouth = HeldMouth(order.turn, order.revision, self._wire, self._outbox, self._listener.agent_says)
         reply = Reply(
             order,
             request_of(order, model=self._stages.llm_model, session=self.grant.session_id),
@@ -367,7 +372,8 @@ class Session:
 
     def _stop(self, order: c.StopReply) -> None:
         key = (order.turn, order.revision)
-        self._mouths.pop(key, None)
+        if self._mouths.pop(key, None) is None:
+            self._listener.agent_stops()  # its gate was open
         if (task := self._replies.pop(key, None)) is not None:
             task.cancel()
         self._outbox.drop_sound(order.turn)

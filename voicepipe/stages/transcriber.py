@@ -30,6 +30,9 @@ class TranscriberCapabilities:
     finalize: bool = True
     """Answers a `flush` at once, without waiting for its own end of speech."""
 
+    short_words: bool = True
+    """Its text of less than a second of speech can be believed. False: it hears words in a hum."""
+
     turn_events: bool = False
     """Tells by itself that a turn is over."""
 

@@ -8,12 +8,15 @@ from typing import Any
 from voicepipe.testing.playbook import Playbook
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import BeginUtterance, FlushTranscript, Order, StartReply
+from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, Order, StartReply
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
 
 STEP_MS = 50
 """So much time passes before each fact, unless the teller says more."""
+
+REPORT_MS = 100
+"""How often the ear tells how long a voice over the agent's has lasted."""
 
 
 class Story:
@@ -29,6 +32,7 @@ class Story:
         speculate: bool = False,
         speculation: SpeculationLimits | None = None,
         max_flushes: int = 3,
+        believes_short: bool = True,
         deadlines: Deadlines | None = None,
         **settings: Any,
     ) -> None:
@@ -36,6 +40,7 @@ class Story:
             speculate=speculate,
             speculation=speculation or SpeculationLimits(),
             max_flushes=max_flushes,
+            believes_short=believes_short,
             deadlines=deadlines or Deadlines(),
         )
         self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000)
@@ -50,7 +55,17 @@ class Story:
         """The caller begins to speak, and does so for a while."""
         now_ms = self.book.now_ms + STEP_MS
         got = self._tell(e.SpeechStarted(now_ms - 60, now_ms - 360))
-        return got + self.passes(for_ms)
+        if not any(isinstance(order, Duck) for order in got):
+            return got + self.passes(for_ms)
+        return got + self.goes_on(for_ms)
+
+    def goes_on(self, for_ms: int, *, voiced_ms: int = 0, echoes: bool = False) -> list[Order]:
+        """The voice over the agent's goes on for a while, and has lasted so long already."""
+        got, until_ms = [], self.book.now_ms + for_ms
+        while self.book.now_ms + REPORT_MS <= until_ms:
+            voiced_ms += REPORT_MS
+            got += self._tell(e.SpeechWentOn(voiced_ms, echoes), after_ms=REPORT_MS)
+        return got + self.passes(until_ms - self.book.now_ms)
 
     def pauses(self) -> list[Order]:
         """The caller falls silent for a moment."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from voicepipe.turn import budget, ledger, patience, playback, telling
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
-from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
@@ -48,6 +48,21 @@ class AgentSide:
     def n_asides(self) -> int:
         """How many out-of-band replies run."""
         return len(self._asides)
+
+    @property
+    def playing(self) -> Turn | None:
+        """The turn of the conversation whose sound the caller hears, or may hear any moment; None: there is none."""
+        audible = (t for t in (*self._tails, self.turn) if t and t.released and t.reply.audible and t.arrived_ms)
+        return next(audible, None)
+
+    def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
+        """What it said between two instants of the session, or will have said by the later one."""
+        said = []
+        for turn in (*self._tails, *((self.turn,) if self.turn else ())):
+            heard_ms = turn.heard_ms(now_ms) - now_ms
+            speech = OutputAudio("", tuple(turn.clauses))
+            said.append(speech.heard_until(heard_ms + to_ms)[len(speech.heard_until(heard_ms + from_ms)) :])
+        return " ".join(said)
 
     def find(self, turn: int, revision: int) -> Turn | None:
         """The running turn of that number and revision; None when it is stale."""
@@ -200,9 +215,19 @@ class AgentSide:
             self._stand_down()
         turn.revise()
 
-    def yield_floor(self, now_ms: int) -> None:
-        """The caller speaks over the reply: stop it where they heard it."""
+    def duck(self) -> None:
+        """Somebody speaks over the reply: whether they take the floor is open."""
         if self.state is Agent.SPEAKING:
+            self._move(Agent.DUCKED)
+
+    def restore(self) -> None:
+        """They did not."""
+        if self.state is Agent.DUCKED:
+            self._move(Agent.SPEAKING)
+
+    def yield_floor(self, now_ms: int) -> None:
+        """The caller has the floor: stop the reply where they heard it."""
+        if self.state in (Agent.SPEAKING, Agent.DUCKED):
             self._move(Agent.YIELDED)
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
             outcome: Outcome = "interrupted" if turn.released else "abandoned"
@@ -334,7 +359,8 @@ class AgentSide:
     def _stand_down(self) -> None:
         """The running reply is gone; an earlier one may still be playing."""
         self.turn = self._tails.pop() if self._tails else None
-        self._move(Agent.IDLE if self.turn is None else Agent.SPEAKING)
+        playing = Agent.DUCKED if self.state is Agent.DUCKED else Agent.SPEAKING
+        self._move(Agent.IDLE if self.turn is None else playing)
 
     def _fall_silent(self, now_ms: int) -> None:
         """A reply was cut: the loudspeaker has only what the others have sent."""

@@ -14,6 +14,12 @@ OutputItem = Message | FunctionCall
 
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
+KeptBy = Literal["acknowledgement", "echo", "no_words"]
+"""Why a voice over the agent's did not take the floor, so far."""
+
+TakenBy = Literal["stop_word", "words", "sustained", "client"]
+"""Why it did."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallerSpoke:
@@ -148,6 +154,35 @@ class ResponseEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentDucked:
+    """Somebody speaks over this reply: lower its voice. Told only in sessions that can."""
+
+    turn_id: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRestored:
+    """They did not interrupt: raise it again. Told likewise."""
+
+    turn_id: str
+    item_id: str
+    reason: KeptBy
+    after_ms: int
+    """Since the voice was lowered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentYielded:
+    """They did: the reply is over. Told likewise."""
+
+    turn_id: str
+    item_id: str
+    reason: TakenBy
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnMarked:
     """An instant of a running turn is known, or known better. Told only in sessions that watch their turns."""
 
@@ -201,6 +236,9 @@ Announcement = (
     | ResponseStarted
     | OutputStarted
     | ResponseEnded
+    | AgentDucked
+    | AgentRestored
+    | AgentYielded
     | TurnMarked
     | StageJudged
     | ActionTaken

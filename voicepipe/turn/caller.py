@@ -5,12 +5,13 @@ from __future__ import annotations
 from voicepipe.turn import announcements as a
 from voicepipe.turn import budget, endpoint
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import BeginUtterance, DropAudio, EndUtterance, FlushTranscript
+from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller
 from voicepipe.turn.steps import Steps
 from voicepipe.turn.turns import Turn, Utterance
+from voicepipe.turn.utterances import Utterances, common_words
 
 MIN_COMMIT_MS = 100
 """A commit of less audio than this is refused, as the hosted service does."""
@@ -21,9 +22,6 @@ pause 80 ms after the last voiced sample, or up to 230 when a voice fades slowly
 
 HOLD_GRACE_MS = 2_000
 """How much later than the awaited silence a pause ends by the clock alone, should the ear fall silent too."""
-
-REMEMBERED_UTTERANCES = 8
-"""So many of the latest utterances still take a late text; one that is waited for is never among the forgotten."""
 
 
 class CallerSide:
@@ -39,10 +37,10 @@ class CallerSide:
         self._doubtful = False
         """HOLDING rests on the transcriber's word alone: the ear has not heard the caller stop."""
 
+        self._utterances = Utterances(floor)
         self._silence_ms = 0
         """How long the latest pause has lasted."""
 
-        self._recent: list[Utterance] = []
         self._pauses = endpoint.Pauses()
 
     @property
@@ -76,18 +74,21 @@ class CallerSide:
         speaking = self.state is Caller.SPEAKING or self._doubtful
         if not speaking or self.turn is None or self._utterance is None:
             return
+        for stale in (budget.FLUSHED, budget.TRANSCRIBED):
+            self.turn.marks.pop(stale, None)
+        self._utterance.pauses += 1
+        self._hold(self.turn, self._utterance, fact, now_ms)
+        if self._utterance.pauses <= self._floor.core.max_flushes:
+            self._ask(self.turn, self._utterance, now_ms)
+
+    def _hold(self, turn: Turn, utterance: Utterance, fact: e.SpeechPaused, now_ms: int) -> None:
         self._believe()
         self._silence_ms = 0
         self._pauses.began(fact.final_pitch_st)
-        self._utterance.audio_end_ms = fact.audio_end_ms
-        self.turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
-        self.turn.t0_audio_ms = fact.audio_end_ms
+        utterance.audio_end_ms = fact.audio_end_ms
+        turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
+        turn.t0_audio_ms = fact.audio_end_ms
         self._move(Caller.HOLDING)
-        self._utterance.pauses += 1
-        for stale in (budget.FLUSHED, budget.TRANSCRIBED):
-            self.turn.marks.pop(stale, None)
-        if self._utterance.pauses <= self._floor.core.max_flushes:
-            self._ask(self.turn, self._utterance, now_ms)
         self._floor.due["holding"] = now_ms + endpoint.longest_wait_ms(self._floor.settings) + HOLD_GRACE_MS
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
@@ -123,25 +124,63 @@ class CallerSide:
         self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
         self._commit(turn, utterance, now_ms)
 
+    # --- a voice over the agent's -------------------------------------------------------------
+
+    def listen_aside(self, fact: e.SpeechStarted) -> Utterance:
+        """Hear somebody who has not got the floor: an utterance that nobody is told of and no turn has."""
+        return self._utterances.begin(fact.audio_start_ms, aside=True)
+
+    def pause_aside(self, utterance: Utterance, fact: e.SpeechPaused) -> None:
+        """They have paused: ask what they said."""
+        utterance.audio_end_ms = fact.audio_end_ms
+        utterance.pauses += 1
+        if utterance.pauses <= self._floor.core.max_flushes:
+            self.ask_aside(utterance)
+
+    def ask_aside(self, utterance: Utterance) -> None:
+        """Ask what they said, unless that was done since they paused."""
+        if utterance.asked_pause < utterance.pauses:
+            utterance.asked_pause = utterance.pauses
+            self._floor.order(FlushTranscript(utterance.number, utterance.pauses))
+
+    def forget_aside(self, utterance: Utterance) -> None:
+        """They did not want the floor: what they said counts for nothing."""
+        self._utterances.forget(utterance)
+
+    def take_floor(self, utterance: Utterance, paused: e.SpeechPaused | None, now_ms: int) -> None:
+        """They have the floor: their utterance opens a turn, which may be over soon if they have paused."""
+        utterance.aside = False
+        turn = self.turn = self._floor.new_turn("vad")
+        self._enter(turn, utterance, now_ms)
+        self._move(Caller.SPEAKING)
+        if paused is None:
+            return
+        self._hold(turn, utterance, paused, now_ms)
+        if utterance.known and utterance.text:
+            turn.mark(budget.TRANSCRIBED, now_ms)
+            self._pauses.heard(utterance.text, self._floor.settings.language)
+
     # --- the transcriber ----------------------------------------------------------------------
 
     def transcript_grew(self, fact: e.TranscriptGrew) -> None:
         """Show the words that two interim texts agree on: what was shown is never rewritten."""
-        utterance = self._find(fact.utterance)
+        utterance = self._utterances.find(fact.utterance)
         if utterance is None or utterance.done:
             return
-        stable = _common_words(utterance.interim, fact.text)
+        stable = common_words(utterance.interim, fact.text)
         utterance.interim = fact.text
         self._show(utterance, stable)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """The words of an utterance, as of one of its pauses (or of the latest, if the provider ended it itself)."""
-        utterance = self._find(fact.utterance)
+        utterance = self._utterances.find(fact.utterance)
         if utterance is None:
             return
         if not fact.flush and not self.manual and self._grows(utterance):
             self._hold_on_its_word(utterance, fact, now_ms)
             return
+        if not fact.flush and utterance.committed and utterance.known:
+            return  # its words are known: this is the room, or the agent's own voice
         pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
@@ -153,7 +192,7 @@ class CallerSide:
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
             utterance.turn.providers["stt"] = fact.provider
-        if pause == utterance.pauses and not utterance.committed:
+        if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             language = fact.language or self._floor.settings.language
             self._pauses.heard(utterance.text, language, asked=self._floor.conversation.asked)
         if utterance.committed:
@@ -186,7 +225,7 @@ class CallerSide:
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
         """The words of an utterance are lost, unless all that was said in it is known already."""
-        utterance = self._find(fact.utterance)
+        utterance = self._utterances.find(fact.utterance)
         if utterance is None or utterance.done or (utterance.known and not self._grows(utterance)):
             return
         if utterance.turn is not None:
@@ -195,13 +234,13 @@ class CallerSide:
 
     def transcript_overdue(self, number: int) -> None:
         """The transcriber had its time for this utterance."""
-        utterance = self._find(number)
+        utterance = self._utterances.find(number)
         if utterance is not None and not utterance.known:
             self._lose(utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms")
 
     def pending(self) -> bool:
         """Whether the words of a committed utterance are still to come."""
-        return any(u.committed and not u.known for u in self._recent)
+        return self._utterances.pending
 
     # --- the client ---------------------------------------------------------------------------
 
@@ -290,22 +329,16 @@ class CallerSide:
 
     def _begin_manual(self) -> None:
         if self.manual:
-            self._utterance = self._new_utterance(0)
+            self._utterance = self._utterances.begin(0)
 
     def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> None:
-        utterance = self._utterance = self._new_utterance(audio_start_ms)
+        self._enter(turn, self._utterances.begin(audio_start_ms), now_ms)
+
+    def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        self._utterance = utterance
         turn.add(utterance)
         self._floor.due["utterance"] = now_ms + self._floor.core.deadlines.utterance_ms
-        self._floor.say(a.CallerSpoke(utterance.item_id, audio_start_ms))
-
-    def _new_utterance(self, audio_start_ms: int) -> Utterance:
-        item_id = self._floor.new_id("item")
-        number = self._floor.counts["utterance"] = self._floor.counts.get("utterance", 0) + 1
-        utterance = Utterance(number, item_id, audio_start_ms)
-        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and not u.known]
-        self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
-        self._floor.order(BeginUtterance(number))
-        return utterance
+        self._floor.say(a.CallerSpoke(utterance.item_id, utterance.audio_start_ms))
 
     def _ask(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         utterance.asked_pause = utterance.pauses
@@ -346,7 +379,7 @@ class CallerSide:
 
     def _show(self, utterance: Utterance, text: str) -> None:
         fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
-        if not self._floor.settings.transcribe or not fits:
+        if not self._floor.settings.transcribe or utterance.aside or not fits:
             return
         self._floor.say(a.TranscriptDelta(utterance.item_id, text[len(utterance.shown) :]))
         utterance.shown = text
@@ -364,15 +397,5 @@ class CallerSide:
         """Whether the caller is speaking in it right now, for all that we can tell."""
         return utterance is self._utterance and (self.manual or self._doubtful or self.state is Caller.SPEAKING)
 
-    def _find(self, number: int) -> Utterance | None:
-        return next((u for u in self._recent if u.number == number), None)
-
     def _move(self, to: Caller) -> None:
         self.state = self._steps.take(self.state, to)
-
-
-def _common_words(older: str, newer: str) -> str:
-    """The words that both texts begin with; the last one, which may still grow, is left out."""
-    pairs = enumerate(zip(older, newer, strict=False))
-    same = newer[: next((i for i, (x, y) in pairs if x != y), min(len(older), len(newer)))]
-    return same[: same.rfind(" ")] if " " in same else ""

@@ -28,6 +28,20 @@ class EndUtterance:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetUtterance:
+    """What was said in this utterance counts for nothing: the next voice starts anew."""
+
+    utterance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duck:
+    """The caller speaks over this turn's reply: tell with `SpeechWentOn` how long their voice lasts."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
 class FlushTranscript:
     """Ask the transcriber for the utterance's text so far."""
 
@@ -110,6 +124,8 @@ class NoteOverrun:
 Order = (
     BeginUtterance
     | EndUtterance
+    | ForgetUtterance
+    | Duck
     | FlushTranscript
     | DropAudio
     | CommitSilence

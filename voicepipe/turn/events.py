@@ -27,6 +27,17 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechWentOn:
+    """The voice that `Duck` was ordered for has lasted this long. Told every 100 ms or so of it."""
+
+    voiced_ms: int
+    """From its onset to its last voiced sample."""
+
+    echoes: bool = False
+    """Its latest second sounds like what the agent is saying."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechPaused:
     """The caller has been silent for a moment (about 80 ms); the turn may or may not be over."""
 
@@ -319,6 +330,7 @@ class CallerLeft:
 
 Fact = (
     SpeechStarted
+    | SpeechWentOn
     | SpeechPaused
     | SilenceGrew
     | SilenceCommitted

@@ -13,6 +13,7 @@ from voicepipe.turn.commands import DropAudio, Order
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.history import History
 from voicepipe.turn.idle import IDLE, Idle
+from voicepipe.turn.interruptions import OVERLAP, VERDICT, Interruptions
 from voicepipe.turn.live import Spotlight
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
@@ -41,6 +42,7 @@ class Core:
         self.caller = CallerSide(self.floor, self.steps)
         self.agent = AgentSide(self.floor, self.steps)
         self._answers = Answers(self.floor, self.caller, self.agent)
+        self._interruptions = Interruptions(self.floor, self.caller, self.agent, self._answers)
         self._idle = Idle(self.floor, self.caller, self.agent, self._answers)
         self._history = History(self.floor, self.agent)
         self._spotlight = Spotlight(self.floor)
@@ -52,6 +54,11 @@ class Core:
     def unlawful(self) -> list[str]:
         """Moves that the law does not name: our bugs. Empty, or a test is red."""
         return self.steps.unlawful
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the agent's voice is lowered, since somebody speaks over it."""
+        return self._interruptions.undecided
 
     def handle(self, fact: e.Fact, now_ms: int) -> tuple[Order, ...]:
         """Advance by one fact; returns the orders that follow from it, in order."""
@@ -77,7 +84,9 @@ class Core:
         """
         before = None
         while before != (before := self._standing()):
-            self._answers.settle(now_ms)
+            self._interruptions.follow(now_ms)
+            if not self._interruptions.undecided:
+                self._answers.settle(now_ms)
             self._open_gate(now_ms)
 
     def _standing(self) -> tuple[object, ...]:
@@ -93,25 +102,25 @@ class Core:
     def _may_open(self, turn: Turn) -> bool:
         """The gate: the turn is over, the reply is current, and it answers what was said."""
         over = self.caller.state is Caller.ENDED and self.caller.turn is turn
-        return turn.settled or (over and turn.current)
+        return (turn.settled or (over and turn.current)) and not self._interruptions.undecided
 
     # --- the caller's facts -------------------------------------------------------------------
 
     def _caller_hands(self) -> dict[type, _Hand]:
-        caller = self.caller
         return {
             e.SpeechStarted: self._speech_started,
-            e.SpeechPaused: caller.speech_paused,
-            e.SilenceGrew: caller.silence_grew,
+            e.SpeechWentOn: self._interruptions.speech_went_on,
+            e.SpeechPaused: self._speech_paused,
+            e.SilenceGrew: self._silence_grew,
             e.SilenceCommitted: self._idle.silence_committed,
-            e.TranscriptGrew: lambda fact, now_ms: caller.transcript_grew(fact),
-            e.TranscriptFinished: caller.transcript_finished,
-            e.TranscriberFailed: lambda fact, now_ms: caller.transcript_failed(fact),
+            e.TranscriptGrew: self._transcript_grew,
+            e.TranscriptFinished: self._transcript_finished,
+            e.TranscriberFailed: self._transcript_failed,
         }
 
     def _speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
         """The caller speaks. The client hears of that first, and then of what it puts an end to."""
-        if self.caller.deaf:
+        if self.caller.deaf or self._interruptions.speech_started(fact, now_ms):
             return
         turn, may_interrupt = self.caller.turn, self.floor.settings.interrupt_response
         resumed, ended = self.caller.state is Caller.HOLDING, self.caller.state is Caller.ENDED
@@ -123,6 +132,26 @@ class Core:
             self.agent.revise(turn)
         if may_interrupt and not resumed and not is_kept:
             self._answers.interrupt(now_ms)
+
+    def _speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
+        if not self._interruptions.speech_paused(fact):
+            self.caller.speech_paused(fact, now_ms)
+
+    def _silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+        if not self._interruptions.silence_grew(fact, now_ms):
+            self.caller.silence_grew(fact, now_ms)
+
+    def _transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
+        self.caller.transcript_grew(fact)
+        self._interruptions.transcript_grew(fact, now_ms)
+
+    def _transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+        self.caller.transcript_finished(fact, now_ms)
+        self._interruptions.transcript_finished(fact, now_ms)
+
+    def _transcript_failed(self, fact: e.TranscriberFailed, now_ms: int) -> None:
+        self.caller.transcript_failed(fact)
+        self._interruptions.transcript_failed(now_ms)
 
     def _keeps_its_answer(self, turn: Turn) -> bool:
         """Whether a turn that is over is answered although the caller goes on before anything is audible."""
@@ -151,10 +180,12 @@ class Core:
 
     def _settings_changed(self, fact: e.SettingsChanged, now_ms: int) -> None:
         dropped = self.caller.settings_changed(fact)
+        self._interruptions.settings_changed(now_ms)
         if dropped is not None:
             self._answers.drop(dropped, "turn detection changed", now_ms)
 
     def _commit_requested(self, fact: e.CommitRequested, now_ms: int) -> None:
+        self._interruptions.committed(now_ms)
         committed = self.caller.commit_requested(fact, now_ms)
         if committed is None:
             return
@@ -163,6 +194,7 @@ class Core:
         self._answers.leave_open(committed, now_ms)
 
     def _clear_requested(self, fact: e.ClearRequested, now_ms: int) -> None:
+        self._interruptions.drop(now_ms)
         dropped = self.caller.clear_requested()
         if dropped is not None:
             self._answers.drop(dropped, "cleared by the client", now_ms)
@@ -231,6 +263,10 @@ class Core:
                 self._put_away_the_guess_of(self.caller.go_on())
             elif name.startswith("transcript "):
                 self.caller.transcript_overdue(int(name.split()[1]))
+            elif name == VERDICT:
+                self._interruptions.verdict_due(now_ms)
+            elif name == OVERLAP:
+                self._interruptions.overdue(now_ms)
             elif name == IDLE:
                 self._idle.overdue()
             elif name == "playback":
@@ -239,6 +275,7 @@ class Core:
                 self._reply_failed(*overdue, now_ms)
 
     def _caller_left(self, fact: e.CallerLeft, now_ms: int) -> None:
+        self._interruptions.drop(now_ms)
         self._answers.hang_up(fact.why, now_ms)
         self.floor.due.clear()
         self.floor.order(DropAudio())

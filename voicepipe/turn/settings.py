@@ -8,6 +8,8 @@ from typing import Literal
 from voicepipe.errors import ConfigError
 from voicepipe.turn.conversation import Item
 
+Announce = Literal["verdict", "immediate"]
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -69,6 +71,13 @@ class TurnSettings:
     watched: bool = False
     """Whether the client wants to see its turns as they run."""
 
+    announce: Announce = "verdict"
+    """When the client hears of a voice over the agent's: once it has the floor, or at once. A client that hears of it
+    silences the agent by itself, so `immediate` makes every voice an interruption."""
+
+    ducks: bool = False
+    """Whether the client lowers the agent's voice when it is told to."""
+
     language: str | None = None
     reply: ReplySettings = field(default_factory=ReplySettings)
 
@@ -114,6 +123,9 @@ class Deadlines:
 
     utterance_ms: int = 120_000
     """Speech without a pause. Then the turn ends as if the caller had stopped: noise can't hold the floor."""
+
+    verdict_ms: int = 300
+    """The agent's lowered voice, while it is open whether the caller interrupts."""
 
     transcript_ms: int = 5_000
     """From the end of the turn to the transcriber's answer."""
@@ -177,6 +189,9 @@ class CoreSettings:
     speculation: SpeculationLimits = field(default_factory=SpeculationLimits)
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
+
+    believes_short: bool = True
+    """Whether the transcriber's text of less than a second of speech can be believed."""
 
     def __post_init__(self) -> None:
         if self.max_flushes < 1:

@@ -39,6 +39,9 @@ class Agent(Enum):
     SPEAKING = "speaking"
     """Until the sound has been played at the client, which is seconds after the last of it was sent."""
 
+    DUCKED = "ducked"
+    """The same with the caller's voice over it: whether they take the floor is open, for 300 ms."""
+
     YIELDED = "yielded"
     """The caller took the floor; the reply is being put away."""
 
@@ -52,6 +55,15 @@ _COMPLETE = (e.ModelFinished, e.VoiceFinished)
 _BREAK = (e.StageFailed, e.TimePassed)
 _PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
 _REVISE = (e.SpeechStarted, e.TranscriptFinished, e.TranscriberFailed, e.ReplyRequested)
+_TAKE = (e.SpeechWentOn, e.TranscriptGrew, e.TranscriptFinished, e.CommitRequested)
+"""What may show that a voice over the agent's wants the floor."""
+
+_PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.LineResumed)
+"""What may end a reply that is being heard; then whoever spoke over it has the floor."""
+
+_GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.CallerLeft)
+"""What may show that nobody wanted it."""
+
 _FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, e.CancelRequested, e.ReplyRequested, e.SilenceGrew, e.SettingsChanged)
 """What may let a reply begin: its turn is over, its words are known, or the one before it is out of the way."""
 
@@ -66,7 +78,9 @@ def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
 
 CALLER_LAW: Final[_Rows[Caller]] = _rows(
     (Caller.QUIET, (e.SpeechStarted,), Caller.SPEAKING),
-    (Caller.SPEAKING, (e.SpeechPaused, e.TranscriptFinished), Caller.HOLDING),
+    (Caller.QUIET, (*_TAKE, *_PLAYED), Caller.SPEAKING),
+    (Caller.SPEAKING, (e.SpeechPaused, e.TranscriptFinished, e.TranscriptGrew, e.CommitRequested), Caller.HOLDING),
+    (Caller.SPEAKING, _PLAYED, Caller.HOLDING),
     (Caller.SPEAKING, (e.TimePassed,), Caller.ENDED),
     (Caller.SPEAKING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
     (Caller.HOLDING, (e.SpeechStarted, e.TimePassed), Caller.SPEAKING),
@@ -87,8 +101,16 @@ AGENT_LAW: Final[_Rows[Agent]] = _rows(
     (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
     (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
     (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.LineResumed, e.CallerLeft), Agent.IDLE),
-    (Agent.SPEAKING, (e.SpeechStarted,), Agent.YIELDED),
-    (Agent.YIELDED, (e.SpeechStarted,), Agent.IDLE),
+    (Agent.SPEAKING, (e.SpeechStarted,), Agent.DUCKED),
+    (Agent.DUCKED, _GO_ON, Agent.SPEAKING),
+    (Agent.DUCKED, _PLAYED, Agent.IDLE),
+    (Agent.DUCKED, _TAKE, Agent.YIELDED),
+    (Agent.SPEAKING, (e.SpeechStarted, *_TAKE), Agent.YIELDED),
+    (Agent.YIELDED, (e.SpeechStarted, *_TAKE), Agent.IDLE),
+    (Agent.IDLE, (e.ItemTruncated, e.PlaybackReported, e.LineResumed), Agent.PREPARING),
+    (Agent.SPEAKING, (e.ClearRequested,), Agent.PREPARING),
+    (Agent.PREPARING, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
+    (Agent.READY, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
     # An earlier reply may still be playing while the next one is made, and goes on when that is put away.
     (Agent.SPEAKING, _FREE, Agent.PREPARING),
     (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),

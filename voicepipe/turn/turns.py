@@ -33,6 +33,9 @@ class Utterance:
     shown: str = ""
     """What the client was already shown of it."""
 
+    aside: bool = False
+    """Said over the agent's voice, and nobody but us knows of it yet."""
+
     committed: bool = False
     done: bool = False
     """The client was told all of its text, or that there will be none."""

@@ -105,4 +105,5 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,
+        announce=agent.announce,
     )

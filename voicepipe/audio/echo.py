@@ -1,0 +1,125 @@
+"""Does what the microphone hears sound like what the agent has just said? Its own voice, come back through the room.
+
+Words can't tell soon enough, and a transcriber makes of a weak echo what it likes. So the two sounds are compared: how
+the levels of a few bands rise and fall, which a room and a codec leave as they are, at every delay that the way to the
+client and back may take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.audio.samples import FULL_SCALE, Samples, silence
+
+HOP_MS: Final = 10
+
+_EDGES_HZ: Final = (200, 400, 700, 1_100, 1_700, 2_500, 3_600)
+"""Six bands, wider as the ear's are, within what a telephone lets through."""
+
+_BIN_HZ: Final = 1_000 // HOP_MS
+
+_SPAN_DB: Final = 30.0
+"""Below the loudest of a band by more than this, an echo has sunk into the room's noise: such levels tell nothing."""
+
+_SMOOTH_HOPS: Final = 3
+"""Levels are taken over 30 ms, as delays are searched in steps of a hop and lie between two of them."""
+
+LONGEST_DELAY_MS: Final = 1_500
+"""From when sound is sent until it comes back: the network twice, and what clients keep before they play."""
+
+SPAN_MS: Final = 1_000
+"""What is best compared: four or five syllables. Less rises and falls like any other voice at some delay or other."""
+
+_ALIKE: Final = 0.7
+"""The correlation from which it is the same sound: half of the variance explained. A second of echo, 20 dB down and in
+a room's noise, has 0.8 and more; a second of somebody else's speech, at its most alike delay, 0.4 as a rule and 0.6
+seldom."""
+
+Profile = npt.NDArray[np.float32]
+"""Power of each hop in each band, (n_hops, n_bands); full scale is about 0 dB."""
+
+
+def profile(samples: Samples, rate_hz: int) -> Profile:
+    """The profile of `samples`, int16, (n_samples,) at 8, 16 or 24 kHz; a rest of less than a hop is left out."""
+    n_hop = rate_hz * HOP_MS // 1_000
+    n = len(samples) // n_hop
+    frames = samples[: n * n_hop].astype(np.float32).reshape(n, n_hop) * (np.hanning(n_hop) / (n_hop * FULL_SCALE))
+    power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
+    bands = [power[:, low // _BIN_HZ : high // _BIN_HZ].sum(axis=1) for low, high in pairwise(_EDGES_HZ)]
+    return np.stack(bands, axis=1).astype(np.float32)
+
+
+class Echo:
+    """Remembers what the agent has said lately, and when it was sent."""
+
+    def __init__(self) -> None:
+        # (instant at which it plays, profile). Bounded: what can't come back any more is forgotten.
+        self._said: deque[tuple[int, Profile]] = deque()
+        self._rest = silence(0)
+        self._ends_ms = 0
+
+    def plays(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
+        """More was sent, int16, (n_samples,): it plays behind what was sent before."""
+        whole = np.concatenate((self._rest, samples))
+        said = profile(whole, rate_hz)
+        self._rest = whole[len(said) * rate_hz * HOP_MS // 1_000 :]
+        begins_ms = max(self._ends_ms, now_ms)
+        self._ends_ms = begins_ms + len(said) * HOP_MS
+        if len(said):
+            self._said.append((begins_ms, said))
+        while self._said and self._said[0][0] + len(self._said[0][1]) * HOP_MS < now_ms - 2 * LONGEST_DELAY_MS:
+            self._said.popleft()
+
+    def stops(self, now_ms: int) -> None:
+        """What would have played after this instant is not played."""
+        self._rest = silence(0)
+        self._ends_ms = min(self._ends_ms, now_ms)
+        while self._said and self._said[-1][0] >= now_ms:
+            self._said.pop()
+
+    def has(self, samples: Samples, rate_hz: int, ends_ms: int) -> bool:
+        """Whether `samples`, int16, (n_samples,), which were heard until `ends_ms`, are the agent's."""
+        return self.likeness(samples, rate_hz, ends_ms) >= _ALIKE
+
+    def likeness(self, samples: Samples, rate_hz: int, ends_ms: int) -> float:
+        """How much alike they are at the most: a correlation, up to 1; 0 for no sound, or none to compare."""
+        heard = profile(samples, rate_hz)
+        n = len(heard)
+        if not n or not self._said:
+            return 0.0
+        begins_ms = ends_ms - n * HOP_MS - LONGEST_DELAY_MS
+        said = self._between(begins_ms, n + LONGEST_DELAY_MS // HOP_MS)
+        mine = _shape(_levels(heard))
+        windows = np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1)
+        theirs = _shape(windows)
+        return float(np.max(theirs.reshape(len(theirs), -1) @ mine.reshape(-1)))
+
+    def _between(self, begins_ms: int, n_hops: int) -> Profile:
+        """What is said from an instant on; silence where nothing is."""
+        said = np.zeros((n_hops, len(_EDGES_HZ) - 1), dtype=np.float32)
+        for at_ms, piece in self._said:
+            first = (at_ms - begins_ms) // HOP_MS
+            low, high = max(0, first), min(n_hops, first + len(piece))
+            if low < high:
+                said[low:high] = piece[low - first : high - first]
+        return said
+
+
+def _levels(power: Profile) -> Profile:
+    """In dB, over a few hops, (n_hops, n_bands)."""
+    kernel = np.ones(_SMOOTH_HOPS) / _SMOOTH_HOPS
+    smooth = np.stack([np.convolve(band, kernel, mode="same") for band in power.T], axis=1)
+    level = 10 * np.log10(smooth + 1e-12)
+    return np.asarray(np.maximum(level, level.max(axis=0) - _SPAN_DB), dtype=np.float32)
+
+
+def _shape(level: Profile) -> Profile:
+    """Levels about each band's mean, scaled to a length of one over the last two axes."""
+    centred = level - level.mean(axis=-2, keepdims=True)
+    length = np.sqrt((centred**2).sum(axis=(-2, -1), keepdims=True))
+    return np.asarray(centred / np.maximum(length, 1e-6), dtype=np.float32)

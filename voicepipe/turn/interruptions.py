@@ -1,0 +1,272 @@
+"""A voice over the agent's: lower the agent's, find out whether somebody wants the floor, and give it or go on.
+
+A listener's "mhm" must not stop the agent, and an interruption must, soon. The first tenths of a second of both sound
+alike, so the agent's voice is lowered at once and the verdict waits for evidence: words, or a voice that lasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn import backchannels, endpoint
+from voicepipe.turn import events as e
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.answers import Answers
+from voicepipe.turn.caller import CallerSide
+from voicepipe.turn.commands import Duck
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.turns import Utterance
+
+VERDICT: Final = "verdict"
+OVERLAP: Final = "overlap"
+"""The names of its deadlines: of the lowered voice, and of the whole."""
+
+SUSTAINED_MS: Final = 1_000
+"""A near voice that lasts for so long wants the floor, whatever it says. Acknowledgements are over within a second:
+they are one or two short words, and a listener who speaks for longer has something to say. A shorter measure stops the
+agent at "yeah, okay"; a longer one lets two people talk at once for longer than either bears."""
+
+_MEMORY_MS: Final = 2_000
+_AHEAD_MS: Final = 500
+"""What the agent said this long before the voice began may come back as its echo: the way to the client and back, the
+client's buffer, a transcriber that is late. And this much later than now it may be already, by a client that plays
+sooner than we think."""
+
+_ECHO_TAIL_MS: Final = 2_000
+"""How long after its last sound the agent's echo may last, by the same reckoning."""
+
+
+@dataclass(slots=True)
+class _Overlap:
+    """The voice over the agent's, from its onset until it has the floor or has ended."""
+
+    utterance: Utterance
+    began_ms: int
+    stretch_ms: int
+    """When its latest stretch began: after a pause it goes on."""
+
+    ducked_ms: int = 0
+    undecided: bool = True
+    paused: e.SpeechPaused | None = None
+    over: bool = False
+    """The silence after it is as long as the one after a turn."""
+
+    earlier_ms: int = 0
+    voiced_ms: int = 0
+    """How long it was voiced, without its pauses; `earlier_ms` of that before the latest stretch."""
+
+    excused_ms: int = 0
+    """So much of that was acknowledgements or echo, by their words."""
+
+    echoes: bool = False
+    """What it sounds like now is the agent."""
+
+    meaning: backchannels.Meaning = "nothing"
+
+    @property
+    def kept_by(self) -> a.KeptBy:
+        """Why it has not taken the floor so far."""
+        if self.echoes or self.meaning == "echo":
+            return "echo"
+        return "acknowledgement" if self.meaning == "acknowledgement" else "no_words"
+
+
+class Interruptions:
+    """Judges one voice at a time. Where the agent can't be interrupted, or by any voice, there is nothing to judge."""
+
+    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
+        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
+        self._overlap: _Overlap | None = None
+        self._hears_itself = False
+        """The latest voice over the agent's was its own: it is not lowered for another until that proves to be none."""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the agent's voice is lowered, and nothing new may begin."""
+        return self._overlap is not None and self._overlap.undecided
+
+    # --- the ear ------------------------------------------------------------------------------
+
+    def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> bool:
+        """Somebody speaks, for the first time or again; returns whether that is judged here."""
+        overlap = self._overlap
+        if overlap is None:
+            if not self._to_be_judged():
+                return False
+            utterance = self._caller.listen_aside(fact)
+            self._overlap = overlap = _Overlap(utterance, fact.onset_ms, fact.onset_ms)
+            self._floor.due[OVERLAP] = now_ms + self._floor.core.deadlines.utterance_ms
+        elif overlap.paused is None:
+            return True
+        overlap.paused, overlap.over = None, False
+        overlap.stretch_ms, overlap.earlier_ms = fact.onset_ms, overlap.voiced_ms
+        self._duck(overlap, now_ms)
+        return True
+
+    def _to_be_judged(self) -> bool:
+        settings = self._floor.settings
+        wanted = settings.interrupt_response and settings.announce == "verdict" and not self._caller.manual
+        return wanted and self._caller.state is Caller.QUIET and self._agent.playing is not None
+
+    def speech_went_on(self, fact: e.SpeechWentOn, now_ms: int) -> None:
+        """The voice lasts: for so long that it wants the floor, unless it is the agent's own."""
+        overlap = self._overlap
+        if overlap is None or overlap.paused is not None:
+            return
+        overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + fact.voiced_ms, fact.echoes
+        if not overlap.echoes and overlap.voiced_ms - overlap.excused_ms >= SUSTAINED_MS:
+            self._take("sustained", now_ms)
+
+    def speech_paused(self, fact: e.SpeechPaused) -> bool:
+        """It has paused: ask for its words. Returns whether there was such a voice."""
+        overlap = self._overlap
+        if overlap is None:
+            return False
+        if overlap.paused is None:
+            overlap.voiced_ms = overlap.earlier_ms + max(0, fact.last_voiced_ms - overlap.stretch_ms)
+            overlap.paused = fact
+            self._caller.pause_aside(overlap.utterance, fact)
+        return True
+
+    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> bool:
+        """The silence after it lasts; after that of a turn it is over. Returns whether there was such a voice."""
+        overlap = self._overlap
+        if overlap is None:
+            return False
+        if overlap.paused and not overlap.over and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
+            overlap.over = True
+            self._floor.due[OVERLAP] = now_ms + self._floor.core.deadlines.transcript_ms
+            self._caller.ask_aside(overlap.utterance)
+            self._dismiss(now_ms)
+        return True
+
+    # --- the transcriber ----------------------------------------------------------------------
+
+    def transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
+        """It sounds like these words so far. An acknowledgement may go on: that is no verdict yet."""
+        overlap = self._overlap
+        known = overlap is not None and overlap.paused is not None and overlap.utterance.known
+        if overlap is not None and overlap.utterance.number == fact.utterance and not known:
+            self._weigh(overlap, fact.text, self._floor.settings.language, now_ms)
+
+    def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+        """These were its words."""
+        overlap = self._overlap
+        if overlap is None or overlap.utterance.number != fact.utterance:
+            return
+        self._weigh(overlap, fact.text, fact.language or self._floor.settings.language, now_ms)
+        if self._overlap is overlap:
+            self._restore(overlap, now_ms)
+            self._dismiss(now_ms)
+
+    def transcript_failed(self, now_ms: int) -> None:
+        """There will be no words, so there is none to wait for."""
+        self._dismiss(now_ms)
+
+    def _weigh(self, overlap: _Overlap, text: str, language: str | None, now_ms: int) -> None:
+        said = self._agent.words_between(overlap.began_ms - _MEMORY_MS, now_ms + _AHEAD_MS, now_ms)
+        overlap.meaning = backchannels.meaning(text, language, agent=said)
+        match overlap.meaning:
+            case "stop_word":
+                self._take("stop_word", now_ms)
+            case "words" if self._floor.core.believes_short or overlap.voiced_ms >= SUSTAINED_MS:
+                self._take("words", now_ms)
+            case "acknowledgement" | "echo":
+                overlap.excused_ms = overlap.voiced_ms
+
+    # --- time, and what the others do ---------------------------------------------------------
+
+    def verdict_due(self, now_ms: int) -> None:
+        """Nothing has shown in time that anybody wants the floor: the agent goes on. What comes later still counts."""
+        if self._overlap is not None:
+            self._restore(self._overlap, now_ms)
+
+    def overdue(self, now_ms: int) -> None:
+        """Its words never came, or it neither lasts nor ends: the next voice starts anew."""
+        self.drop(now_ms)
+
+    def follow(self, now_ms: int) -> None:
+        """See what became of the agent: if it has finished, the floor is free, and whoever speaks has it.
+
+        An acknowledgement too: that close to the end it is an answer. Only the agent's own echo outlasts it.
+        """
+        overlap = self._overlap
+        if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_pending):
+            return
+        if overlap.kept_by != "echo":
+            self._take("sustained", now_ms)
+        elif overlap.paused:
+            self.drop(now_ms)
+        else:
+            overlap.undecided = False
+            self._floor.due.pop(VERDICT, None)
+            self._floor.due[OVERLAP] = min(self._floor.due[OVERLAP], now_ms + _ECHO_TAIL_MS)
+
+    def committed(self, now_ms: int) -> None:
+        """The client says that it is a turn."""
+        if self._overlap is not None:
+            self._take("client", now_ms)
+
+    def settings_changed(self, now_ms: int) -> None:
+        """Whoever can't have the floor any more is not judged."""
+        settings = self._floor.settings
+        if settings.detection == "none" or not settings.interrupt_response:
+            self.drop(now_ms)
+
+    def drop(self, now_ms: int) -> None:
+        """It counts for nothing."""
+        overlap = self._overlap
+        if overlap is not None:
+            self._restore(overlap, now_ms)
+            self._hears_itself = overlap.kept_by == "echo"
+            self._end()
+            self._caller.forget_aside(overlap.utterance)
+
+    # --- by hand ------------------------------------------------------------------------------
+
+    def _duck(self, overlap: _Overlap, now_ms: int) -> None:
+        playing = self._agent.playing
+        overlap.undecided, overlap.ducked_ms = playing is not None and not self._hears_itself, now_ms
+        if playing is None:  # an answer is being made, and nothing of it can be heard
+            return
+        self._floor.order(Duck(playing.number))
+        if not overlap.undecided:
+            return
+        self._agent.duck()
+        self._floor.due[VERDICT] = now_ms + self._floor.core.deadlines.verdict_ms
+        if self._floor.settings.ducks:
+            self._floor.say(a.AgentDucked(playing.id, playing.item_id))
+
+    def _restore(self, overlap: _Overlap, now_ms: int) -> None:
+        if not overlap.undecided:
+            return
+        overlap.undecided = False
+        self._floor.due.pop(VERDICT, None)
+        self._agent.restore()
+        if self._floor.settings.ducks and (playing := self._agent.playing) is not None:
+            after_ms = now_ms - overlap.ducked_ms
+            self._floor.say(a.AgentRestored(playing.id, playing.item_id, overlap.kept_by, after_ms))
+
+    def _take(self, reason: a.TakenBy, now_ms: int) -> None:
+        """They have the floor. The client hears of their voice first, and then of what it puts an end to."""
+        overlap, playing = self._overlap, self._agent.playing
+        assert overlap is not None
+        self._hears_itself = False
+        self._end()
+        self._caller.take_floor(overlap.utterance, overlap.paused, now_ms)
+        if playing is not None and self._floor.settings.ducks:
+            self._floor.say(a.AgentYielded(playing.id, playing.item_id, reason, now_ms - overlap.ducked_ms))
+        self._answers.interrupt(now_ms)
+
+    def _dismiss(self, now_ms: int) -> None:
+        """If it is over and its words are known, they were no reason to stop."""
+        if self._overlap is not None and self._overlap.over and self._overlap.utterance.known:
+            self.drop(now_ms)
+
+    def _end(self) -> None:
+        self._overlap = None
+        self._floor.due.pop(VERDICT, None)
+        self._floor.due.pop(OVERLAP, None)
