@@ -139,15 +139,15 @@ def meaning(text: str, language: str | None = None, *, agent: str = "") -> Meani
     """
     words = _words(text)
     lists = LISTENERS.get((language or "en").lower().partition("-")[0], _UNKNOWN)
-    said = _without(words, lists.acknowledges | _SOUNDS)
+    acknowledges = lists.acknowledges | _SOUNDS
     if not words:
         return "nothing"
-    if not said:
+    if not _without(words, acknowledges):
         return "acknowledgement"
     if _echoes(words, _words(agent)):
         return "echo"
-    wish = _without(said, lists.polite, leading=True)
-    return "stop_word" if _begins(said, lists.stops) or _begins(wish, lists.stops) else "words"
+    wish = _without(words, acknowledges | lists.polite, leading=True)
+    return "stop_word" if _begins(words, lists.stops) or _begins(wish, lists.stops) else "words"
 
 
 def _words(text: str) -> list[str]:
