@@ -29,7 +29,7 @@ import { Playback } from "./playback.js";
  */
 
 /** What a `Call` and the person who looks at it have use for; see the README's "Extensions". */
-export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_reports", "turn_events", "resume"]);
+export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]);
 
 /** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
 const SHORTEST_FRAMES = 6;
@@ -137,6 +137,9 @@ export class Call {
       if (!this.cut.has(item_id)) this.speaker.play(item_id, samples);
       this.look();
     });
+    line.on("voicepipe.agent.ducked", ({ item_id }) => this.speaker.open.has(item_id) && this.speaker.duck());
+    line.on("voicepipe.agent.restored", () => this.speaker.restore());
+    line.on("voicepipe.agent.yielded", () => void this.interrupt());
     line.on("response.output_audio.done", ({ item_id }) => this.speaker.finish(item_id));
     line.on("response.done", ({ response }) => this.answered(response));
     line.on("conversation.item.truncated", ({ item_id }) =>
@@ -211,6 +214,7 @@ export class Call {
   async interrupt() {
     for (const item of this.speaker.open) this.cut.add(item);
     const cut = this.speaker.busy ? await this.speaker.flush() : [];
+    this.speaker.restore(); // for what comes next
     for (const { item, played_ms } of cut) {
       this.playback.over({ item, played_ms });
       this.line.truncate(item, played_ms);
@@ -228,6 +232,7 @@ export class Call {
   /** @param {Record<string, any>} session */
   begin(session) {
     this.playback.begin();
+    this.speaker.restore();
     this.detection = session.audio.input.turn_detection ?? this.detection ?? { type: "server_vad" };
     this.callerSpeaks = false;
     this.responding = false;

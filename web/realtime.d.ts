@@ -28,7 +28,7 @@ export type Minted =
 export type LineState = "closed" | "connecting" | "open" | "resuming" | "waiting";
 
 /** What a session may have beyond the published events. */
-export type Extension = "binary_audio" | "playback_reports" | "turn_events" | "resume";
+export type Extension = "binary_audio" | "playback_reports" | "turn_events" | "resume" | "ducking";
 
 /** Any event. */
 export interface WireEvent {
@@ -92,6 +92,14 @@ interface OfTurn extends Identified {
   readonly turn_id: string;
   /** Higher when the caller went on speaking: what was told of lower ones does not count any more. */
   readonly revision: number;
+}
+
+interface Verdict extends Identified {
+  readonly turn_id: string;
+  readonly item_id: string;
+  readonly reason: string;
+  /** Since the volume was lowered. */
+  readonly after_ms: number;
 }
 
 interface InItem extends Identified {
@@ -167,6 +175,11 @@ export interface ExtensionEvents {
     readonly owner: string;
   };
   "voicepipe.turn.action": OfTurn & { readonly action: string };
+  /** Somebody speaks over it: play it at a lower volume until one of the next two. */
+  "voicepipe.agent.ducked": Identified & { readonly turn_id: string; readonly item_id: string };
+  "voicepipe.agent.restored": Verdict;
+  /** Play no more of it. */
+  "voicepipe.agent.yielded": Verdict;
   /** The fields of `GET /v1/turns/{id}`. */
   "voicepipe.turn.record": Identified & { readonly record: Readonly<Record<string, any>> };
   /** The line is back, and nothing was lost. */

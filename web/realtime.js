@@ -24,7 +24,7 @@ export { decodeSound, encodeSound };
 /** @typedef {{state: LineState, failure: Failure | null, wait_ms: number}} StateChange */
 /** @typedef {{type: string, event_id?: string} & Record<string, any>} WireEvent */
 /** @typedef {{response_id: string, item_id: string, output_index: number, content_index: number}} Place */
-/** @typedef {"binary_audio" | "playback_reports" | "turn_events" | "resume"} Extension */
+/** @typedef {"binary_audio" | "playback_reports" | "turn_events" | "resume" | "ducking"} Extension */
 /**
  * @typedef {object} RealtimeOptions
  * @property {string | URL} address `ws:` or `wss:`, with `?agent=` or `?model=` as wanted

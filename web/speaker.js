@@ -8,6 +8,12 @@
 
 export const RATE_HZ = 24000;
 
+/** While somebody speaks over the agent: a quarter is 12 dB less, and still understood. */
+const DUCKED = 0.25;
+
+/** Volume that changes at once clicks. */
+const RAMP_S = 0.06;
+
 /** @typedef {{item: string, played_ms: number}} Played */
 /**
  * @typedef {object} SpeakerListeners
@@ -26,18 +32,21 @@ export class Speaker {
     const context = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
     await context.audioWorklet.addModule(new URL("speaker.worklet.js", import.meta.url));
     const node = new AudioWorkletNode(context, "voicepipe-speaker", { numberOfInputs: 0, outputChannelCount: [1] });
-    node.connect(context.destination);
+    const volume = new GainNode(context);
+    node.connect(volume).connect(context.destination);
     await context.resume();
-    return new Speaker(context, node, listeners);
+    return new Speaker(context, node, volume, listeners);
   }
 
   /**
    * @param {AudioContext} context
    * @param {AudioWorkletNode} node
+   * @param {GainNode} volume
    * @param {SpeakerListeners} listeners
    */
-  constructor(context, node, { onPosition, onEnded }) {
+  constructor(context, node, volume, { onPosition, onEnded }) {
     this.context = context;
+    this.volume = volume.gain;
     this.port = node.port;
     this.onPosition = onPosition;
     this.onEnded = onEnded;
@@ -108,6 +117,24 @@ export class Speaker {
       this.flushes.push(resolve);
       this.port.postMessage({ kind: "flush" });
     });
+  }
+
+  /** Play on, at a lower volume. */
+  duck() {
+    this.turnTo(DUCKED);
+  }
+
+  /** Play at full volume. */
+  restore() {
+    this.turnTo(1);
+  }
+
+  /** @param {number} level */
+  turnTo(level) {
+    const now_s = this.context.currentTime;
+    this.volume.cancelScheduledValues(now_s);
+    this.volume.setValueAtTime(this.volume.value, now_s);
+    this.volume.linearRampToValueAtTime(level, now_s + RAMP_S);
   }
 
   /** Give the device back. */

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 LEVEL = """
 import("/web/resampler.js").then(({ Resampler }) => {
   const [from, to, tone] = %s;
@@ -91,3 +93,64 @@ async def test_a_flush_tells_how_much_of_each_was_played(talking: Any) -> None:
     assert (a["item"], b) == ("a", {"item": "b", "played_ms": 0})
     assert told["at"]["played_ms"] <= a["played_ms"] < 10_000
     assert told["busy"] is False
+
+
+LATE = """
+(async () => {
+  Object.defineProperty(AudioContext.prototype, "outputLatency", { get: () => 0.2 });
+  const { Speaker } = await import("/web/speaker.js");
+  const positions = [];
+  let over;
+  const ended = new Promise((resolve) => (over = resolve));
+  const speaker = await Speaker.open({ onPosition: (at) => positions.push(at), onEnded: over });
+  speaker.play("a", new Int16Array(24000).fill(1000));
+  speaker.finish("a");
+  const item = await ended;
+  await speaker.close();
+  return { positions, item };
+})()
+"""
+
+
+async def test_what_the_device_still_holds_is_not_played_yet(talking: Any) -> None:
+    """A loudspeaker that is 200 ms late is said to be: nothing is played in that time, and the end is the real one."""
+    async with talking(has_microphone=False) as talk, talk.page() as page:
+        told = await page.evaluate(LATE)
+    assert told["item"] == {"item": "a", "played_ms": 1_000}
+    assert told["positions"]
+    for at in told["positions"]:
+        assert 0 < at["played_ms"] <= 800
+        assert at["played_ms"] + at["waiting_ms"] == pytest.approx(1_000, abs=1)
+
+
+DUCKED = """
+(async () => {
+  const { Speaker } = await import("/web/speaker.js");
+  const loud = (level) => new Promise((resolve) => {
+    const look = () => {
+      const block = window.played.at(-1);
+      if (block && Math.abs(block.at(-1) - level) < 0.001 && Math.abs(block[0] - level) < 0.001) resolve(block.at(-1));
+      else setTimeout(look, 20);
+    };
+    look();
+  });
+  const speaker = await Speaker.open();
+  speaker.play("a", new Int16Array(24000 * 10).fill(16384));
+  const levels = [await loud(0.5)];
+  speaker.duck();
+  levels.push(await loud(0.125));
+  speaker.restore();
+  levels.push(await loud(0.5));
+  const busy = speaker.busy;
+  await speaker.close();
+  return { levels, busy };
+})()
+"""
+
+
+async def test_a_ducked_voice_plays_on_at_a_quarter(talking: Any) -> None:
+    """And at full volume again afterwards."""
+    async with talking(has_microphone=False) as talk, talk.page() as page:
+        told = await page.evaluate(DUCKED)
+    assert told["levels"] == pytest.approx([0.5, 0.125, 0.5], abs=0.001)
+    assert told["busy"] is True

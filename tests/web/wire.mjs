@@ -1,0 +1,98 @@
+// Talks to a server with the page's own modules, where there is no page: WIRE.mjs WEB ADDRESS SECRET SCENE.
+// Prints what came of it as JSON.
+
+import { pathToFileURL } from "node:url";
+
+const [web, address, value, scene] = process.argv.slice(2);
+const { Realtime } = await import(pathToFileURL(`${web}/realtime.js`));
+const { Call, EXTENSIONS } = await import(pathToFileURL(`${web}/call.js`));
+
+const told = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [] };
+const secret = async () => ({ ok: true, secret: { value, expires_at: Infinity } });
+const line = new Realtime({ address, secret, extensions: EXTENSIONS });
+line.on("state", ({ state }) => told.states.push(state));
+line.on("error", ({ error }) => told.errors.push(error.code));
+line.on("sound", ({ samples }) => (told.samples += samples.length));
+line.on("*", ({ type }) => told.types.push(type));
+
+/** Does what a loudspeaker does, at once, and notes it. */
+class Paper {
+  open = new Set();
+  busy = false;
+  note = (verb) => told.loudspeaker.push(verb);
+  play(item) {
+    this.open.add(item);
+  }
+  finish(item) {
+    this.open.delete(item);
+  }
+  async flush() {
+    this.note("flush");
+    const cut = [...this.open].map((item) => ({ item, played_ms: 10 }));
+    this.open.clear();
+    return cut;
+  }
+  duck() {
+    this.note("duck");
+  }
+  restore() {
+    this.note("restore");
+  }
+}
+
+const next = (type) => new Promise((resolve) => line.on(type, resolve));
+
+const SCENES = {
+  /** Ask in writing, and wait for the record of the turn. */
+  async talk() {
+    const call = new Call(line, new Paper(), listeners());
+    line.open();
+    await next("session.updated");
+    call.write("Hello?");
+    await next("voicepipe.turn.record");
+  },
+
+  /** Send a frame of sound as soon as the server has said what it thinks of our wish. */
+  async strict() {
+    line.open();
+    await next("session.updated");
+    line.append(new Int16Array(480).fill(1));
+    await next("sound");
+  },
+
+  /** Have a session that breaks and does not come back. */
+  async gone() {
+    line.open();
+    await next("session.updated");
+    line.append(new Int16Array(480));
+    await next("session.created");
+  },
+
+  /** Be spoken over. */
+  async ducking() {
+    const speaker = new Paper();
+    new Call(line, speaker, listeners());
+    const say = (event) => line.take(JSON.stringify({ event_id: "e", ...event }));
+    line.state = "open";
+    for (const item_id of ["a", "b"]) speaker.play(item_id);
+    speaker.busy = true;
+    say({ type: "voicepipe.agent.ducked", turn_id: "t", item_id: "old" });
+    say({ type: "voicepipe.agent.ducked", turn_id: "t", item_id: "a" });
+    say({ type: "voicepipe.agent.restored", turn_id: "t", item_id: "a", reason: "echo", after_ms: 9 });
+    say({ type: "voicepipe.of.tomorrow", turn_id: "t" });
+    say({ type: "voicepipe.agent.ducked", turn_id: "t", item_id: "b" });
+    say({ type: "voicepipe.agent.yielded", turn_id: "t", item_id: "b", reason: "words", after_ms: 9 });
+    await new Promise((resolve) => setImmediate(resolve));
+  },
+};
+
+function listeners() {
+  return { onEntry() {}, onTurn() {}, onTrouble() {}, onScene: (shown) => told.scenes.push(shown) };
+}
+
+await SCENES[scene]();
+told.has = EXTENSIONS.filter((extension) => line.has(extension));
+told.stray = line.strayFrames;
+line.close();
+console.log(JSON.stringify(told));
+process.exit(0);
