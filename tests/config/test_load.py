@@ -246,7 +246,8 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         (
             "port = 1\n",
             "port: unknown setting (FILE); "
-            "known here are server, budget, deadlines, records, catalog, providers, agents",
+            "known here are server, budget, deadlines, records, catalog, router, providers, agents, pools, rules, "
+            "experiments",
         ),
         (
             "server = 8080\n",

@@ -61,6 +61,17 @@ class LanguageTag:
 
 
 @dataclass(frozen=True, slots=True)
+class OneOrMore:
+    """A text, or a list of texts, which becomes one with commas: as it is written where there are no lists."""
+
+    def expected(self, what: str) -> str:
+        return f"{what}, or a list of texts"
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str)
+
+
+@dataclass(frozen=True, slots=True)
 class Secret:
     """Never shown, not even in the text of its own refusal."""
 
@@ -71,7 +82,7 @@ class Secret:
         return isinstance(value, str)
 
 
-Rule = Between | WebAddress | LanguageTag | Secret
+Rule = Between | WebAddress | LanguageTag | OneOrMore | Secret
 
 PLAIN: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -91,6 +102,8 @@ def convert(found: Found, hint: Any, key: str) -> object:
     value = _from_text(found.value, plain) if found.text and isinstance(found.value, str) else found.value
     if isinstance(value, int) and not isinstance(value, bool) and plain is float:
         value = float(value)
+    if isinstance(rule, OneOrMore) and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        value = ", ".join(value)
     if not _fits(value, plain) or (rule is not None and not rule.accepts(value)):
         came = "something else" if isinstance(rule, Secret) else shown(found.value)
         raise ConfigError(f"{key}: expected {expected(hint)}, got {came} ({found.source})")

@@ -13,7 +13,22 @@ KeyPath = tuple[str, ...]
 Leaves = dict[KeyPath, Found]
 """What was written, flat: ("agents", "default", "llm") -> its value."""
 
-SECTIONS = ("server", "budget", "deadlines", "records", "catalog", "providers", "agents")
+SECTIONS = (
+    "server",
+    "budget",
+    "deadlines",
+    "records",
+    "catalog",
+    "router",
+    "providers",
+    "agents",
+    "pools",
+    "rules",
+    "experiments",
+)
+
+NAMED = ("providers", "agents", "pools", "rules", "experiments")
+"""Sections of which there are several, each with a name of its own."""
 
 PREFIX = "VOICEPIPE_"
 FILE_NAME = "voicepipe.toml"
@@ -91,7 +106,7 @@ def _refuse_single_underscore(name: str) -> None:
 
 
 def _as_written(parts: KeyPath, written: Leaves) -> KeyPath:
-    if parts[0] not in ("agents", "providers") or len(parts) < 3:
+    if parts[0] not in NAMED or len(parts) < 3:
         return parts
     names = {path[1] for path in written if path[0] == parts[0] and len(path) > 1}
     name = next((n for n in sorted(names) if n.lower().replace("-", "_") == parts[1]), parts[1])

@@ -6,12 +6,14 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.config.convert import Found, convert, shown
 from voicepipe.config.layers import SECTIONS, KeyPath, Leaves, gather
+from voicepipe.config.pools import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
     STAGES,
@@ -24,6 +26,8 @@ from voicepipe.config.settings import (
 from voicepipe.errors import ConfigError
 from voicepipe.providers import catalog
 from voicepipe.providers.catalog import Catalog, ProviderFacts
+from voicepipe.registry import Spec
+from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -43,6 +47,7 @@ SINGLE = {
     "deadlines": Deadlines,
     "records": RecordsSettings,
     "catalog": CatalogSettings,
+    "router": RouterOptions,
 }
 """The sections that exist once."""
 
@@ -76,12 +81,21 @@ def load(
     chosen: CatalogSettings = single["catalog"]
     vendors = catalog.load(Path(chosen.file) if chosen.file else None)
     providers = _providers(vendors, leaves, env, origins)
-    agents = _agents(leaves, origins)
+    routing = read_routing(leaves, single["router"], _read)
+    written = _agents(leaves, origins)
+    pooled = {name: pool for name, agent in written.items() if (pool := pool_named(agent.llm)) is not None}
+    agents = {
+        name: replace(agent, llm=resolved(agent.llm, routing.pools, key=f"agents.{name}.llm"))
+        for name, agent in written.items()
+    }
     _check_specs(agents, providers, origins)
+    check_specs(routing.pools, partial(_check_spec, providers=providers, origins=origins))
     _check_names(agents)
     server: ServerSettings = single.pop("server")
     return Settings(
         server=replace(server, data_dir=str(_data_dir(server.data_dir, env))),
+        routing=routing,
+        pooled=MappingProxyType(pooled),
         vendors=vendors,
         providers=MappingProxyType(providers),
         agents=MappingProxyType(agents),
@@ -107,7 +121,11 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
         else:
             whole = found if len(path) == len(at) + 1 else replace(found, value={}, text=False)
             changes[name] = convert(whole, hints[name], key)
-    return replace(start, **changes) if changes else start  # type: ignore[type-var]
+    try:
+        return replace(start, **changes) if changes else start  # type: ignore[type-var]
+    except ConfigError as why:  # an option's own check knows its name, and not always where it stands
+        text = str(why)
+        raise ConfigError(text if text.startswith(f"{at[0]}.") else f"{'.'.join(at)}.{text}") from None
 
 
 def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
@@ -127,6 +145,8 @@ def _providers(
     vendors: Catalog, leaves: Leaves, env: Mapping[str, str], origins: dict[str, str]
 ) -> dict[str, ProviderEntry]:
     entries: dict[str, ProviderEntry] = {}
+    if POOL in _names("providers", leaves):
+        raise ConfigError(f"providers.{POOL}: expected another name, since {POOL}/NAME means a pool of models")
     for name in sorted({*BUILT_IN_PROVIDERS, *vendors.providers, *_names("providers", leaves)}):
         entry = _read(_start(name, vendors.provider(name), leaves, env), ("providers", name), leaves)
         if entry.kind == "openai" and not entry.base_url and vendors.provider(name) is None:
@@ -189,12 +209,17 @@ def _check_specs(
     for name, agent in agents.items():
         for stage in STAGES:
             key = f"agents.{name}.{stage}"
-            spec = agent.spec(stage, key=key)
-            if spec.provider not in providers:
-                raise ConfigError(
-                    f"{key}: no provider is called {spec.provider!r}{_hint(spec.provider, providers)}; "
-                    f"add [providers.{spec.provider}] with its base_url ({origins.get(key, 'default')})"
-                )
+            for spec in agent.specs(stage, key=key):
+                _check_spec(str(spec), key, providers=providers, origins=origins)
+
+
+def _check_spec(text: str, key: str, *, providers: Mapping[str, ProviderEntry], origins: Mapping[str, str]) -> None:
+    spec = Spec.parse(text, key=key)
+    if spec.provider not in providers:
+        raise ConfigError(
+            f"{key}: no provider is called {spec.provider!r}{_hint(spec.provider, providers)}; "
+            f"add [providers.{spec.provider}] with its base_url ({origins.get(key, 'default')})"
+        )
 
 
 def _check_names(agents: Mapping[str, AgentSettings]) -> None:

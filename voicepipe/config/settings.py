@@ -9,10 +9,12 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from voicepipe.auth.origin import is_loopback
-from voicepipe.config.convert import Between, LanguageTag, Secret, WebAddress
+from voicepipe.config.convert import Between, LanguageTag, OneOrMore, Secret, WebAddress
+from voicepipe.config.pools import Routing, specs_of
 from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
+from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -54,6 +56,9 @@ class ProviderEntry:
 
     api_key_env: str = ""
     """The environment variable that holds its key; named but empty or unset refuses to start."""
+
+    region: str = ""
+    """Where it is, for `router.order = "region"`: words parted by `-`, such as `eu-west-1`."""
 
     connect_timeout_ms: Annotated[int, Between(1, 60_000)] = 3_000
     """How long connecting may take."""
@@ -104,8 +109,8 @@ class AgentSettings:
     stt: str = "local/moonshine-tiny"
     """Who hears, as `provider/model`."""
 
-    llm: str = "local/smollm2-135m"
-    """Who thinks, as `provider/model`."""
+    llm: Annotated[str, OneOrMore()] = "local/smollm2-135m"
+    """Who thinks, as `provider/model`; or several that answer for one another, best first; or `pool/NAME`."""
 
     tts: str = "local/hibari"
     """Who speaks, as `provider/model`."""
@@ -156,12 +161,22 @@ class AgentSettings:
     """Other names by which a client's `model` may ask for this agent."""
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
-        """Return the parsed spec of `stage`.
+        """Return the parsed spec of `stage`; of several models the first.
 
         Raises:
             ConfigError: naming `key`, when it is not `provider/model`.
         """
-        return Spec.parse({"stt": self.stt, "llm": self.llm, "tts": self.tts}[stage], key=key)
+        return self.specs(stage, key=key)[0]
+
+    def specs(self, stage: Stage, *, key: str = "spec") -> tuple[Spec, ...]:
+        """Return everybody who may serve `stage`, best first: only `llm` may have several.
+
+        Raises:
+            ConfigError: as `spec`.
+        """
+        if stage == "llm":
+            return specs_of(self.llm, key=key)
+        return (Spec.parse(self.stt if stage == "stt" else self.tts, key=key),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +188,13 @@ class Settings:
     deadlines: Deadlines = field(default_factory=Deadlines)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
+    router: RouterOptions = field(default_factory=RouterOptions)
+    routing: Routing = field(default_factory=Routing)
+    """Pools, rules and experiments."""
+
+    pooled: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Agent -> the pool that its `llm` names; `llm` itself then has the pool's models."""
+
     vendors: Catalog = field(default_factory=Catalog, repr=False)
     """The catalog as it was read."""
 

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from voicepipe.config.convert import expected, is_secret, shown
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
+from voicepipe.router.options import ExperimentOptions, PoolOptions, RuleOptions
 
 HIDDEN = "(set, hidden)"
 
@@ -33,6 +34,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(agent, f"agents.{name}", settings)
     for name, entry in settings.providers.items():
         rows += _rows(entry, f"providers.{name}", settings)
+    for name, pool in settings.routing.pools.items():
+        rows += _rows(pool, f"pools.{name}", settings)
     return tuple(rows)
 
 
@@ -43,10 +46,15 @@ def markdown() -> str:
         *SINGLE.items(),
         ("agents.NAME", AgentSettings),
         ("providers.NAME", ProviderEntry),
+        ("pools.NAME", PoolOptions),
+        ("rules.NAME", RuleOptions),
+        ("experiments.NAME", ExperimentOptions),
     ]
     for section, kind in sections:
         meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)
         for option in fields(kind):
+            if option.name not in meanings:
+                continue  # taken over from the class above, and told there
             what = "a table" if option.name == "options" else expected(hints[option.name])
             cells = (f"`{section}.{option.name}`", _default(option), what, meanings[option.name])
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -82,7 +90,8 @@ def _meanings(kind: type) -> dict[str, str]:
     parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(parsed, ast.ClassDef)
     first = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
-    meanings = {option.name: first for option in fields(kind)}
+    above = {option for parent in kind.__bases__ for option in getattr(parent, "__dataclass_fields__", ())}
+    meanings = {option.name: first for option in fields(kind) if option.name not in above}
     for statement, after in zip(parsed.body, parsed.body[1:], strict=False):
         match statement, after:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
