@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, endpoint
+from voicepipe.turn import budget, dictation, endpoint
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
@@ -83,7 +83,7 @@ class CallerSide:
 
     def _hold(self, turn: Turn, utterance: Utterance, fact: e.SpeechPaused, now_ms: int) -> None:
         self._believe()
-        self._silence_ms = 0
+        self._silence_ms = now_ms - fact.last_voiced_ms
         self._pauses.began(fact.final_pitch_st)
         utterance.audio_end_ms = fact.audio_end_ms
         turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
@@ -169,7 +169,7 @@ class CallerSide:
             return
         stable = common_words(utterance.interim, fact.text)
         utterance.interim = fact.text
-        self._show(utterance, stable)
+        dictation.show(self._floor, utterance, stable)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """The words of an utterance, as of one of its pauses (or of the latest, if the provider ended it itself)."""
@@ -179,12 +179,14 @@ class CallerSide:
         if not fact.flush and not self.manual and self._grows(utterance):
             self._hold_on_its_word(utterance, fact, now_ms)
             return
-        if not fact.flush and utterance.committed and utterance.known:
+        if not fact.flush and utterance.committed and not utterance.open:
             return  # its words are known: this is the room, or the agent's own voice
         pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
         utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
+        if utterance.known:
+            dictation.text_came(self._floor, utterance, fact.provider, now_ms)
         if utterance.turn is not None and self.state is Caller.HOLDING:
             # The ear has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(budget.VOICED_LAST, now_ms)
@@ -193,11 +195,27 @@ class CallerSide:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
             utterance.turn.providers["stt"] = fact.provider
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
-            language = fact.language or self._floor.settings.language
-            self._pauses.heard(utterance.text, language, asked=self._floor.conversation.asked)
+            self._weigh(utterance, fact.language)
         if utterance.committed:
             self._floor.due.pop(f"transcript {utterance.number}", None)
-            self._write_down(utterance)
+            dictation.write_down(self._floor, utterance)
+
+    def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
+        """What the words say of whether the caller has finished."""
+        spoken = language or self._floor.settings.language
+        self._pauses.heard(utterance.text, spoken, asked=self._floor.conversation.asked)
+
+    def text_overdue(self, number: int, now_ms: int) -> None:
+        """The transcriber has had as long as it usually takes with the final text: its guess must do for now."""
+        utterance = self._utterances.find(number)
+        if utterance is None or self._grows(utterance) or not dictation.take_guess(utterance):
+            return
+        if utterance.turn is not None:
+            utterance.turn.mark(budget.TRANSCRIBED, now_ms)
+        if utterance.committed:
+            dictation.write_down(self._floor, utterance)
+        else:
+            self._weigh(utterance)
 
     def _hold_on_its_word(self, utterance: Utterance, fact: e.TranscriptFinished, now_ms: int) -> None:
         """The transcriber says that the caller has stopped, sooner than the ear can: permission to work."""
@@ -226,17 +244,19 @@ class CallerSide:
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
         """The words of an utterance are lost, unless all that was said in it is known already."""
         utterance = self._utterances.find(fact.utterance)
-        if utterance is None or utterance.done or (utterance.known and not self._grows(utterance)):
+        if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
             return
         if utterance.turn is not None:
             utterance.turn.providers["stt"] = fact.provider
-        self._lose(utterance, f"{fact.provider}: {fact.why}")
+        dictation.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
 
     def transcript_overdue(self, number: int) -> None:
         """The transcriber had its time for this utterance."""
         utterance = self._utterances.find(number)
-        if utterance is not None and not utterance.known:
-            self._lose(utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms")
+        if utterance is not None and utterance.open:
+            dictation.lose(
+                self._floor, utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms"
+            )
 
     def pending(self) -> bool:
         """Whether the words of a committed utterance are still to come."""
@@ -344,6 +364,7 @@ class CallerSide:
         utterance.asked_pause = utterance.pauses
         self._floor.order(FlushTranscript(utterance.number, utterance.pauses))
         turn.mark(budget.FLUSHED, now_ms)
+        dictation.await_text(self._floor, utterance, turn.marks.get(budget.VOICED_LAST, now_ms), now_ms)
 
     def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._believe()
@@ -351,7 +372,7 @@ class CallerSide:
             self._ask(turn, utterance, now_ms)
         for name in ("utterance", "holding"):
             self._floor.due.pop(name, None)
-        if not utterance.known:
+        if utterance.open:
             self._floor.due[f"transcript {utterance.number}"] = now_ms + self._floor.core.deadlines.transcript_ms
         utterance.committed = True
         self._floor.order(EndUtterance(utterance.number))
@@ -362,36 +383,9 @@ class CallerSide:
         if not self.manual:
             self._utterance = None
         if utterance.failed:
-            self._lose(utterance, utterance.failed)
+            dictation.lose(self._floor, utterance, utterance.failed)
         elif utterance.known:
-            self._write_down(utterance)
-
-    def _write_down(self, utterance: Utterance) -> None:
-        """Put the words into the conversation, and tell the client once."""
-        text = utterance.text
-        self._floor.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
-        if utterance.done or not utterance.known:
-            return
-        utterance.done = True
-        self._show(utterance, text)
-        if self._floor.settings.transcribe:
-            self._floor.say(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
-
-    def _show(self, utterance: Utterance, text: str) -> None:
-        fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
-        if not self._floor.settings.transcribe or utterance.aside or not fits:
-            return
-        self._floor.say(a.TranscriptDelta(utterance.item_id, text[len(utterance.shown) :]))
-        utterance.shown = text
-
-    def _lose(self, utterance: Utterance, why: str) -> None:
-        utterance.failed = why
-        if not utterance.committed:
-            return
-        utterance.done = True
-        self._floor.due.pop(f"transcript {utterance.number}", None)
-        if self._floor.settings.transcribe:
-            self._floor.say(a.TranscriptFailed(utterance.item_id, why))
+            dictation.write_down(self._floor, utterance)
 
     def _grows(self, utterance: Utterance) -> bool:
         """Whether the caller is speaking in it right now, for all that we can tell."""

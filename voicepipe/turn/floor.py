@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from voicepipe.turn.announcements import Announcement, Refused
 from voicepipe.turn.commands import Announce, Order, WakeAt
 from voicepipe.turn.conversation import Conversation
+from voicepipe.turn.finals import FinalTimes
 from voicepipe.turn.record import Cause
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationBook
@@ -33,6 +34,7 @@ class Floor:
     armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     speculation: SpeculationBook = field(default_factory=SpeculationBook)
+    finals: FinalTimes = field(default_factory=FinalTimes)
     begun: list[Turn] = field(default_factory=list)
     """Turns that the latest fact began."""
 

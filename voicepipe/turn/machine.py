@@ -261,6 +261,8 @@ class Core:
                 self.caller.end(now_ms)
             elif name == "doubt":
                 self._put_away_the_guess_of(self.caller.go_on())
+            elif name.startswith("final "):
+                self.caller.text_overdue(int(name.split()[1]), now_ms)
             elif name.startswith("transcript "):
                 self.caller.transcript_overdue(int(name.split()[1]))
             elif name == VERDICT:

@@ -28,6 +28,12 @@ class Utterance:
     asked_pause: int = 0
     """The latest pause whose text was asked for."""
 
+    awaited_from_ms: int = 0
+    """When the waiting for that text began: with the last voiced sample, as a rule."""
+
+    provisional: bool = False
+    """`text` is what the transcriber had guessed when its time for the final text was up; that may still come."""
+
     text: str = ""
     interim: str = ""
     shown: str = ""
@@ -48,6 +54,11 @@ class Utterance:
     def known(self) -> bool:
         """Whether the text of all that was said in it is known, or known to be lost."""
         return bool(self.failed) or self.answered_pause >= self.pauses
+
+    @property
+    def open(self) -> bool:
+        """Whether a final text may still come."""
+        return self.provisional or not self.known
 
     @property
     def speech_ms(self) -> int:

@@ -1,0 +1,72 @@
+"""What the caller said, written down: as the conversation holds it, and as the client is told of it."""
+
+from __future__ import annotations
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.turns import Utterance
+
+
+def await_text(floor: Floor, utterance: Utterance, t0_ms: int, now_ms: int) -> None:
+    """The text was asked for: what the transcriber has guessed counts when its time for it is up."""
+    utterance.awaited_from_ms, floor.due[_final(utterance)] = floor.finals.due_ms(t0_ms, now_ms)
+
+
+def text_came(floor: Floor, utterance: Utterance, provider: str, now_ms: int) -> None:
+    """The transcriber has answered its latest flush."""
+    utterance.provisional = False
+    if floor.due.pop(_final(utterance), None) is not None:
+        floor.finals.note(provider, now_ms - utterance.awaited_from_ms)
+
+
+def take_guess(utterance: Utterance) -> bool:
+    """Let what was guessed count until the transcriber says more; returns whether there is any."""
+    if utterance.known or not utterance.interim.strip():
+        return False
+    utterance.answered_pause, utterance.text = utterance.pauses, utterance.interim.strip()
+    utterance.provisional = True
+    return True
+
+
+def write_down(floor: Floor, utterance: Utterance) -> None:
+    """Put the words into the conversation, and tell the client once that they are final."""
+    text = utterance.text
+    floor.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
+    if utterance.done or utterance.open:
+        return
+    utterance.done = True
+    show(floor, utterance, text)
+    if floor.settings.transcribe:
+        floor.say(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
+
+
+def show(floor: Floor, utterance: Utterance, text: str) -> None:
+    """Show the client what is new in this text: what was shown is never rewritten."""
+    fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
+    if not floor.settings.transcribe or utterance.aside or not fits:
+        return
+    floor.say(a.TranscriptDelta(utterance.item_id, text[len(utterance.shown) :]))
+    utterance.shown = text
+
+
+def lose(floor: Floor, utterance: Utterance, why: str) -> None:
+    """No more words will come: those that were guessed are it; without any they are lost."""
+    floor.due.pop(_final(utterance), None)
+    if utterance.provisional:
+        utterance.provisional = False
+    else:
+        utterance.failed = why
+    if not utterance.committed:
+        return
+    floor.due.pop(f"transcript {utterance.number}", None)
+    if not utterance.failed:
+        write_down(floor, utterance)
+        return
+    utterance.done = True
+    if floor.settings.transcribe:
+        floor.say(a.TranscriptFailed(utterance.item_id, why))
+
+
+def _final(utterance: Utterance) -> str:
+    return f"final {utterance.number}"
