@@ -68,6 +68,12 @@ class Options:
     spend_usd: float | None = None
     lock: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
+    specs: tuple[str, ...] = ()
+    prompts: Path | None = None
+    n: int = 20
+    concurrency: int = 1
+    cache: str = "cold"
+    max_tokens: int = 100
 
     @classmethod
     def of(cls, written: argparse.Namespace) -> Options:
@@ -122,6 +128,7 @@ def parser() -> argparse.ArgumentParser:
     _keys(commands)
     _token(commands)
     _revoke(commands)
+    _bench(commands)
     return tree
 
 
@@ -205,6 +212,20 @@ def _revoke(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--subject", metavar="NAME", help="all that this subject was given until now")
     command.add_argument("--project", metavar="NAME", help="whose they are (default)")
     _config(command)
+
+
+def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "bench", "measure what the settings name")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    llm = _add(actions, "llm", "ask several language models the same questions, and tell how fast each answers")
+    llm.add_argument("specs", nargs="+", metavar="SPEC", help="the models, as provider/model")
+    llm.add_argument("--prompts", type=Path, metavar="FILE", help='a question on each line, or {"system", "user"}')
+    llm.add_argument("--n", type=int, metavar="N", help="answers of each (20)")
+    llm.add_argument("--concurrency", type=int, metavar="N", help="questions at a time (1)")
+    llm.add_argument("--cache", choices=("cold", "warm", "both"), help="new questions or known ones (cold)")
+    llm.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer (100)")
+    llm.add_argument("--out", type=Path, metavar="FOLDER", help="write llm.md, llm.csv and llm.svg there")
+    _config(llm)
 
 
 def _add(commands: Commands[argparse.ArgumentParser], name: str, does: str) -> argparse.ArgumentParser:

@@ -30,13 +30,8 @@ class Chat:
         return tuple(self._routes.values())
 
     def cost_usd(self, spec: str, usage: Usage) -> float | None:
-        """At the prices in the settings and the catalog; local models cost nothing."""
-        parsed = Spec.parse(spec)
-        if self._settings.providers[parsed.provider].kind == LOCAL:
-            return 0.0
-        return self._settings.facts(parsed).cost_usd(
-            input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens
-        )
+        """As `answer_usd`."""
+        return answer_usd(self._settings, Spec.parse(spec), usage)
 
     def _agents(self) -> Iterator[ChatRoute]:
         for name in self._settings.agents:
@@ -51,3 +46,12 @@ class Chat:
             spec = Spec.parse(text, key=key)
             model = self._stages.get("llm", spec, key=key)
             yield ChatRoute(name=text, agent=None, specs=(text,), model=model, model_name=spec.model)
+
+
+def answer_usd(settings: Settings, spec: Spec, usage: Usage) -> float | None:
+    """What an answer cost at the prices in the settings and the catalog; None: none is known. Local ones are free."""
+    if settings.providers[spec.provider].kind == LOCAL:
+        return 0.0
+    return settings.facts(spec).cost_usd(
+        input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens
+    )
