@@ -24,10 +24,13 @@ from voicepipe.cli import parser
 from voicepipe.cli.options import Options
 from voicepipe.config import load, markdown
 from voicepipe.protocol import client_events, writer
+from voicepipe.providers import catalog
+from voicepipe.providers.catalog.reading import parse
 from voicepipe.server.app import build_app
 from voicepipe.server.parts import Parts
 from voicepipe.telemetry.store import KeptTurn, turn_plain
 from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.vendor_laws import LAWS
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.settings import BudgetLimits
 from voicepipe.turn.states import diagram
@@ -35,7 +38,23 @@ from voicepipe.turn.states import diagram
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-GENERATED = {"settings": markdown(), "states": f"```mermaid\n{diagram()}```\n"}
+DIALECTS = {"openai": "OpenAI's chat completions", "anthropic": "Anthropic's Messages", "gemini": "Gemini's own API"}
+
+
+def vendors() -> str:
+    """The table of language model vendors: what the catalog says, and what the fake in the tests refuses."""
+    lines = [
+        "| provider | evidence | key | spoken to as | tells cached tokens in | keeps a session by | refuses |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, facts in catalog.load().providers.items():
+        key = f"`{facts.key_env[0]}` ({facts.auth})" if LAWS[name].key else f"none, or `{facts.key_env[0]}`"
+        cells = (facts.evidence.replace("_", " "), key, DIALECTS[facts.kind], facts.cached_tokens, facts.affinity)
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {LAWS[name].told() or '-'} |")
+    return "\n".join(lines) + "\n"
+
+
+GENERATED = {"settings": markdown(), "states": f"```mermaid\n{diagram()}```\n", "vendors": vendors()}
 
 
 def block(name: str) -> str:
@@ -171,12 +190,28 @@ def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> Non
         assert (ROOT / options.sound).is_file()
 
 
-def test_the_settings_file_is_one_that_loads(tmp_path: Path) -> None:
-    for text in code("toml"):
-        (tmp_path / "voicepipe.toml").write_text(text)
-        settings = load(environ={"HOME": str(tmp_path), "MINE_API_KEY": "k"}, folder=tmp_path)
-        assert settings.agent_named("help-desk") == "support"
-        assert settings.budget.total_ms == 900
+@pytest.mark.parametrize("text", code("toml"))
+def test_every_settings_file_is_one_that_loads(text: str, tmp_path: Path) -> None:
+    """Each of its agents can be reached with the keys that it names."""
+    (tmp_path / "voicepipe.toml").write_text(text)
+    (tmp_path / "my-catalog.toml").write_text(code("toml catalog")[0])
+    keys = dict.fromkeys(re.findall(r"[A-Z0-9_]+_(?:KEY|TOKEN)", README), "k")
+    settings = load(environ={"HOME": str(tmp_path), **keys}, folder=tmp_path)
+    for agent in settings.agents.values():
+        assert settings.connection(agent.spec("llm"), key="llm").base_url
+
+
+def test_the_first_settings_file_says_what_is_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "voicepipe.toml").write_text(code("toml")[0])
+    settings = load(environ={"HOME": str(tmp_path), "MINE_API_KEY": "k"}, folder=tmp_path)
+    assert settings.agent_named("help-desk") == "support"
+    assert settings.budget.total_ms == 900
+
+
+@pytest.mark.parametrize("text", code("toml catalog"))
+def test_every_catalog_is_one_that_is_read(text: str) -> None:
+    mine = parse(text, where="README", over=catalog.load())
+    assert mine.providers["corner"].models
 
 
 @pytest.mark.parametrize("snippet", code("python"))

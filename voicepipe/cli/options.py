@@ -68,6 +68,9 @@ class Options:
     spend_usd: float | None = None
     lock: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    probe: bool = False
+    json: bool = False
     specs: tuple[str, ...] = ()
     prompts: Path | None = None
     n: int = 20
@@ -125,6 +128,7 @@ def parser() -> argparse.ArgumentParser:
     _serve(commands)
     _talk(commands)
     _check(commands)
+    _providers(commands)
     _keys(commands)
     _token(commands)
     _revoke(commands)
@@ -168,6 +172,15 @@ def _check(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, "check", "print the settings in force and try every stage of every agent")
     command.add_argument("--agent", metavar="NAME", help="try only this agent's stages")
     _settings(command)
+
+
+def _providers(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "providers", "list who could think: keys, prices, speed as published and as measured here")
+    command.add_argument("names", nargs="*", metavar="NAME", help="show all known models of these, and no others")
+    command.add_argument("--probe", action="store_true", help="ask each model whose key is set one short question")
+    command.add_argument("--json", action="store_true", help="print JSON, with the sources of all figures")
+    command.add_argument("--project", metavar="NAME", help="whose turns are measured (default)")
+    _config(command)
 
 
 def _keys(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -31,6 +31,7 @@ from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.forewarned import look_ahead
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
@@ -96,6 +97,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 group.create_task(_warm(models, sessions), name="warm-up"),
                 group.create_task(parts.calls.watch(), name="revocations"),
                 group.create_task(parts.slots.keep(), name="slots"),
+                group.create_task(look_ahead(settings), name="forewarned"),
             )
             is_open = await asyncio.to_thread(parts.doorway.is_open)
             yield Running(base_url, is_open, models.loaded)

@@ -115,14 +115,32 @@ async def post(
         StageTimeout: no connection, or no headers, in the peer's time.
         StageBroken: no connection, or it was cut.
     """
-    sent = dict(peer.headers) | dict(headers or {})
+    sent = dict(headers or {})
     if json is not None:
         sent["Content-Type"] = "application/json"
+    # aiohttp writes it in pieces, a turn of the loop for each
+    data = form if json is None else io.BytesIO(json)
+    async with _asked(peer, "POST", path, data=data, headers=sent) as answer:
+        yield answer
+
+
+@asynccontextmanager
+async def get(peer: Peer, path: str) -> AsyncIterator[Answer]:
+    """As `post`, for what only has to be read."""
+    async with _asked(peer, "GET", path, data=None, headers={}) as answer:
+        yield answer
+
+
+@asynccontextmanager
+async def _asked(
+    peer: Peer, method: str, path: str, *, data: aiohttp.FormData | io.BytesIO | None, headers: Mapping[str, str]
+) -> AsyncIterator[Answer]:
     with failures.Translated(peer):
-        response = await _pool().post(
+        response = await _pool().request(
+            method,
             peer.base_url + path,
-            data=form if json is None else io.BytesIO(json),  # aiohttp writes it in pieces, a turn of the loop for each
-            headers=sent,
+            data=data,
+            headers={**dict(peer.headers), **headers},
             timeout=_timeout(peer),
             allow_redirects=False,
         )

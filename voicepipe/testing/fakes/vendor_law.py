@@ -69,6 +69,27 @@ class Law:
                 return 400, wrong
         return None
 
+    def told(self) -> str:
+        """What it refuses beside a wrong key and an unknown field, for people; names in backticks."""
+        by_dialect = {
+            "openai": (),
+            "anthropic": ("roles out of turn", "a call without its result", "a fifth cache mark", "blank text"),
+            "gemini": ("roles out of turn", "a call without its result", "a step without signature (3.x)"),
+        }
+        kinds = ("required", "named", "any")
+        words = [
+            *by_dialect[self.dialect],
+            *(f"`{name}`" for name in sorted(self.refuses)),
+            *(["`max_tokens`"] if self.max_tokens_field == "max_completion_tokens" else []),
+            *([f"more than {self.most_tokens} tokens"] if self.most_tokens < 1_000_000 else []),
+            *(["any `temperature`"] if self.temperatures is None and "temperature" not in self.refuses else []),
+            *(["`temperature` 0 or above 1"] if self.temperatures not in (None, (0.0, 2.0)) else []),
+            *(f"`tool_choice` {kind}" for kind in kinds[:2] if kind not in self.tool_choices),
+            *(["other ids than nine letters and digits", "roles in another order"] if self.nine else []),
+            *(["messages in parts"] if self.text_only else []),
+        ]
+        return ", ".join(words)
+
 
 Demand = Callable[[Law, Mapping[str, Any]], str | None]
 

@@ -1,0 +1,141 @@
+"""Who could think, at what price and how fast; and do they answer?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicepipe.cli.providers import Line, table
+from voicepipe.cli.turns_measured import measured
+from voicepipe.errors import ConfigError
+from voicepipe.providers.catalog import ModelFacts
+from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.testing.fakes.cues import LlmCue, Status
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.records import MARKS, turn_record
+
+
+async def keep(folder: Path, *ttfts_ms: int, project: str = "default") -> None:
+    """Turns in the store whose model took so long."""
+    store = await SqliteTurnStore.open(folder / "turns.sqlite3")
+    asked = dict(MARKS)["asked"]
+    turns = [
+        turn_record(
+            tuple((mark, asked + ttft_ms if mark == "first_delta" else at) for mark, at in MARKS),
+            id=f"turn_{project}_{number}",
+            providers=(("llm", "groq/openai/gpt-oss-120b"),),
+        )
+        for number, ttft_ms in enumerate(ttfts_ms)
+    ]
+    await store.keep(
+        [KeptTurn(record=record, project=project, agent="default", started_at_ms=i) for i, record in enumerate(turns)]
+    )
+    await store.close()
+
+
+async def test_what_this_server_measured_is_told_by_model_and_project(tmp_path: Path) -> None:
+    assert await measured(tmp_path, "default") == {}
+    await keep(tmp_path, *range(100, 350))
+    await keep(tmp_path, 900, project="shop")
+    here = (await measured(tmp_path, "default"))["groq/openai/gpt-oss-120b"]
+    assert here.turns == 250
+    assert here.ttft_p50_ms == pytest.approx(225, rel=0.02)
+    assert here.ttft_p95_ms == pytest.approx(337, rel=0.02)
+    assert (await measured(tmp_path, "shop"))["groq/openai/gpt-oss-120b"].turns == 1
+    assert await measured(tmp_path, "nobody") == {}
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    line = Line(
+        provider="flo2",
+        model="",
+        in_use=False,
+        key="$K missing",
+        evidence="x",
+        facts=ModelFacts(name=""),
+        measured=None,
+    )
+    _, row, _ = table([line])
+    assert row.split() == ["flo2/...", "$K", "missing", "-/-/-", "-", "-", "-", "x"]
+    used = replace(line, model="fast", in_use=True, facts=ModelFacts(name="fast", input_usd_per_million=0.075))
+    assert list(table([used]))[1].startswith("* flo2/fast")
+
+
+async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None:
+    ran = await voicepipe(
+        "providers", "--json", "--set", "agents.default.llm=groq/openai/gpt-oss-120b", GROQ_API_KEY="not-to-be-seen"
+    )
+    assert (ran.status, ran.err) == (0, ""), ran.err
+    lines = json.loads(ran.out)
+    assert len({line["provider"] for line in lines}) == 26
+    first = lines[0]
+    assert (first["provider"], first["model"], first["in_use"], first["key"]) == (
+        "groq",
+        "openai/gpt-oss-120b",
+        True,
+        "set",
+    )
+    assert (first["input_usd_per_million"], first["evidence"]) == (0.15, "documented")
+    assert "LiteLLM" in first["source"]
+    assert "not-to-be-seen" not in ran.out
+
+
+async def test_all_models_of_those_that_are_named(voicepipe: Any) -> None:
+    ran = await voicepipe("providers", "gemini", "flo2", GOOGLE_API_KEY="k")
+    assert ran.status == 0
+    assert "gemini/gemini-2.5-flash-lite" in ran.out
+    assert "gemini/gemini-2.5-pro" in ran.out
+    assert "$FLO2_API_KEY missing" in ran.out
+    assert "groq/" not in ran.out
+    ran = await voicepipe("providers", "gemeni")
+    assert ran.status == 2
+    assert "got 'gemeni'" in ran.err
+
+
+async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, tmp_path: Path) -> None:
+    async with FakeVendor() as vendor:
+        (tmp_path / "voicepipe.toml").write_text(
+            f"""
+            [catalog]
+            file = "{tmp_path / "mine.toml"}"
+            [agents.default]
+            llm = "corner/small"
+            """
+        )
+        row = (
+            f'base_url = "{vendor.base_url}"\nevidence = "documented"\n'
+            'source = "s"\ncached_tokens = "-"\naffinity = "-"\n'
+        )
+        (tmp_path / "mine.toml").write_text(
+            f'[providers.corner]\ntitle = "c"\nkey_env = ["CORNER_KEY"]\n{row}'
+            f'[providers.square]\ntitle = "s"\nkey_env = ["SQUARE_KEY"]\n{row}'
+            f'[providers.yard]\ntitle = "y"\nkey_env = ["YARD_KEY"]\nyours = true\n{row}'
+        )
+        vendor.models = ("big", "huge")
+        vendor.llm.usual = lambda question: (
+            LlmCue(fault=Status(404, "no such model"))
+            if question["model"] == "small"
+            else LlmCue(tokens=("Hello", "."))
+        )
+        ran = await voicepipe("providers", "--probe", CORNER_KEY="k-1", YARD_KEY="k-2")
+        assert sorted(asked.question["model"] for asked in vendor.llm.asked) == ["big", "small"]
+    assert ran.status == 1
+    probes = [line for line in ran.out.splitlines() if line.startswith("    ")]
+    assert len(probes) == 2
+    assert "FAILED  corner/small" in probes[0]
+    assert "no such model" in probes[0]
+    assert probes[1].startswith("    ok  yard/big  first after ")
+    assert probes[1].endswith("Hello.")
+
+
+def test_a_wrong_name_is_refused_before_anything_else(tmp_path: Path) -> None:
+    from voicepipe.cli.options import Options
+    from voicepipe.cli.providers import run
+
+    with pytest.raises(ConfigError, match="got 'nobody'"):
+        run(Options(command="providers", names=("nobody",), data_dir=str(tmp_path)))

@@ -1,0 +1,63 @@
+"""How fast language models were in the turns that this server kept."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from voicepipe.quantile import Sketch
+from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.telemetry.store import LIMIT_MAX, TurnQuery
+from voicepipe.turn.record import TurnRecord
+
+LATEST: Final = 2_000
+"""Turns that are looked at: what was long ago says little about today."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The time to the first speakable output of one model."""
+
+    turns: int
+    ttft_p50_ms: int
+    ttft_p95_ms: int
+
+
+async def measured(data_path: Path, project: str) -> dict[str, Measured]:
+    """What each model, by its spec, came to in a project's latest turns; nothing when there are none.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    path = data_path / "turns.sqlite3"
+    if not path.exists():
+        return {}
+    sketches: dict[str, Sketch] = defaultdict(Sketch)
+    store = await SqliteTurnStore.open(path)
+    try:
+        async for record in _latest(store, project):
+            spec = dict(record.providers).get("llm")
+            span = next((stage for stage in record.stages if stage.stage == "llm_ttft"), None)
+            if spec and span is not None:
+                sketches[spec].add(span.duration_ms)
+    finally:
+        await store.close()
+    return {spec: _told(sketch) for spec, sketch in sketches.items()}
+
+
+async def _latest(store: SqliteTurnStore, project: str) -> AsyncIterator[TurnRecord]:
+    query = TurnQuery(limit=LIMIT_MAX)
+    for _ in range(LATEST // LIMIT_MAX):
+        page = await store.list(project, query)
+        for kept in page.turns:
+            yield kept.record
+        if page.next is None:
+            return
+        query = replace(query, before=page.next)
+
+
+def _told(sketch: Sketch) -> Measured:
+    return Measured(turns=sketch.count, ttft_p50_ms=round(sketch.p50_ms or 0), ttft_p95_ms=round(sketch.p95_ms or 0))

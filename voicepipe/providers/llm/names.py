@@ -1,0 +1,79 @@
+"""The names of the models that a vendor has at this moment, as it lists them itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from voicepipe.providers.llm import anthropic, gemini, openai
+from voicepipe.providers.net import failures, http
+from voicepipe.providers.net.peer import Peer
+from voicepipe.registry import ProviderSettings, Spec
+
+LONGEST_LIST_BYTES: Final = 8 << 20
+"""OpenRouter's, with hundreds of models and their descriptions, is about one."""
+
+_PEERS: Final[Mapping[str, Callable[[Spec, ProviderSettings], Peer]]] = {
+    "openai": openai.peer,
+    "anthropic": anthropic.peer,
+    "gemini": gemini.peer,
+}
+
+_PATHS: Final[Mapping[str, str]] = {"anthropic": "/models?limit=1000", "gemini": "/models?pageSize=1000"}
+
+
+class _Named(msgspec.Struct):
+    id: str = ""  # OpenAI, Anthropic
+    name: str = ""  # Gemini: `models/gemini-2.5-flash`
+
+
+class _Listed(msgspec.Struct):
+    data: list[_Named] | None = None
+    models: list[_Named] | None = None
+
+
+def can_list(kind: str) -> bool:
+    """Whether models of this kind can be asked for."""
+    return kind in _PEERS
+
+
+async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
+    """The names of all models at the server that `settings` name.
+
+    Args:
+        spec: for its provider's name, which errors bear.
+        settings: of a kind for which `can_list` is true.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        StageError: the vendor refused, stalled, broke, or gave no list.
+    """
+    peer = _PEERS[settings.kind](spec, settings)
+    async with http.get(peer, _PATHS.get(settings.kind, "/models")) as answer:
+        body = await answer.body(limit_bytes=LONGEST_LIST_BYTES)
+    try:
+        if body.lstrip().startswith(b"["):  # Together's is a bare list
+            named = msgspec.json.decode(body, type=list[_Named])
+        else:
+            told = msgspec.json.decode(body, type=_Listed)
+            named = [*(told.data or ()), *(told.models or ())]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise failures.broken(peer, "expected a list of models, got something else") from None
+    return frozenset(each.id or each.name.removeprefix("models/") for each in named)
+
+
+def nearest(model: str, names: Iterable[str]) -> tuple[str, ...]:
+    """At most three of `names` that `model` may have meant, the likeliest first."""
+    known = list(names)
+    inside = sorted((name for name in known if model.lower() in name.lower()), key=len)
+    near = difflib.get_close_matches(model, known, n=3, cutoff=0.6)
+    return tuple(dict.fromkeys((*inside, *near)))[:3]
+
+
+def has(model: str, names: Iterable[str]) -> bool:
+    """Whether a vendor that lists `names` has `model`; with a variant after a colon (`:nitro`) it is the same one."""
+    known = set(names)
+    return bool({model, model.partition(":")[0], f"{model}:latest"} & known)

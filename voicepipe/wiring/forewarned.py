@@ -1,0 +1,78 @@
+"""What is looked into about the agents' language models at the start. Nothing of it is fatal, nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from voicepipe.auth.origin import is_loopback
+from voicepipe.config.settings import Settings
+from voicepipe.errors import VoicepipeError
+from voicepipe.providers.llm import names
+from voicepipe.registry import Spec
+from voicepipe.telemetry.log import log_event
+
+PATIENCE_S: Final = 20.0
+
+CHARS_A_TOKEN: Final = 4
+"""Of English, about; other languages need more tokens for the same text, so this warns too often, not too seldom."""
+
+WORTH_CACHING_TOKENS: Final = 500
+"""A shorter prompt is read in no time, cached or not."""
+
+
+async def look_ahead(settings: Settings) -> None:
+    """Log what an operator wants to know before the first caller finds out: names that the vendor does not have, and
+    prompts that are too short to be cached."""
+    for agent, spec, tokens, least in never_cached(settings):
+        log_event(
+            "prompt_never_cached",
+            level=logging.WARNING,
+            setting=f"agents.{agent}.instructions",
+            provider=str(spec),
+            about_tokens=tokens,
+            least_tokens=least,
+        )
+    async with asyncio.TaskGroup() as group:
+        for spec in checkable(settings):
+            group.create_task(_check_name(settings, spec), name=f"model-name-{spec}")
+
+
+def never_cached(settings: Settings) -> Iterator[tuple[str, Spec, int, int]]:
+    """(agent, model, its prompt's tokens, the least that is cached) for prompts that are worth it and never are."""
+    for name, agent in settings.agents.items():
+        spec = agent.spec("llm")
+        tokens, least = len(agent.instructions) // CHARS_A_TOKEN, settings.facts(spec).cache_min_tokens or 0
+        if WORTH_CACHING_TOKENS <= tokens < least:
+            yield name, spec, tokens, least
+
+
+def checkable(settings: Settings) -> list[Spec]:
+    """The agents' models whose vendors list theirs; not those on this machine, and not without a key."""
+    specs = dict.fromkeys(agent.spec("llm") for agent in settings.agents.values())
+    return [spec for spec in specs if _can_check(settings, spec)]
+
+
+def _can_check(settings: Settings, spec: Spec) -> bool:
+    vendor, entry = settings.vendor(spec.provider), settings.providers[spec.provider]
+    host = urlsplit(entry.base_url).hostname or ""
+    here = host == "localhost" or is_loopback(host)
+    return (
+        vendor is not None and vendor.lists_models and names.can_list(entry.kind) and bool(entry.api_key) and not here
+    )
+
+
+async def _check_name(settings: Settings, spec: Spec) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            known = await names.listed(spec, settings.connection(spec, key="llm"))
+    except (VoicepipeError, TimeoutError) as error:
+        why = str(error) or f"no list within {PATIENCE_S:.0f} s"
+        log_event("models_not_listed", level=logging.WARNING, provider=str(spec), why=why)
+        return
+    if known and not names.has(spec.model, known):
+        near = ", ".join(names.nearest(spec.model, known))
+        log_event("model_unknown", level=logging.WARNING, provider=str(spec), near=near or None)
