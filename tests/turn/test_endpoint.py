@@ -16,6 +16,7 @@ ADAPTIVE = TurnSettings(silence_ms=720, adaptive=True)
 EVIDENCE = st.builds(
     Evidence,
     final_pitch_st=st.none() | st.floats(-40, 40),
+    final_voiced_ms=st.none() | st.integers(0, 3_000),
     unfinished=st.floats(-1, 1),
     longest_pause_ms=st.integers(0, 30_000),
 )
@@ -66,6 +67,14 @@ def test_a_voice_that_fell_further_is_waited_for_less(evidence: Evidence, low: f
     assert start_ms(ADAPTIVE, fell) <= start_ms(ADAPTIVE, stayed)
 
 
+@given(evidence=EVIDENCE, voiced_ms=st.integers(0, 3_000), more_ms=st.integers(0, 3_000))
+def test_a_voice_that_was_drawn_out_is_waited_for_longer(evidence: Evidence, voiced_ms: int, more_ms: int) -> None:
+    """And one that broke up less long."""
+    broken, drawn = (replace(evidence, final_voiced_ms=ms) for ms in (voiced_ms, voiced_ms + more_ms))
+    assert wait_ms(ADAPTIVE, broken) <= wait_ms(ADAPTIVE, drawn)
+    assert start_ms(ADAPTIVE, broken) <= start_ms(ADAPTIVE, drawn)
+
+
 @given(
     evidence=EVIDENCE,
     pitch_st=st.floats(-40, 40),
@@ -80,6 +89,7 @@ def test_a_little_more_evidence_is_a_little_more_wait(
     here = replace(evidence, final_pitch_st=pitch_st)
     there = Evidence(
         final_pitch_st=pitch_st + by_st,
+        final_voiced_ms=evidence.final_voiced_ms,
         unfinished=max(-1.0, min(1.0, evidence.unfinished + by_words)),
         longest_pause_ms=max(0, evidence.longest_pause_ms + by_pause_ms),
     )
@@ -93,6 +103,15 @@ def test_a_little_more_evidence_is_a_little_more_wait(
 def test_a_held_voice_is_one_that_stays_in_the_middle(pitch_st: float | None, expected: float) -> None:
     """A fall is an end; a rise, and nothing known, tell nothing."""
     assert held(pitch_st) == expected
+
+
+def test_a_broken_voice_counts_as_much_as_a_fallen_one() -> None:
+    """With two syllables unbroken it is held; pitch and breaks have half a say each."""
+    assert [held(pitch_st, voiced_ms) for pitch_st in (-4, None, 0) for voiced_ms in (0, 160, 320, 2_000)] == [
+        *(0.0, 0.25, 0.5, 0.5),
+        *(0.25, 0.5, 0.75, 0.75),
+        *(0.5, 0.75, 1.0, 1.0),
+    ]
 
 
 def test_the_waits_of_some_ends() -> None:
@@ -110,8 +129,8 @@ def test_the_waits_of_some_ends() -> None:
 def test_pauses_gather_what_is_known_of_the_one_that_lasts() -> None:
     """The pitch with its beginning, the words when they come, the pace from the pauses before it."""
     pauses = Pauses()
-    pauses.began(-1.0)
-    assert pauses.evidence == Evidence(final_pitch_st=-1.0)
+    pauses.began(-1.0, 120)
+    assert pauses.evidence == Evidence(final_pitch_st=-1.0, final_voiced_ms=120)
     pauses.resumed(640)
     assert pauses.evidence == NOTHING
     pauses.began(None)

@@ -287,7 +287,8 @@ class Ear:
         self._pause = self._instant_at(voice_end)
         self._silence_ms = until_ms - self._pause.stream_ms
         spoken = self._tape.read(max(self._tape.start, voice_end - pitch.LOOK_BACK_SAMPLES), voice_end)
-        edges.append(VoicePaused(self._pause, self._silence_ms, pitch.final_pitch_st(spoken)))
+        ending = pitch.ending(spoken)
+        edges.append(VoicePaused(self._pause, self._silence_ms, ending.pitch_st, ending.voiced_ms))
 
     def _watch_pause(self, edges: list[Edge]) -> None:
         """Tell of the silence, unless something stirs that the judge may be about to know."""

@@ -108,9 +108,9 @@ class Detector:
                 if self._working:
                     self._say(Kind.WITHDRAWN)
                 self._working = False
-            case VoicePaused(last_voiced, silence_ms, final_pitch_st):
+            case VoicePaused(last_voiced, silence_ms, pitch_st, voiced_ms):
                 self._voiced_ms = last_voiced.stream_ms
-                self._pauses.began(final_pitch_st)
+                self._pauses.began(pitch_st, voiced_ms)
                 self._say(Kind.TENTATIVE)
                 self._ask()
                 self._decide(silence_ms)

@@ -123,11 +123,11 @@ class Listener:
                 self._onset_ms = onset.stream_ms
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
-            case VoicePaused(last_voiced, silence_ms, pitch_st):
+            case VoicePaused(last_voiced, silence_ms, pitch_st, voiced_ms):
                 self._told_ms = None
                 self._earlier_ms += last_voiced.stream_ms - self._onset_ms
                 ended_ms = last_voiced.session_ms + away_ms
-                self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st))
+                self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st, voiced_ms))
                 self._post(e.SilenceGrew(silence_ms))
             case QuietGrew(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))

@@ -7,7 +7,7 @@ ended, how the words end, how long this caller's pauses are. A little more evide
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from voicepipe.turn.settings import TurnSettings
@@ -23,6 +23,13 @@ _RISEN_ST: Final = 4.0
 """One that rises by that much may be a question's, or a slip of the measure by an octave: it tells nothing."""
 
 _CANT_TELL: Final = 0.5
+
+_DRAWN_OUT_MS: Final = 320
+"""A voice that goes on unbroken for that long, two syllables, is held; the longer the last stretch, the more. At the
+end of a turn it creaks or turns to breath, so that little of it is unbroken (voice quality: Gravano and Hirschberg, as
+above), and a hesitation draws the last sound out. It counts as much as the pitch: with half of each the AUCs become
+0.65 on natural turns (with the pitch alone 0.53), 0.85 where people look for words (0.83), 0.68 at inserted pauses
+(0.60)."""
 
 _CLOSED_SHARE: Final = 0.2
 """Whole words shorten the wait by up to this share of it, ..."""
@@ -61,6 +68,9 @@ class Evidence:
     final_pitch_st: float | None = None
     """How far the last syllable lay over the middle of the voice's range, in semitones."""
 
+    final_voiced_ms: int | None = None
+    """How long the voice went on without a break up to its last period; None: not measured."""
+
     unfinished: float = 0.0
     """How unfinished the words sound, -1 to 1 (`words.unfinished`)."""
 
@@ -71,8 +81,15 @@ class Evidence:
 NOTHING: Final = Evidence()
 
 
-def held(final_pitch_st: float | None) -> float:
-    """How much the end of the voice sounds as if more were to come: 0 fallen, 1 held, 0.5 can't be told."""
+def held(final_pitch_st: float | None, final_voiced_ms: int | None = None) -> float:
+    """How much the end of the voice sounds as if more were to come: 0 fallen and broken, 1 held, 0.5 can't be told."""
+    if final_voiced_ms is None:
+        return _level(final_pitch_st)
+    return (_level(final_pitch_st) + min(1.0, final_voiced_ms / _DRAWN_OUT_MS)) / 2
+
+
+def _level(final_pitch_st: float | None) -> float:
+    """How much the pitch stayed where it was."""
     if final_pitch_st is None:
         return _CANT_TELL
     if final_pitch_st < 0:
@@ -83,7 +100,8 @@ def held(final_pitch_st: float | None) -> float:
 def _hold(evidence: Evidence) -> float:
     """The same with what the words say: 0 to 1.4."""
     missing = max(0.0, evidence.unfinished)
-    return min(held(evidence.final_pitch_st) + _OPEN_HOLD * missing, 1 + _BEYOND_HOLD * missing**2)
+    voice = held(evidence.final_pitch_st, evidence.final_voiced_ms)
+    return min(voice + _OPEN_HOLD * missing, 1 + _BEYOND_HOLD * missing**2)
 
 
 def wait_ms(settings: TurnSettings, evidence: Evidence = NOTHING) -> int:
@@ -123,18 +141,17 @@ class Pauses:
         self._resumed_ms: deque[int] = deque([0], maxlen=_PAUSES)
         self.evidence = NOTHING
 
-    def began(self, final_pitch_st: float | None) -> None:
+    def began(self, final_pitch_st: float | None, final_voiced_ms: int | None = None) -> None:
         """The caller fell silent."""
-        self.evidence = Evidence(final_pitch_st=final_pitch_st, longest_pause_ms=max(self._resumed_ms))
+        self.evidence = Evidence(
+            final_pitch_st=final_pitch_st,
+            final_voiced_ms=final_voiced_ms,
+            longest_pause_ms=max(self._resumed_ms),
+        )
 
     def heard(self, text: str, language: str | None = None, *, asked: bool = False) -> None:
         """The words up to this pause."""
-        known = self.evidence
-        self.evidence = Evidence(
-            final_pitch_st=known.final_pitch_st,
-            unfinished=unfinished(text, language, asked=asked),
-            longest_pause_ms=known.longest_pause_ms,
-        )
+        self.evidence = replace(self.evidence, unfinished=unfinished(text, language, asked=asked))
 
     def resumed(self, pause_ms: int) -> None:
         """The caller went on after so long: it was a pause and no end."""

@@ -50,6 +50,9 @@ class SpeechPaused:
     final_pitch_st: float | None = None
     """How far the last syllable lay over the middle of the voice's range, in semitones; None: can't be told."""
 
+    final_voiced_ms: int | None = None
+    """How long the voice went on without a break up to its last period; None: not measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class SilenceGrew:
