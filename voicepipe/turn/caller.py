@@ -84,7 +84,7 @@ class CallerSide:
     def _hold(self, turn: Turn, utterance: Utterance, fact: e.SpeechPaused, now_ms: int) -> None:
         self._believe()
         self._silence_ms = now_ms - fact.last_voiced_ms
-        self._pauses.began(fact.final_pitch_st)
+        self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms)
         utterance.audio_end_ms = fact.audio_end_ms
         turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
         turn.t0_audio_ms = fact.audio_end_ms
