@@ -68,15 +68,15 @@ class Options:
     spend_usd: float | None = None
     lock: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    probe: bool = False
-    json: bool = False
     specs: tuple[str, ...] = ()
     prompts: Path | None = None
     n: int = 20
     concurrency: int = 1
     cache: str = "cold"
     max_tokens: int = 100
+    names: tuple[str, ...] = ()
+    probe: bool = False
+    json: bool = False
 
     @classmethod
     def of(cls, written: argparse.Namespace) -> Options:
