@@ -98,7 +98,7 @@ window.heard_ms = 0;
 window.n_frames = 0;
 const send = WebSocket.prototype.send;
 WebSocket.prototype.send = function (data) {
-  if (data.includes("input_audio_buffer.append")) window.n_frames += 1;
+  if (typeof data !== "string") window.n_frames += 1;
   return send.call(this, data);
 };
 const connect = AudioNode.prototype.connect;

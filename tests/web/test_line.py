@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import soxr
 
-from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.cues import LlmCue, SttCue
 from voicepipe.testing.relay import Relay, relay
 
 RATE_HZ = 24_000
@@ -15,6 +16,9 @@ FRAME_BYTES = 8 + 2 * RATE_HZ // 50
 HEADER = [1, 1, 0, 0, 0, 0, 0, 0]
 
 ASKS = ("ls_2414-128291-0003", 30_000)
+LECTURE = (("LJ001-0004", 5_000), ("LJ001-0004", 5_000))
+"""An answer that somebody speaks into."""
+
 LONG = (("LJ001-0008", 2_400),)
 """An answer of 115 kB."""
 
@@ -212,3 +216,33 @@ async def test_a_session_that_is_gone_is_begun_anew(talking: Any) -> None:
     said = [message["content"] for message in talk.house.vendor.llm.asked[-1].question["messages"][1:]]
     assert said[0] == "My name is Ada."
     assert said[-1] == "What is my name?"
+
+
+async def test_a_caller_who_only_agrees_does_not_stop_the_agent(talking: Any) -> None:
+    """The agent's voice is lowered while they do, rises again, and the answer is heard to its end."""
+    says = ("ls_2414-128291-0003", 2_500, ("ls_2033-164914-0005", 900), 30_000)
+    async with talking(says=says, answer=LECTURE) as talk, talk.page() as page:
+        await page.start()
+        await page.until("document.querySelector('#scene').dataset.scene === 'speaking'")
+        talk.house.vendor.stt.usual = SttCue(text="Yeah, okay.")
+        await page.until(MEASURED)
+        await page.until(LISTENING)
+        heard = await page.heard_back()
+        assert await page.evaluate("document.querySelector('.cut')") is None
+        assert await page.sent("conversation.item.truncate") == []
+    began = int(np.flatnonzero(heard)[0] - np.flatnonzero(talk.answer)[0])
+    loud = [level(heard, began, talk.answer, at_ms) for at_ms in range(0, 10_000, 100)]
+    levels = [part for part in loud if part is not None]
+    assert min(levels) == pytest.approx(0.25, abs=0.05)
+    assert levels[0] == pytest.approx(1, abs=0.01)
+    assert levels[-1] == pytest.approx(1, abs=0.01)
+    assert sum(part < 0.9 for part in levels) < len(levels) / 3
+
+
+def level(heard: Any, began: int, answer: Any, at_ms: int) -> float | None:
+    """How loud 100 ms of the answer were played, 1 being as loud as they are; None where there is nothing to hear."""
+    first, n = at_ms * RATE_HZ // 1_000, RATE_HZ // 10
+    wanted, got = answer[first : first + n].astype(float), heard[began + first : began + first + n].astype(float)
+    if np.abs(wanted).max() < 1_000:
+        return None
+    return float(wanted @ got / (wanted @ wanted))
