@@ -70,7 +70,7 @@ async def _shown(settings: Settings, options: Options) -> list[Line]:
 
 def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[Line]:
     """Yield what the agents think with, then the first model of each other vendor; of `names`, if any, all models."""
-    used = list(dict.fromkeys(agent.spec("llm") for agent in settings.agents.values()))
+    used = list(dict.fromkeys(spec for agent in settings.agents for spec in settings.thinkers(agent)))
     wanted = [spec for spec in used if not names or spec.provider in names]
     for name, vendor in settings.vendors.providers.items():
         if names and name not in names:

@@ -224,6 +224,11 @@ class Settings:
             return name
         return next((agent for agent, its in self.agents.items() if name in its.aliases), None)
 
+    def thinkers(self, agent: str) -> tuple[Spec, ...]:
+        """Return every language model that may answer an agent's caller, its own first, each once."""
+        pools = (Spec.parse(spec) for name in sorted(self.routing.reached) for spec in self.routing.pools[name].specs)
+        return tuple(dict.fromkeys((*self.agents[agent].specs("llm"), *pools)))
+
     def vendor(self, provider: str) -> ProviderFacts | None:
         """Return what the catalog knows of a provider; None if it is not known, or is reached at another address."""
         vendor, entry = self.vendors.provider(provider), self.providers[provider]

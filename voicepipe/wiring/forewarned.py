@@ -44,15 +44,16 @@ async def look_ahead(settings: Settings) -> None:
 def never_cached(settings: Settings) -> Iterator[tuple[str, Spec, int, int]]:
     """(agent, model, its prompt's tokens, the least that is cached) for prompts that are worth it and never are."""
     for name, agent in settings.agents.items():
-        spec = agent.spec("llm")
-        tokens, least = len(agent.instructions) // CHARS_A_TOKEN, settings.facts(spec).cache_min_tokens or 0
-        if WORTH_CACHING_TOKENS <= tokens < least:
-            yield name, spec, tokens, least
+        tokens = len(agent.instructions) // CHARS_A_TOKEN
+        for spec in settings.thinkers(name):
+            least = settings.facts(spec).cache_min_tokens or 0
+            if WORTH_CACHING_TOKENS <= tokens < least:
+                yield name, spec, tokens, least
 
 
 def checkable(settings: Settings) -> list[Spec]:
     """The agents' models whose vendors list theirs; not those on this machine, and not without a key."""
-    specs = dict.fromkeys(agent.spec("llm") for agent in settings.agents.values())
+    specs = dict.fromkeys(spec for name in settings.agents for spec in settings.thinkers(name))
     return [spec for spec in specs if _can_check(settings, spec)]
 
 
