@@ -88,19 +88,19 @@ async def pool() -> AsyncIterator[Pool]:
             experience = Experience()
             chosen = RouterOptions(**options)  # type: ignore[arg-type]
 
-            def pool_for(specs: tuple[str, ...]):  # type: ignore[no-untyped-def]
+            def pool_for(specs: tuple[str, ...], like: str):  # type: ignore[no-untyped-def]
                 price = Price(0.3, 2.5)
                 candidates = tuple(Candidate(spec=spec, price=price, ttft_p50_ms=100.0) for spec in specs)
                 return build_pool("voice", candidates, chosen, experience)
 
             routes = Routes(
-                pools={"voice": pool_for(tuple(made))},
+                pools={"voice": pool_for(tuple(made), "")},
                 rules=(),
                 experiments=(),
                 experience=experience,
                 models=made.__getitem__,
                 pool_for=pool_for,
             )
-            return Pooled(RoutedModel("v0/m", "voice", routes, metadata={}), tuple(vendors), experience)
+            return Pooled(RoutedModel(made["v0/m"], "voice", routes, metadata={}), tuple(vendors), experience)
 
         yield make

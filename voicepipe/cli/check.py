@@ -35,10 +35,18 @@ def run(options: Options) -> int:
     agents = [options.agent] if options.agent else list(settings.agents)
     if options.agent and options.agent not in settings.agents:
         raise ConfigError(f"--agent: expected one of {', '.join(settings.agents)}, got {options.agent!r}")
-    sys.stdout.writelines(f"{line}\n" for line in table(effective(settings)))
+    sys.stdout.writelines(f"{line}\n" for line in table(in_force(settings)))
     sys.stdout.write("\n")
     sys.stdout.flush()
     return asyncio.run(_try_all(settings, agents))
+
+
+def in_force(settings: Settings) -> tuple[Row, ...]:
+    """Return the settings without those of providers that nobody uses and nobody wrote about."""
+    used = {spec.provider for agent in settings.agents.values() for stage in STAGES for spec in agent.specs(stage)}
+    written = {key.split(".")[1] for key in settings.origins if key.startswith("providers.")}
+    idle = tuple(f"providers.{name}." for name in settings.providers if name not in used | written)
+    return tuple(row for row in effective(settings) if not row.key.startswith(idle))
 
 
 def table(rows: tuple[Row, ...]) -> Iterator[str]:
@@ -77,8 +85,7 @@ async def _probes(settings: Settings, agents: list[str], get: Get) -> AsyncItera
     tried: set[tuple[Stage, Spec, str | None]] = set()
     for name in agents:
         agent, sound = settings.agents[name], silence(0)
-        for stage in ORDER:
-            spec = agent.spec(stage)
+        for stage, spec in ((each, spec) for each in ORDER for spec in agent.specs(each)):
             voice = agent.voice if stage == "tts" else None
             if (stage, spec, voice) in tried:
                 continue
@@ -137,7 +144,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
 
 
 def _is_local(settings: Settings, agent: str, stage: Stage) -> bool:
-    return settings.providers[settings.agents[agent].spec(stage).provider].kind == "local"
+    return any(settings.providers[spec.provider].kind == "local" for spec in settings.agents[agent].specs(stage))
 
 
 def _say(text: str) -> None:

@@ -31,16 +31,24 @@ class Routes:
     models: Callable[[str], Model]
     """Spec -> the model itself. Raises ConfigError for one that can't be made."""
 
-    pool_for: Callable[[tuple[str, ...]], Pool]
-    """Specs -> a pool of them. Raises ConfigError likewise."""
+    pool_for: Callable[[tuple[str, ...], str], Pool]
+    """(specs, the pool whose options it shall have, or none) -> a pool of them. Raises ConfigError likewise."""
 
 
 class RoutedModel:
     """Meets the port `Model`. One for each agent; they learn from one another."""
 
-    def __init__(self, name: str, home: str, routes: Routes, *, metadata: Mapping[str, str]) -> None:
-        self.name = name
-        self._home, self._routes, self._metadata = home, routes, metadata
+    def __init__(
+        self, first: Model, home: str, routes: Routes, *, metadata: Mapping[str, str], ruled: bool = True
+    ) -> None:
+        """Route what neither rule nor experiment sends elsewhere to the pool `home`, or, without one, to `first` alone.
+
+        Args:
+            metadata: what rules may look at beside a request's own.
+            ruled: False: no rule and no experiment counts, since the client asked for this one by name.
+        """
+        self.name = first.name
+        self._first, self._home, self._routes, self._metadata, self._ruled = first, home, routes, metadata, ruled
         self._wishes: OrderedDict[tuple[str, ...], Pool] = OrderedDict()
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
@@ -51,11 +59,14 @@ class RoutedModel:
             StageError: from the iterator: nobody answered; it is the error of the first that was asked. Or the speaker
                 broke, and nobody could go on.
         """
-        return self._open(request)
+        pool, ask, why = self._route(request)
+        return self._first.open(request) if pool is None else self._open(request, pool, ask, why)
 
     @asynccontextmanager
-    async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        running = self._running(request)
+    async def _open(
+        self, request: ModelRequest, pool: Pool, ask: Ask, why: str
+    ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        running = self._running(request, pool, ask, why)
         try:
             async with asyncio.TaskGroup() as group:
                 try:
@@ -69,7 +80,10 @@ class RoutedModel:
 
     async def warm(self, request: ModelRequest) -> None:
         """Open the connections of whoever would be asked first, and of its hedge. Fails in silence."""
-        ask, pool, _ = self._route(request)
+        pool, ask, _ = self._route(request)
+        if pool is None:
+            await self._first.warm(request)
+            return
         now_ms = clock.monotonic_ms()
         pool.refresh(now_ms)
         plan = pool.decide(ask, now_ms).plan
@@ -79,21 +93,20 @@ class RoutedModel:
                 wanted = replace(request, model=spec.partition("/")[2])
                 group.create_task(self._routes.models(spec).warm(wanted), name=f"warm-{spec}")
 
-    def _running(self, request: ModelRequest) -> Running:
-        ask, pool, why = self._route(request)
-        decision = pool.decide(ask, clock.monotonic_ms())
-        routes = self._routes
+    def _running(self, request: ModelRequest, pool: Pool, ask: Ask, why: str) -> Running:
         return Running(
             _capped(request, pool.options.max_output_tokens),
             ask,
-            decision,
+            pool.decide(ask, clock.monotonic_ms()),
             pool=pool,
-            experience=routes.experience,
-            models=routes.models,
+            experience=self._routes.experience,
+            models=self._routes.models,
             why=why,
         )
 
-    def _route(self, request: ModelRequest) -> tuple[Ask, Pool, str]:
+    def _route(self, request: ModelRequest) -> tuple[Pool | None, Ask, str]:
+        """The pool that answers, None for the first model alone; what policies look at; and why that pool."""
+        routes = self._routes
         ask = Ask(
             session=request.session,
             user=request.user,
@@ -102,19 +115,22 @@ class RoutedModel:
             n_functions=len(request.functions),
             deadline_ms=request.deadline_ms,
         )
+        name, why = pool_of(ask, self._home, routes.rules, routes.experiments) if self._ruled else (self._home, "")
         if request.models:
-            return ask, self._wished(request.models), "as asked for"
-        name, why = pool_of(ask, self._home, self._routes.rules, self._routes.experiments)
-        return ask, self._routes.pools[name], why
+            return self._wished(name, request.models), ask, why
+        return routes.pools[name] if name else None, ask, why
 
-    def _wished(self, specs: tuple[str, ...]) -> Pool:
-        pool = self._wishes.get(specs)
+    def _wished(self, name: str, more: tuple[str, ...]) -> Pool:
+        """The pool, or the one model, with those that the request names behind it."""
+        own = tuple(each.spec for each in self._routes.pools[name].candidates) if name else (self._first.name,)
+        specs = tuple(dict.fromkeys((*own, *more)))
+        pool = self._wishes.get((name, *specs))
         if pool is None:
             try:
-                pool = self._routes.pool_for(specs)
+                pool = self._routes.pool_for(specs, name)
             except ConfigError as why:
                 raise StageRefused("llm", provider=self.name, why=str(why), retryable=False, status=404) from None
-            self._wishes[specs] = pool
+            self._wishes[name, *specs] = pool
             if len(self._wishes) > MOST_WISHES:
                 self._wishes.popitem(last=False)
         return pool

@@ -81,7 +81,7 @@ class ModelRequest:
     """Whom the answer is for, as the client names them; opaque."""
 
     models: tuple[str, ...] = ()
-    """Specs that may answer instead of the route's own, best first. Only a router reads it."""
+    """Specs that may answer too, behind the route's own, best first. Only a router reads it."""
 
     metadata: tuple[tuple[str, str], ...] = ()
     """Names and values that a router's rules look at: language, country, user_tier, anything."""

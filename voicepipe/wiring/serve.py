@@ -90,7 +90,9 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[st
     """Yield what to tell a person when the server is ready: who answers, and lines that talk to it as they stand."""
     yield f"ready, {'without a key for this machine' if is_open else 'with an API key or a client secret'}:"
     for name, agent in settings.agents.items():
-        yield f"  agent {name}: " + ", ".join(f"{VERBS[stage]} {agent.spec(stage)}" for stage in STAGES)
+        yield f"  agent {name}: " + ", ".join(
+            f"{VERBS[stage]} {' or '.join(map(str, agent.specs(stage)))}" for stage in STAGES
+        )
     if not is_open:
         yield "callers need a key: `voicepipe keys create` makes one, `voicepipe token` one for a browser."
     yield "talk to it in a browser:"

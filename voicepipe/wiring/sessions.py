@@ -12,7 +12,7 @@ from voicepipe.protocol.session_parts import ServerVad
 from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
-from voicepipe.stages.model import ModelRequest, Said, Text
+from voicepipe.stages.model import Model, ModelRequest, Said, Text
 from voicepipe.telemetry.log import log_overrun
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.commands import NoteOverrun
@@ -25,7 +25,7 @@ class Sessions:
     """Opens sessions."""
 
     def __init__(self, settings: Settings, stages: Stages, sink: TurnSink) -> None:
-        self._settings, self._sink = settings, sink
+        self._settings, self._sink, self._all_stages = settings, sink, stages
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
 
@@ -86,10 +86,11 @@ class Sessions:
     async def warm(self) -> None:
         """Let local models read their agents' instructions before the first call; others warm up with it."""
         for name, agent in self._settings.agents.items():
-            spec = agent.spec("llm")
-            if self._settings.providers[spec.provider].kind == LOCAL:
-                instructions = Said("system", (Text(agent.instructions),))
-                await self._stages[name].model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
+            for spec in agent.specs("llm"):
+                if self._settings.providers[spec.provider].kind == LOCAL:
+                    model: Model = self._all_stages.get("llm", spec, key=f"agents.{name}.llm")
+                    instructions = Said("system", (Text(agent.instructions),))
+                    await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
 
 
 def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.registry import Spec, Stage, factory
 from voicepipe.session.session import SessionStages
-
-LOCAL = "local"
-"""The kind whose engines run beside us, in a process of their own."""
+from voicepipe.wiring.routes import LOCAL as LOCAL
+from voicepipe.wiring.routes import Router
 
 
 class Stages:
@@ -20,6 +20,18 @@ class Stages:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._made: dict[tuple[Stage, Spec], Any] = {}
+        self._router: Router | None = None
+
+    @property
+    def router(self) -> Router:
+        """Who thinks, made of one model or several.
+
+        Raises:
+            ConfigError: as `get`, for a model that a rule or an experiment leads to.
+        """
+        if self._router is None:
+            self._router = Router(self._settings, lambda spec, key: self.get("llm", spec, key=key))
+        return self._router
 
     def get(self, stage: Stage, spec: Spec, *, key: str) -> Any:
         """Return the Transcriber, Model or Synthesizer that `spec` names.
@@ -44,11 +56,10 @@ class Stages:
             ConfigError: as `get` does.
         """
         specs = {stage: self._settings.agents[name].spec(stage) for stage in STAGES}
-        made = {stage: self.get(stage, spec, key=f"agents.{name}.{stage}") for stage, spec in specs.items()}
         return SessionStages(
-            transcriber=made["stt"],
-            model=made["llm"],
-            synthesizer=made["tts"],
+            transcriber=self.get("stt", specs["stt"], key=f"agents.{name}.stt"),
+            model=self.router.of_agent(name),
+            synthesizer=self.get("tts", specs["tts"], key=f"agents.{name}.tts"),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,
@@ -61,11 +72,14 @@ class Stages:
 
     def local(self) -> tuple[Stage, ...]:
         """The stages for which some agent needs a local engine."""
-        return tuple(
-            stage
-            for stage in STAGES
-            if any(
-                self._settings.providers[agent.spec(stage).provider].kind == LOCAL
-                for agent in self._settings.agents.values()
-            )
-        )
+        return tuple(stage for stage in STAGES if any(map(self._is_local, self._specs(stage))))
+
+    def _specs(self, stage: Stage) -> Iterator[Spec]:
+        for agent in self._settings.agents.values():
+            yield from agent.specs(stage)
+        if stage == "llm":
+            for name in self._settings.routing.reached:
+                yield from map(Spec.parse, self._settings.routing.pools[name].specs)
+
+    def _is_local(self, spec: Spec) -> bool:
+        return self._settings.providers[spec.provider].kind == LOCAL

@@ -1,0 +1,114 @@
+"""The language model of each agent: one, or several that answer for one another, as the settings have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from voicepipe.config.pools import POOL
+from voicepipe.config.settings import Settings
+from voicepipe.registry import Spec
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Experience, Pool
+from voicepipe.router.routed import RoutedModel, Routes
+from voicepipe.stages.model import Model
+
+LOCAL: Final = "local"
+"""The kind whose engines run beside us, in a process of their own."""
+
+UNKNOWN_TTFT_MS: Final = 400.0
+UNKNOWN_TOKENS_PER_S: Final = 100.0
+"""Of a model that the catalog has no figures for; what it really does is learned within a few turns."""
+
+GetModel = Callable[[Spec, str], Model]
+"""(spec, the setting that names it) -> the model itself. Raises ConfigError."""
+
+
+class Router:
+    """Makes routed models; they share all that is learned."""
+
+    def __init__(self, settings: Settings, get: GetModel) -> None:
+        """Raises ConfigError, naming the setting, for a model that can't be made."""
+        self._settings, self._get = settings, get
+        self._experience = Experience()
+        self._pools: dict[str, Pool] = {}
+        routing = settings.routing
+        self._routes = Routes(
+            pools=self._pools,
+            rules=routing.rules,
+            experiments=routing.experiments,
+            experience=self._experience,
+            models=lambda spec: get(Spec.parse(spec), "models"),
+            pool_for=self._wished,
+        )
+        for name in sorted(routing.reached):
+            self.pool(name)
+
+    def of_agent(self, name: str) -> RoutedModel:
+        """Who thinks for an agent.
+
+        Raises:
+            ConfigError: a model can't be made.
+        """
+        key, home = f"agents.{name}.llm", self._settings.pooled.get(name, "")
+        specs = self._settings.agents[name].specs("llm", key=key)
+        first = self._get(specs[0], key)
+        if home:
+            self.pool(home)
+        elif len(specs) > 1:
+            home = key
+            if home not in self._pools:
+                self._pools[home] = self._made(home, specs, self._settings.router, key)
+        return RoutedModel(first, home, self._routes, metadata={"agent": name})
+
+    def of_pool(self, name: str) -> RoutedModel:
+        """The models of a pool, as one.
+
+        Raises:
+            ConfigError: one of them can't be made.
+        """
+        first = self._get(Spec.parse(self.pool(name).candidates[0].spec), f"pools.{name}.models")
+        return RoutedModel(first, name, self._routes, metadata={})
+
+    def of_spec(self, spec: Spec, *, key: str) -> RoutedModel:
+        """One model; others only when a request names them.
+
+        Raises:
+            ConfigError: it can't be made.
+        """
+        return RoutedModel(self._get(spec, key), "", self._routes, metadata={}, ruled=False)
+
+    def pool(self, name: str) -> Pool:
+        """The pool of that name, made when it is first asked for."""
+        if name not in self._pools:
+            options = self._settings.routing.pools[name]
+            key = f"pools.{name}.models"
+            specs = tuple(Spec.parse(text, key=key) for text in options.specs)
+            self._pools[name] = self._made(name, specs, options, key)
+        return self._pools[name]
+
+    def _wished(self, specs: tuple[str, ...], like: str) -> Pool:
+        options = self._pools[like].options if like else self._settings.router
+        return self._made(like or POOL, tuple(Spec.parse(text, key="models") for text in specs), options, "models")
+
+    def _made(self, name: str, specs: tuple[Spec, ...], options: RouterOptions, key: str) -> Pool:
+        for spec in specs:
+            self._get(spec, key)
+        return build_pool(name, tuple(map(self._candidate, specs)), options, self._experience)
+
+    def _candidate(self, spec: Spec) -> Candidate:
+        facts, entry = self._settings.facts(spec), self._settings.providers[spec.provider]
+        price = None
+        if entry.kind == LOCAL:
+            price = Price(0.0, 0.0)
+        elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
+            price = Price(facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
+        return Candidate(
+            spec=str(spec),
+            price=price,
+            ttft_p50_ms=float(facts.ttft_p50_ms or UNKNOWN_TTFT_MS),
+            tokens_per_s=float(facts.tokens_per_s or UNKNOWN_TOKENS_PER_S),
+            region=entry.region,
+        )
