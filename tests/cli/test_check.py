@@ -35,6 +35,7 @@ async def test_every_stage_is_tried_once_and_secrets_stay_hidden(voicepipe: Any,
         assert vendor.llm.asked[0].headers["Authorization"] == "Bearer sk-not-to-be-seen"
     assert "sk-not-to-be-seen" not in ran.out
     assert "providers.fake.api_key " in ran.out
+    assert "providers.groq" not in ran.out, "vendors that nobody uses would fill the screen"
     assert "<- $FAKE_KEY" in ran.out
     assert f"<- {tmp_path / 'voicepipe.toml'}" in ran.out
     assert "ok      tts  fake/mouth  first after " in ran.out
