@@ -157,6 +157,30 @@ async def test_all_kinds_of_messages_arrive(house: Any) -> None:
     assert messages[3]["content"] == "A cat."
 
 
+@pytest.mark.parametrize("stop", ["rest, the", ["Ever", "rest, the"], "t Everest"])
+async def test_an_answer_ends_before_a_stop_sequence(house: Any, stop: Any) -> None:
+    """Also one that comes in several pieces; the rest is not waited for."""
+    tokens = ("Mount", " Ever", "est", ", the tall", "est")
+    house.vendor.llm.usual = lambda question: LlmCue(tokens=tokens, hold=Hold(after=4))
+    said = {"rest, the": "Mount Eve", "t Everest": "Moun"}.get(str(stop), "Mount ")
+    async with client_of(house) as client:
+        whole = await client.chat.completions.create(model="default", messages=ASKED, stop=stop)
+        stream = await client.chat.completions.create(model="default", messages=ASKED, stop=stop, stream=True)
+        chunks = [chunk async for chunk in stream]
+    assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (said, "stop")
+    assert whole.model_dump()["voicepipe"]["estimated"] is True
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == said
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    for asked in house.vendor.llm.asked:
+        await soon(asked.gone)
+
+
+async def test_what_only_looks_like_a_stop_sequence_is_said(house: Any) -> None:
+    async with client_of(house) as client:
+        whole = await client.chat.completions.create(model="default", messages=ASKED, stop=["Everett", ".."])
+    assert whole.choices[0].message.content == "Mount Everest."
+
+
 async def test_models_are_listed(house: Any) -> None:
     async with client_of(house) as client:
         listed = [model.id async for model in client.models.list()]
@@ -196,7 +220,8 @@ async def test_what_changes_nothing_is_told(house: Any) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"top_p": 0.5}, "top_p", "unsupported_parameter"),
-    ({"stop": "\n"}, "stop", "unsupported_parameter"),
+    ({"stop": ""}, "stop", "invalid_value"),
+    ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "invalid_value"),
     ({"n": 2}, "n", "unsupported_parameter"),
     ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
     ({"temprature": 1}, "temprature", "unknown_parameter"),

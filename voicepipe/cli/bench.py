@@ -18,7 +18,8 @@ from voicepipe.providers.net import http
 from voicepipe.registry import Spec
 from voicepipe.wiring.chat import answer_usd
 from voicepipe.wiring.engine import LocalModels
-from voicepipe.wiring.stages import LOCAL, Stages
+from voicepipe.wiring.routes import LOCAL
+from voicepipe.wiring.stages import Stages
 
 FAILED = 1
 

@@ -38,7 +38,6 @@ NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
-    "stop": ([],),
     "parallel_tool_calls": (True,),
     "modalities": (["text"],),
     "response_format": ({"type": "text"},),
@@ -54,6 +53,8 @@ NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
 
 MOST_MODELS: Final = 16
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
+MOST_STOPS: Final = 4
+Stop = Annotated[str, Meta(min_length=1, max_length=256)]
 Opaque = Annotated[str, Meta(max_length=256)]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
 """The published sizes."""
@@ -84,8 +85,9 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=MOST_STOPS)] | None = None
     models: Annotated[list[Name], Meta(max_length=MOST_MODELS)] | None = None
-    """Who may answer instead, best first."""
+    """Who may answer too, best first."""
 
     user: Opaque | None = None
     safety_identifier: Opaque | None = None
@@ -104,7 +106,6 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     logprobs: Any = None
     top_logprobs: Any = None
     logit_bias: Any = None
-    stop: Any = None
     parallel_tool_calls: Any = None
     modalities: Any = None
     response_format: Any = None
@@ -120,6 +121,11 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def output_limit(self) -> int | None:
         """The longest answer, in tokens, by either of its names."""
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Before which of these the answer ends."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
     def ignored(self) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class _Exchange:
         self._call = ChatCall(min(length_s, (claims and claims.limits.session_seconds) or length_s))
         self._tally = ChatTally(question.request, question.route.specs[0], asked.ignored)
         about = Completion(f"chatcmpl-{secrets.token_hex(16)}", unix_s(), asked.model)
-        self._answer = ChatAnswer(about, self._tally, parts.chat_models)
+        self._answer = ChatAnswer(about, self._tally, parts.chat_models, asked.stops)
         self._began_ms = monotonic_ms()
 
     async def run(self) -> web.StreamResponse:

@@ -11,6 +11,7 @@ from aiohttp import web
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import StageBroken
 from voicepipe.protocol.chat_response import DONE, ChunkWriter, Completion, MadeCall, failed, whole_answer
+from voicepipe.protocol.chat_stop import StopCutter
 from voicepipe.server.chat_route import ChatModels
 from voicepipe.server.chat_tally import ChatTally
 from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta
@@ -27,7 +28,9 @@ Events = AsyncIterator[ModelEvent]
 class ChatAnswer:
     """One answer on its way. Nothing of it leaves before the model has spoken, so that a failure keeps its status."""
 
-    def __init__(self, about: Completion, tally: ChatTally, models: ChatModels) -> None:
+    def __init__(self, about: Completion, tally: ChatTally, models: ChatModels, stops: tuple[str, ...]) -> None:
+        """`stops`: before which of these the answer ends."""
+        self._cutter = StopCutter(stops)
         self._about, self._tally, self._models = about, tally, models
         self._began_ms = monotonic_ms()
         self.line: web.StreamResponse | None = None
@@ -92,9 +95,27 @@ class ChatAnswer:
         return line
 
     async def _seen(self, events: Events) -> Events:
+        """The events as they go on: counted, and cut where a stop sequence ends them. Whoever asked closes the rest."""
         async for event in events:
             self._tally.see(event, monotonic_ms() - self._began_ms)
-            yield event
+            match event:
+                case TextDelta(text):
+                    if piece := self._cutter.push(text):
+                        yield TextDelta(piece)
+                    if self._cutter.found:
+                        yield self._stopped()
+                        return
+                case Finished():
+                    if rest := self._cutter.finish():
+                        yield TextDelta(rest)
+                    yield event
+                case _:
+                    yield event
+
+    def _stopped(self) -> Finished:
+        finished = Finished("stop")
+        self._tally.see(finished, monotonic_ms() - self._began_ms)
+        return finished
 
     async def _send(self, request: web.Request, piece: bytes) -> web.StreamResponse:
         line = self.line

@@ -33,7 +33,7 @@ def check_may_ask(claims: Claims, route: ChatRoute, shown: Handshake, parts: Par
     if route.agent is None and route.name not in claims.limits.models:
         why = "A client secret may ask for agents, and for what its limits.models names."
         raise AuthError(why, code="model_not_allowed", status=403)
-    unpriced = [spec for spec in route.specs if parts.chat_models.cost_usd(spec, NOTHING) is None]
+    unpriced = [spec for spec in (*route.specs, *route.reached) if parts.chat_models.cost_usd(spec, NOTHING) is None]
     if claims.limits.spend_usd is not None and unpriced:
         why = f"This client secret has a limit on spending, and the price of {unpriced[0]} is not known here."
         raise AuthError(why, code="price_unknown", status=403)

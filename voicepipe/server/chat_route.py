@@ -13,13 +13,16 @@ class ChatRoute:
     """Where the questions to one name go."""
 
     name: str
-    """What is asked for: an agent, one of its aliases, or a spec."""
+    """What is asked for: an agent, a pool (`pool/fast`) or a spec."""
 
     agent: str | None
-    """The agent whose model it is; None for a spec."""
+    """The agent whose model it is; None for a pool or a spec."""
 
     specs: tuple[str, ...]
-    """Everybody who may answer, `groq/llama-3.3-70b`, best first."""
+    """Who answers, `groq/llama-3.3-70b`, best first."""
+
+    reached: tuple[str, ...]
+    """Who else may answer, when a rule or an experiment has it so."""
 
     model: Model
     model_name: str

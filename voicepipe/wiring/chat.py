@@ -1,14 +1,16 @@
-"""The models that chat completions may be asked of: the agents', and those that the settings name."""
+"""The models that chat completions may be asked of: the agents', the pools, and those that the settings name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from voicepipe.config.pools import POOL
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec
 from voicepipe.server.chat_route import ChatRoute
-from voicepipe.stages.model import Usage
-from voicepipe.wiring.stages import LOCAL, Stages
+from voicepipe.stages.model import Model, Usage
+from voicepipe.wiring.routes import LOCAL
+from voicepipe.wiring.stages import Stages
 
 KEY = "server.chat_models"
 
@@ -19,7 +21,7 @@ class Chat:
     def __init__(self, settings: Settings, stages: Stages) -> None:
         """Raises ConfigError, naming the setting, for a provider that is not there or lacks its key."""
         self._settings, self._stages = settings, stages
-        self._routes = {route.name: route for route in (*self._agents(), *self._specs())}
+        self._routes = {route.name: route for route in (*self._agents(), *self._pools(), *self._specs())}
 
     def find(self, name: str) -> ChatRoute | None:
         """By an agent's name or alias, or a spec."""
@@ -34,18 +36,35 @@ class Chat:
         return answer_usd(self._settings, Spec.parse(spec), usage)
 
     def _agents(self) -> Iterator[ChatRoute]:
-        for name in self._settings.agents:
-            stages = self._stages.of_agent(name)
-            yield ChatRoute(
-                name=name, agent=name, specs=(stages.model.name,), model=stages.model, model_name=stages.llm_model
-            )
+        for name, agent in self._settings.agents.items():
+            specs = tuple(map(str, agent.specs("llm")))
+            yield self._route(name, self._stages.router.of_agent(name), specs, agent=name)
+
+    def _pools(self) -> Iterator[ChatRoute]:
+        for name in self._settings.routing.pools:
+            yield self._route(f"{POOL}/{name}", self._stages.router.of_pool(name), self._of(name))
 
     def _specs(self) -> Iterator[ChatRoute]:
-        named = [(f"agents.{name}.llm", agent.llm) for name, agent in self._settings.agents.items()]
-        for key, text in (*named, *((KEY, text) for text in self._settings.server.chat_models)):
-            spec = Spec.parse(text, key=key)
-            model = self._stages.get("llm", spec, key=key)
-            yield ChatRoute(name=text, agent=None, specs=(text,), model=model, model_name=spec.model)
+        named = {
+            str(spec): f"agents.{name}.llm" for name, its in self._settings.agents.items() for spec in its.specs("llm")
+        }
+        for text, key in (named | dict.fromkeys(self._settings.server.chat_models, KEY)).items():
+            yield self._route(text, self._stages.router.of_spec(Spec.parse(text, key=key), key=key), (text,))
+
+    def _of(self, pool: str) -> tuple[str, ...]:
+        return self._settings.routing.pools[pool].specs
+
+    def _route(self, name: str, model: Model, specs: Sequence[str], *, agent: str | None = None) -> ChatRoute:
+        # A rule or an experiment may lead an agent's question to any pool that one names.
+        reached = self._settings.routing.reached if agent is not None else ()
+        return ChatRoute(
+            name=name,
+            agent=agent,
+            specs=tuple(specs),
+            reached=tuple(spec for pool in reached for spec in self._of(pool)),
+            model=model,
+            model_name=Spec.parse(specs[0]).model,
+        )
 
 
 def answer_usd(settings: Settings, spec: Spec, usage: Usage) -> float | None:

@@ -1,0 +1,94 @@
+"""Chat completions of routes with several models: pools, `models` of the request, rules."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+
+from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
+from voicepipe.testing.fakes.desk import soon
+
+ASKED: Any = [{"role": "user", "content": "Which mountain is the tallest?"}]
+POOLED = {
+    "agents.default.llm": ["fake/first", "fake/second"],
+    "agents.support.llm": "fake/third",
+    "pools.spare.models": ["fake/third", "fake/fourth"],
+    "server.chat_models": ["fake/fifth"],
+    "providers.fake.input_usd_per_million": 1,
+    "providers.fake.output_usd_per_million": 10,
+}
+
+
+def client_of(house: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0)
+
+
+def only(*healthy: str) -> Any:
+    """A vendor of which these models answer, each with its name."""
+
+    def answer(question: Any) -> LlmCue:
+        model = question["model"]
+        return LlmCue(tokens=(model,), input_tokens=10, fault=None if model in healthy else Status(500))
+
+    return answer
+
+
+async def ask(house: Any, **more: Any) -> tuple[str, str, dict[str, Any]]:
+    """Who answered, by their own word, by the header and by the answer's own field."""
+    async with client_of(house) as client:
+        raw = await client.chat.completions.with_raw_response.create(messages=ASKED, **more)
+    answer = raw.parse()
+    return answer.choices[0].message.content or "", raw.headers["X-Voicepipe-Route"], answer.model_dump()["voicepipe"]
+
+
+async def test_a_route_of_several_models_answers_while_one_of_them_does(fake_house: Any) -> None:
+    async with fake_house(POOLED) as house:
+        house.vendor.llm.usual = only("second")
+        said, route, ours = await ask(house, model="default")
+        assert (said, route) == ("second", "fake/second")
+        assert [(each["provider"], each["outcome"]) for each in ours["attempts"]] == [
+            ("fake/first", "failed"),
+            ("fake/second", "spoke"),
+        ]
+        assert ours["cost_usd"] == pytest.approx(20e-6)
+        house.vendor.llm.usual = only()
+        with pytest.raises(openai.InternalServerError):
+            await ask(house, model="default")
+
+
+async def test_a_request_names_who_may_answer_too(fake_house: Any) -> None:
+    async with fake_house(POOLED) as house:
+        house.vendor.llm.usual = only("fifth")
+        for model in ("support", "fake/third", "pool/spare"):
+            said, route, _ = await ask(house, model=model, extra_body={"models": ["fake/fifth"]})
+            assert (said, route) == ("fifth", "fake/fifth")
+
+
+async def test_a_stream_tells_who_speaks(fake_house: Any) -> None:
+    async with fake_house(POOLED) as house, client_of(house) as client:
+        house.vendor.llm.usual = only("fourth")
+        raw = await client.chat.completions.with_raw_response.create(model="pool/spare", messages=ASKED, stream=True)
+        chunks = [chunk async for chunk in raw.parse()]
+    assert raw.headers["X-Voicepipe-Route"] == "fake/fourth"
+    assert chunks[-1].model_dump()["voicepipe"]["route"] == "fake/fourth"
+
+
+async def test_pools_are_listed(fake_house: Any) -> None:
+    async with fake_house(POOLED) as house, client_of(house) as client:
+        listed = [model.id async for model in client.models.list()]
+    assert listed == ["default", "support", "pool/spare", "fake/first", "fake/second", "fake/third", "fake/fifth"]
+
+
+async def test_a_client_that_goes_takes_the_questions_to_all_models_with_it(fake_house: Any) -> None:
+    async with fake_house(POOLED | {"router.deadline_ms": 100}) as house:
+        house.vendor.llm.usual = lambda question: LlmCue(hold=Hold())
+        async with client_of(house) as client, asyncio.TaskGroup() as group:
+            asking = group.create_task(client.chat.completions.create(model="default", messages=ASKED, stream=True))
+            first, second = [await house.vendor.llm.nth(n) for n in (0, 1)]
+            assert {first.question["model"], second.question["model"]} == {"first", "second"}
+            asking.cancel()
+        await soon(first.gone)
+        await soon(second.gone)
