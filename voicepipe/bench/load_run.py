@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -140,8 +140,7 @@ class Crowd:
         """
         async with aiohttp.ClientSession() as web, contextlib.AsyncExitStack() as calls:
             lines = [await calls.enter_async_context(_called(web, self._target)) for _ in self._callers]
-            gc.collect()
-            gc.freeze()
+            calls.enter_context(_uncollected())
             begin_ms = clock.monotonic_ms() + MARGIN_MS
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._watch.run(), name="watch")
@@ -176,6 +175,17 @@ class Crowd:
             stray=sum(caller.stray for caller in self._callers),
             errors=tuple(error for caller in self._callers for error in caller.errors),
         )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is there already is not looked through again: collections of it would be heard as lateness."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextlib.asynccontextmanager
