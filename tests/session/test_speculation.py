@@ -32,6 +32,9 @@ async def test_a_reply_is_made_within_the_silence_and_held(house: Any, question:
     marks = record["marks"]
     assert marks["asked"] < marks["ended"] <= marks["gate_opened"]
     assert sum(part["duration_ms"] for part in record["contributions"]) == record["total_ms"]
+    early = record["speculation"]
+    assert (early["starts"], early["kept"], early["wasted_input_tokens"]) == (1, 1, 0)
+    assert 0 < early["saved_ms"] <= marks["ended"] - marks["asked"] + 20
     assert len(house.vendor.llm.asked) == 1
 
 
@@ -53,4 +56,9 @@ async def test_a_caller_who_goes_on_hears_one_answer(house: Any, question: Sampl
         done = await caller.until("response.done")
         assert done["response"]["output"][0]["content"][0]["transcript"] == "It is noon. Anything else?"
         assert [e["type"] for e in caller.events].count("response.created") == 1
+        record = await eventually(lambda: house.closed(done["response"]["metadata"]["voicepipe_turn"]))
+    early = record["speculation"]
+    assert (early["starts"], early["kept"], early["estimated"]) == (2, 1, True)
+    assert early["wasted_input_tokens"] > 0
+    assert record["session_speculation"] == early
     assert (await house.vendor.llm.nth(0)).gone.is_set()

@@ -12,12 +12,22 @@ from hypothesis import strategies as st
 from voicepipe.telemetry.record_json import record_from_json, record_json, record_plain
 from voicepipe.telemetry.store import KeptTurn, turn_plain
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.record import Breach, Contribution, StageSpan, TokenCount, TurnRecord
+from voicepipe.turn.record import Breach, Contribution, Speculation, StageSpan, TokenCount, TurnRecord
 
 ms = st.integers(min_value=-(2**53), max_value=2**53)
 text = st.text(max_size=20)
 pairs = st.dictionaries(text, ms, max_size=4).map(lambda found: tuple(found.items()))
 verdicts = st.sampled_from(["within", "over"])
+speculations = st.builds(
+    Speculation,
+    starts=ms,
+    kept=ms,
+    refused=ms,
+    saved_ms=ms,
+    wasted_input_tokens=ms,
+    wasted_output_tokens=ms,
+    estimated=st.booleans(),
+)
 records = st.builds(
     TurnRecord,
     id=text,
@@ -44,6 +54,8 @@ records = st.builds(
     heard_text=text,
     spoken_ms=ms,
     actions=st.lists(text, max_size=3).map(tuple),
+    speculation=speculations,
+    session_speculation=speculations,
 )
 
 

@@ -11,7 +11,7 @@ from voicepipe.telemetry.picture import Picture
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.budget import SETTING
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record import Speculation, TurnRecord
 
 HELD = (
     ("voiced_last", 5_000),
@@ -121,6 +121,25 @@ overhead              :     #     1 ms  limit   20
 # waited for: endpoint 503 + llm_ttft 1197 + overhead 1
 over  endpoint by 353 ms - owner settings
       moved by turn_detection.silence_duration_ms"""
+
+
+@pytest.mark.parametrize(
+    ("speculation", "line"),
+    [
+        (Speculation(starts=1, kept=1, saved_ms=310), "replies: 1 begun early, 1 kept, 310 ms saved"),
+        (
+            Speculation(
+                starts=2, kept=1, saved_ms=310, wasted_input_tokens=600, wasted_output_tokens=12, estimated=True
+            ),
+            "replies: 2 begun early, 1 kept, 310 ms saved, about 612 tokens wasted",
+        ),
+        (Speculation(starts=1, wasted_input_tokens=120), "replies: 1 begun early, 0 kept, 120 tokens wasted"),
+        (Speculation(refused=2), "replies: 0 begun early, 0 kept, 2 refused"),
+    ],
+)
+def test_the_picture_says_what_was_begun_early(speculation: Speculation, line: str) -> None:
+    """In the turns where anything was, or would have been."""
+    assert drawn(turn_record(speculation=speculation)).splitlines()[-3] == line
 
 
 def test_the_picture_of_a_turn() -> None:

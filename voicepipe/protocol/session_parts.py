@@ -49,7 +49,7 @@ finished. Speculation hides 500 ms of it. With medium the bench cuts one read tu
 
 ADAPTIVE_MIDDLE: Final = 1.44
 """Where the wait of an adaptive `ServerVad` lies when nothing is known, of its shortest silence: 720 for the usual 500,
-as `semantic_vad` has it. The shortest wait that the evidence makes of that is 533."""
+as `semantic_vad` has it. The shortest wait that evidence makes of that is 531."""
 
 KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")
 _FORMATS: Final[tuple[FormatName, ...]] = ("audio/pcm", "audio/pcmu", "audio/pcma")

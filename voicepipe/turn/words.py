@@ -1,48 +1,12 @@
-"""Do the caller's words sound finished? Lists per language, as data; languages without one have their punctuation."""
+"""Do the caller's words sound finished? By lists per language; languages without one have their punctuation."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
-    """What the last word of an utterance tells, in one language. All in lower case."""
-
-    opening: frozenset[str]
-    """More must follow these: articles, conjunctions, possessives; and what people say while they look for words."""
-
-    leaning: frozenset[str]
-    """More follows these as a rule, but "what for" is a sentence."""
-
-    answers: frozenset[str]
-    """With these alone a question is answered."""
-
-    digits: frozenset[str]
-    """Said one by one when somebody dictates a number."""
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-ENGLISH: Final = Vocabulary(
-    opening=_words(
-        "a an the my your our their and but or nor because if unless whether although while than "
-        "i i'm i've i'd i'll we're you're they're he's she's there's let's gonna wanna um uh er erm uhm hmm"
-    ),
-    leaning=_words("to of from with into onto at by for about between through its his very really"),
-    answers=_words("yes yeah yep no nope sure okay ok right correct exactly never maybe please thanks"),
-    digits=_words("zero oh one two three four five six seven eight nine double triple"),
-)
-
-VOCABULARIES: Final = {"en": ENGLISH}
-"""By primary language subtag (BCP-47)."""
-
-_PUNCTUATION_ONLY: Final = Vocabulary(opening=frozenset(), leaning=frozenset(), answers=frozenset(), digits=frozenset())
+from voicepipe.turn.vocabularies import PUNCTUATION_ONLY, VOCABULARIES, Vocabulary
 
 ANSWERED: Final = -1.0
 CLOSED: Final = -0.6
@@ -94,7 +58,7 @@ def unfinished(text: str, language: str | None = None, *, asked: bool = False) -
     `language`: BCP-47; None is taken for English, and one without a list is judged by punctuation. `asked`: the agent
     has just put a question.
     """
-    lists = VOCABULARIES.get((language or "en").lower().partition("-")[0], _PUNCTUATION_ONLY)
+    lists = VOCABULARIES.get((language or "en").lower().partition("-")[0], PUNCTUATION_ONLY)
     tokens = [token.replace(_APOSTROPHE, "'") for token in _TOKEN.findall(text.lower())]
     if not tokens:
         return UNKNOWN

@@ -1,0 +1,63 @@
+"""How an agent's settings end turns, and what a client makes of them."""
+
+from __future__ import annotations
+
+from voicepipe.config.settings import AgentSettings
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.grant import SessionGrant
+from voicepipe.turn.endpoint import Evidence, wait_ms
+from voicepipe.wiring.sessions import config_of
+
+GRANT = SessionGrant(
+    session_id="sess_1",
+    project="p",
+    agent="default",
+    model="default",
+    identity=None,
+    config=None,
+    expires_at=2_000_000_000,
+)
+
+
+def waits(config: SessionConfig) -> tuple[int, int, int]:
+    """After a finished sentence, when nothing is known, and after half a sentence."""
+    settings = config.turn_settings()
+    finished, half = Evidence(final_pitch_st=-6, unfinished=-1), Evidence(final_pitch_st=0, unfinished=1)
+    return wait_ms(settings, finished), wait_ms(settings), wait_ms(settings, half)
+
+
+def asking(detection: dict[str, object]) -> dict[str, object]:
+    """An update of `turn_detection` alone."""
+    return {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+
+
+def test_an_agent_waits_as_long_as_the_caller_sounds_unfinished() -> None:
+    """By default; never less than its silence, which is what the client is shown."""
+    config = config_of(AgentSettings(), GRANT)
+    assert waits(config) == (531, 720, 1_663)
+    shown = config.to_wire()["audio"]["input"]["turn_detection"]
+    assert (shown["type"], shown["silence_duration_ms"]) == ("server_vad", 500)
+
+
+def test_an_agent_may_be_exact() -> None:
+    """With `end_of_turn = "silence"`."""
+    assert waits(config_of(AgentSettings(end_of_turn="silence", silence_ms=640), GRANT)) == (640, 640, 640)
+
+
+def test_a_client_that_asks_for_a_silence_gets_exactly_that() -> None:
+    """Whatever the agent has; also the usual one, if it asks for no other."""
+    config = config_of(AgentSettings(), GRANT)
+    assert waits(config.merged(asking({"type": "server_vad", "silence_duration_ms": 300}))) == (300, 300, 300)
+    assert waits(config.merged(asking({"type": "server_vad"}))) == (500, 500, 500)
+
+
+def test_a_client_that_asks_for_semantic_vad_gets_its_eagerness() -> None:
+    """Around a silence of its own, not the agent's."""
+    config = config_of(AgentSettings(silence_ms=200), GRANT)
+    assert waits(config.merged(asking({"type": "semantic_vad", "eagerness": "low"})))[1] == 1_000
+
+
+def test_an_update_of_something_else_leaves_it_so() -> None:
+    """Instructions have nothing to do with it."""
+    config = config_of(AgentSettings(), GRANT)
+    assert waits(config.merged({"type": "realtime", "instructions": "Be brief."}))[1] == 720

@@ -1,0 +1,113 @@
+"""What the last word of an utterance tells, per language, as data: to add a language is to add an entry.
+
+A word that may well end a sentence is in no list: waiting for more that doesn't come costs every such caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """One language's. All in lower case."""
+
+    opening: frozenset[str]
+    """More must follow these: articles, conjunctions, possessives; and what people say while they look for words."""
+
+    leaning: frozenset[str]
+    """More follows these as a rule, but "what for" is a sentence."""
+
+    answers: frozenset[str]
+    """With these alone a question is answered."""
+
+    digits: frozenset[str]
+    """Said one by one when somebody dictates a number. One that is an article too counts as that when it is alone."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ENGLISH: Final = Vocabulary(
+    opening=_words(
+        "a an the my your our their and but or nor because if unless whether although while than "
+        "i i'm i've i'd i'll we're you're they're he's she's there's let's gonna wanna um uh er erm uhm hmm"
+    ),
+    leaning=_words("to of from with into onto at by for about between through its his very really"),
+    answers=_words("yes yeah yep no nope sure okay ok right correct exactly never maybe please thanks"),
+    digits=_words("zero oh one two three four five six seven eight nine double triple"),
+)
+
+GERMAN: Final = Vocabulary(
+    # Many prepositions are the end of a verb ("ich komme mit"), and articles are pronouns too ("ich nehme das").
+    opening=_words(
+        "und oder sondern weil dass ob obwohl damit mein meine meinen meinem dein deine unser unsere euer eure "
+        "zum zur im am beim vom ins ans äh ähm öh hm"
+    ),
+    leaning=_words("der die den dem des ein eine einen einem einer für von in durch ohne gegen über sehr wenn"),
+    answers=_words("ja nein doch jo nee klar gut okay ok genau richtig stimmt nie vielleicht bitte danke gerne"),
+    digits=_words("null eins zwei zwo drei vier fünf sechs sieben acht neun doppel"),
+)
+
+FRENCH: Final = Vocabulary(
+    opening=_words(
+        "le la les un une des du au aux mon ma mes ton ta tes son sa ses notre votre nos vos leurs et ou mais car ni "
+        "que de à euh heu"
+    ),
+    leaning=_words("pour avec sans dans sur chez par entre vers très leur ce cette ces en"),
+    answers=_words("oui ouais non si d'accord ok okay bien sûr exactement jamais peut être merci"),
+    digits=_words("zéro un deux trois quatre cinq six sept huit neuf double triple"),
+)
+
+SPANISH: Final = Vocabulary(
+    opening=_words(
+        "el la los las un unos unas mi tu su mis tus sus y e o u pero ni porque aunque mientras del al de en a que em"
+    ),
+    leaning=_words("una con para por sin sobre entre hasta desde muy"),
+    answers=_words("sí si no vale claro bueno ok okay exacto correcto nunca quizás gracias"),
+    digits=_words("cero uno un dos tres cuatro cinco seis siete ocho nueve doble"),
+)
+
+ITALIAN: Final = Vocabulary(
+    opening=_words(
+        "il lo la i gli le un e ed o ma né se di a da in con su per tra fra del dello della dei degli delle al allo "
+        "alla ai agli alle dal dallo dalla dai dalle nel nello nella nei nelle sul sullo sulla sui sulle ehm eh uhm"
+    ),
+    leaning=_words("uno una che molto"),
+    answers=_words("sì si no certo va bene ok okay esatto giusto mai forse grazie"),
+    digits=_words("zero uno due tre quattro cinque sei sette otto nove doppio"),
+)
+
+PORTUGUESE: Final = Vocabulary(
+    opening=_words(
+        "o a os as um e ou mas nem porque se de do da dos das no na nos nas ao aos à às pelo pela em com por num numa "
+        "que eh hum"
+    ),
+    leaning=_words("uma para sem sobre entre até desde muito"),
+    answers=_words("sim não claro certo tá ok okay exato isso nunca talvez obrigado obrigada"),
+    digits=_words("zero um uma dois duas três quatro cinco seis meia sete oito nove duplo"),
+)
+
+DUTCH: Final = Vocabulary(
+    # As in German: "ik ga mee", "ik doe het".
+    opening=_words("de mijn jouw onze uw hun en of maar want omdat terwijl hoewel eh uh uhm"),
+    leaning=_words("het een van voor met naar bij door zonder tegen over heel erg als"),
+    answers=_words("ja jawel nee goed prima oké ok okay klopt precies nooit misschien graag dank"),
+    digits=_words("nul een één twee drie vier vijf zes zeven acht negen dubbel"),
+)
+
+VOCABULARIES: Final = {
+    "en": ENGLISH,
+    "de": GERMAN,
+    "fr": FRENCH,
+    "es": SPANISH,
+    "it": ITALIAN,
+    "pt": PORTUGUESE,
+    "nl": DUTCH,
+}
+"""By primary language subtag (BCP-47)."""
+
+PUNCTUATION_ONLY: Final = Vocabulary(opening=frozenset(), leaning=frozenset(), answers=frozenset(), digits=frozenset())
+"""Of a language without a list."""
