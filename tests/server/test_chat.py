@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import openai
 import pytest
 
+from voicepipe.server import chat_answer
 from voicepipe.testing.fakes.cues import CallCue, Cut, HangUp, Hold, LlmCue, Malformed, Status
 from voicepipe.testing.fakes.desk import soon
 
@@ -383,6 +385,28 @@ async def test_a_client_that_goes_in_the_middle_takes_its_question_with_it(house
         assert not asked.gone.is_set()
         await stream.close()
     await soon(asked.gone)
+
+
+async def test_a_client_that_takes_nothing_loses_its_answer(
+    house: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the provider is not read on for it meanwhile: what nobody takes fills sockets, not our memory."""
+    monkeypatch.setattr(chat_answer, "STUCK_S", 0.3)
+    caplog.set_level("INFO", "voicepipe")
+    house.vendor.llm.usual = LlmCue(tokens=("x" * 100_000,) * 1_000)
+    body = json.dumps({"model": "default", "messages": ASKED, "stream": True})
+    address = house.url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*address.split(":"), limit=1_000)
+    writer.write(
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    await soon((await house.vendor.llm.nth(0)).gone)
+    writer.transport.abort()
+    outcomes = [record.__dict__["fields"]["outcome"] for record in caplog.records if record.message == "chat_closed"]
+    assert outcomes == ["abandoned"]
+    assert not any(record.message == "crashed" for record in caplog.records)
 
 
 async def test_many_at_once_do_not_mix(house: Any) -> None:

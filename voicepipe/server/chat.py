@@ -106,8 +106,12 @@ class _Exchange:
             answer = await self._pass_on()
             outcome = "completed"
             return answer
+        except ConnectionError:
+            if self._answer.line is None:
+                raise
+            return self._answer.line  # nobody is there to be told anything
         except Exception as error:
-            outcome = "failed" if not isinstance(error, ConnectionError) else outcome
+            outcome = "failed"
             if self._answer.line is None:
                 raise
             self._log_failure(error)

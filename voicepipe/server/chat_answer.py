@@ -70,7 +70,7 @@ class ChatAnswer:
 
         Raises:
             StageError: the model failed; what has left until then can't be taken back.
-            TimeoutError: the client takes nothing.
+            ConnectionError: the client has gone, or takes nothing.
         """
         chunks = ChunkWriter(self._about, with_usage=with_usage)
         async for event in self._seen(events):
@@ -124,10 +124,15 @@ class ChatAnswer:
             headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
             line = web.StreamResponse(headers=headers | self._tally.headers())
             line.content_type, line.charset = "text/event-stream", "utf-8"
-            await line.prepare(request)
             self.line = line
-        async with asyncio.timeout(STUCK_S):
-            await line.write(piece)
+            await line.prepare(request)
+        try:
+            async with asyncio.timeout(STUCK_S):
+                await line.write(piece)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError(f"the client took nothing for {STUCK_S:g} s") from None
         return line
 
     def _reason(self) -> str:
