@@ -61,6 +61,7 @@ export function latencyCard(record, open = null) {
 export function liveCard(turn, now_ms, limit_ms) {
   const { waits, total_ms, growing } = soFar(turn, now_ms);
   const card = make("section", { class: "latency live", "aria-label": "Latency of this turn", "data-turn": turn.id });
+  card.classList.toggle("over", limit_ms !== null && total_ms > limit_ms);
   const words = growing ? "so far" : "until it was heard";
   const figure = make("strong", {}, String(total_ms));
   const unit = make("span", { class: "unit" }, " ms ");

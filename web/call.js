@@ -245,6 +245,7 @@ export class Call {
     for (const { id, who, text, heard } of this.entries.values()) {
       if (text) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);
     }
+    if (this.delivery.giveUp()) this.responding = this.line.send({ type: "response.create" });
   }
 
   /** Have the server find the end of a turn, or not. */

@@ -16,7 +16,6 @@ export class Delivery {
     /** What was asked last, until it is confirmed by its sign. @type {{sign: string, ask: () => boolean} | null} */
     this.open = null;
     this.probes = 0;
-    line.on("session.created", () => (this.open = null));
     line.on("conversation.item.added", ({ item }) => this.confirm(item.id));
     line.on("input_audio_buffer.committed", () => this.confirm(COMMITTED));
     line.on("voicepipe.resumed", () => this.probe());
@@ -28,13 +27,24 @@ export class Delivery {
    * @param {() => boolean} ask sends it; false: there was no line
    */
   ask(sign, ask) {
-    this.open = { sign, ask };
-    return ask();
+    this.open = ask() ? { sign, ask } : null;
+    return this.open !== null;
   }
 
   /** @param {string} sign */
   confirm(sign) {
     if (this.open?.sign === sign) this.open = null;
+  }
+
+  /**
+   * The session is gone.
+   *
+   * @returns {boolean} whether a written question was lost with it
+   */
+  giveUp() {
+    const { open } = this;
+    this.open = null;
+    return open !== null && open.sign !== COMMITTED;
   }
 
   get probeId() {
