@@ -38,6 +38,7 @@ class Attack:
 
 DOOR, TOKENS, TALK = "server/test_refusals.py", "server/test_tokens.py", "server/test_talk_page.py"
 HELD, PROXIED, ENTRY = "wiring/test_held_calls.py", "server/test_proxied.py", "server/test_entry.py"
+CHAT = "server/test_chat_tokens.py"
 PROJECTS, CORS, TLS = "server/test_projects.py", "server/test_cors.py", "server/test_tls.py"
 
 ATTACKS: Final = (
@@ -136,6 +137,32 @@ ATTACKS: Final = (
     ),
     Attack(
         "Another project's tokens, revoked", "nothing", f"{TOKENS}::test_a_subject_is_revoked_in_its_own_project_only"
+    ),
+    Attack(
+        "Chat completions with a token that was not minted for them",
+        "403",
+        f"{CHAT}::test_a_secret_without_the_scope_asks_nothing",
+    ),
+    Attack(
+        "Chat completions of a model that the token does not name",
+        "403",
+        f"{CHAT}::test_a_secret_asks_agents_and_what_it_names",
+    ),
+    Attack(
+        "Several at once for a token's last turn",
+        "one is answered",
+        f"{CHAT}::test_of_many_that_want_the_last_turn_one_gets_it",
+    ),
+    Attack(
+        "Leaving before the end, to pay nothing",
+        "paid by what came",
+        f"{CHAT}::test_who_leaves_before_the_end_pays_for_what_came",
+    ),
+    Attack("A system message over locked instructions", "400", f"{CHAT}::test_a_locked_field_can_not_be_changed"),
+    Attack(
+        "A provider's words about our account",
+        "only in the log",
+        f"{CHAT}::test_a_page_is_not_told_what_a_provider_says_of_us",
     ),
     Attack("A foreign page on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_foreign_page"),
     Attack("DNS rebinding on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_name_that_was_rebound"),

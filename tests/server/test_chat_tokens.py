@@ -205,6 +205,21 @@ async def test_revoking_a_secret_cuts_its_answer(fake_house: Any) -> None:
                 await ask(client)
 
 
+async def test_a_page_is_not_told_what_a_provider_says_of_us(fake_house: Any, caplog: pytest.LogCaptureFixture) -> None:
+    models = {"agents.default.llm": ["fake/first", "fake/second"]}
+    async with fake_house(models) as house, await client_of(house) as client:
+        house.vendor.llm.cue(*[LlmCue(fault=Status(400, "organization org-4711 owes us money"))] * 2)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await ask(client)
+        house.vendor.llm.cue(LlmCue(fault=Status(500, "organization org-4711 owes us money")))
+        answer = await ask(client)
+    assert "org-4711" not in str(refused.value.body)
+    assert "fake" not in str(refused.value.body)
+    assert answer.model_dump()["voicepipe"].keys() == {"route", "ttft_ms", "cost_usd", "estimated"}
+    (line,) = [record.__dict__["fields"] for record in caplog.records if record.message == "chat_failed"]
+    assert "org-4711" in line["why"]
+
+
 async def test_a_page_of_another_origin_is_refused(fake_house: Any) -> None:
     async with fake_house() as house, await client_of(house, limits={"origins": ["https://shop.example"]}) as client:
         with pytest.raises(openai.PermissionDeniedError) as refused:

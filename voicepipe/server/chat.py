@@ -8,6 +8,7 @@ model's context closes the provider's side.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from voicepipe.server.chat_tally import ChatTally
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import check_ready
-from voicepipe.server.refusals import refused
+from voicepipe.server.refusals import refused, veiled
 from voicepipe.session.ending import Ending
 from voicepipe.telemetry.log import log_event
 
@@ -93,7 +94,9 @@ class _Exchange:
         self._allowance = Allowance(claims, parts.cluster)
         length_s = parts.options.max_session_s
         self._call = ChatCall(min(length_s, (claims and claims.limits.session_seconds) or length_s))
-        self._tally = ChatTally(question.request, question.route.specs[0], asked.ignored)
+        self._tally = ChatTally(
+            question.request, question.route.specs[0], asked.ignored, to_stranger=claims is not None
+        )
         about = Completion(f"chatcmpl-{secrets.token_hex(16)}", unix_s(), asked.model)
         self._answer = ChatAnswer(about, self._tally, parts.chat_models, asked.stops)
         self._began_ms = monotonic_ms()
@@ -112,10 +115,10 @@ class _Exchange:
             return self._answer.line  # nobody is there to be told anything
         except Exception as error:
             outcome = "failed"
+            told = self._told(error)
             if self._answer.line is None:
-                raise
-            self._log_failure(error)
-            return await self._answer.fail(self._request, _json(error))
+                raise told from None
+            return await self._answer.fail(self._request, _json(told))
         finally:
             await self._settle(outcome)
 
@@ -158,9 +161,19 @@ class _Exchange:
             **more,
         )
 
-    def _log_failure(self, error: Exception) -> None:
-        if isinstance(error, StageError):
-            log_event("chat_cut", project=self._visitor.project, provider=error.provider, why=error.why)
+    def _told(self, error: Exception) -> Exception:
+        """The error as whoever asked may see it; the log has it whole."""
+        if not isinstance(error, StageError):
+            return error
+        log_event(
+            "chat_failed",
+            level=logging.WARNING,
+            project=self._visitor.project,
+            provider=error.provider,
+            kind=type(error).__name__,
+            why=error.why,
+        )
+        return error if self._visitor.claims is None else veiled(error)
 
 
 def _tokens(tally: ChatTally) -> dict[str, int | bool]:

@@ -31,9 +31,15 @@ leaves just before the end would pay nothing."""
 class ChatTally:
     """Of one answer. Times are ms after the question."""
 
-    def __init__(self, request: ModelRequest, spec: str, ignored: Sequence[str]) -> None:
-        """`spec` answers unless a router says otherwise; `ignored` are the parameters that changed nothing."""
-        self._request, self._ignored = request, ignored
+    def __init__(self, request: ModelRequest, spec: str, ignored: Sequence[str], *, to_stranger: bool) -> None:
+        """Begin with nothing.
+
+        Args:
+            spec: who answers unless a router says otherwise.
+            ignored: the parameters that changed nothing.
+            to_stranger: the answer goes to a page, which is not told what providers say of us when they refuse.
+        """
+        self._request, self._ignored, self._to_stranger = request, ignored, to_stranger
         self.spec = spec
         """Who answers."""
 
@@ -94,9 +100,9 @@ class ChatTally:
     def ours(self, models: ChatModels | None = None) -> JsonObject:
         """The answer's own field; with its cost where `models` are given, which know what tokens cost."""
         told: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
-        if self._why:
+        if self._why and not self._to_stranger:
             told["why"] = self._why
-        if self._attempts:
+        if self._attempts and not self._to_stranger:
             told["attempts"] = [_attempt(attempt) for attempt in self._attempts]
         if self._ignored:
             told["ignored"] = list(self._ignored)

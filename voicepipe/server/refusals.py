@@ -8,7 +8,16 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from voicepipe.errors import AuthError, Overload, ProtocolError, StageError, StageRefused, StageTimeout, VoicepipeError
+from voicepipe.errors import (
+    AuthError,
+    Overload,
+    ProtocolError,
+    StageBroken,
+    StageError,
+    StageRefused,
+    StageTimeout,
+    VoicepipeError,
+)
 from voicepipe.telemetry.log import log_crash, log_event
 
 PEER: Final = web.RequestKey("peer", str)
@@ -95,6 +104,20 @@ def _provider_failed(error: StageError) -> web.Response:
     code = {400: "provider_refused", 429: "rate_limit_exceeded", 504: "provider_timeout"}.get(status, "provider_failed")
     wait_s = None if retry_after_ms is None else -(-retry_after_ms // 1_000)
     return refusal(status, str(error), code=code, wait_s=wait_s)
+
+
+def veiled(error: StageError) -> StageError:
+    """The same failure for a stranger's eyes: what a provider says when it refuses names our accounts and limits."""
+    stage, provider, why, retryable = error.stage, "its provider", "it failed", error.retryable
+    match error:
+        case StageRefused(status=status, retry_after_ms=wait_ms):
+            return StageRefused(
+                stage, provider=provider, why=why, retryable=retryable, status=status, retry_after_ms=wait_ms
+            )
+        case StageTimeout():
+            return StageTimeout(stage, provider=provider, why=why, retryable=retryable)
+        case _:
+            return StageBroken(stage, provider=provider, why=why, retryable=retryable)
 
 
 @web.middleware
