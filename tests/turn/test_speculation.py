@@ -339,3 +339,26 @@ def test_tokens_that_cost_nothing_always_pay() -> None:
         story.answers()
         story.passes(5_000)
     assert story.book.core.floor.speculation.total.refused == 0
+
+
+def test_one_late_answer_makes_the_next_begin_early_again() -> None:
+    """Who is late is heard late; a start that is too soon is only dearer."""
+    story = Story(speculate=True)
+    for _ in range(3):
+        answered_turn(story)
+    story.speaks()
+    story.pauses()
+    story.hears()
+    story.stops()
+    story.model_asked()
+    story.passes(3_000)
+    story.token()
+    story.clause()
+    story.sound()
+    story.sent()
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    story.speaks()
+    story.pauses()
+    assert "StartReply" in names(story.hears())

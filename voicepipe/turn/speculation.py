@@ -78,12 +78,13 @@ class SpeculationBook:
 
     @property
     def answer_ms(self) -> int | None:
-        """How long the provider at work takes from the start of a reply to its first sound, as a rule.
+        """How long the provider at work takes from the start of a reply to its first sound, at the most.
 
-        The second longest of its latest answers: one that stalled says nothing of the next. None: not known yet.
+        The longest of its latest answers: one that is later than expected is heard late, while a start that comes too
+        soon only may be in vain. None: not known yet.
         """
-        known = sorted(self._account().answers_ms)
-        return known[-2] if len(known) >= _ANSWERS_KNOWN else None
+        known = self._account().answers_ms
+        return max(known) if len(known) >= _ANSWERS_KNOWN else None
 
     def pays(self, input_tokens: int, limits: SpeculationLimits) -> bool:
         """Whether to start a reply for which the model reads so much."""
