@@ -11,7 +11,7 @@ from voicepipe.telemetry.picture import Picture
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.budget import SETTING
-from voicepipe.turn.record import Speculation, TurnRecord
+from voicepipe.turn.record import ModelAttempt, Speculation, TurnRecord
 
 HELD = (
     ("voiced_last", 5_000),
@@ -180,3 +180,16 @@ def test_colour_adds_nothing_but_colour() -> None:
     assert "\x1b[" in coloured
     assert "OVER" in plain
     assert "\x1b" not in plain
+
+
+def test_every_model_that_was_tried_is_told() -> None:
+    """Where there was a choice; a turn without one has no such lines."""
+    lost = ModelAttempt(provider="a/m", role="primary", outcome="lost", began_ms=0, first_ms=None)
+    spoke = ModelAttempt(provider="b/m", role="hedge", outcome="spoke", began_ms=310, first_ms=120)
+    broke = ModelAttempt(provider="c/m", role="primary", outcome="failed", began_ms=0, first_ms=None, why="HTTP 500")
+    said = drawn(turn_record(MARKS, route="first to speak", attempts=(lost, spoke, broke)))
+    assert "model: first to speak" in said
+    assert "  a/m  primary from 0 ms, lost\n" in said
+    assert "  b/m  hedge from 310 ms, spoke, first word after 120 ms\n" in said
+    assert "  c/m  primary from 0 ms, failed: HTTP 500" in said
+    assert "model:" not in drawn(turn_record(MARKS))

@@ -10,11 +10,12 @@ from typing import Protocol
 
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
-from voicepipe.stages.model import CallDelta, Finished, Model, ModelRequest, TextDelta, Usage
+from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
 from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.commands import StartReply
+from voicepipe.turn.record import ModelAttempt
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +97,10 @@ class Reply:
                         self._take_call(event)
                     case Usage():
                         self._count(event)
+                    case Routed(provider, why):
+                        self._post(e.ModelChosen(self._turn, self._revision, provider, why))
+                    case Attempted():
+                        self._post(e.ModelAttempted(self._turn, self._revision, _attempt(event)))
                     case Finished():
                         reason = event.reason
         self._hand_over(self._clauses.flush(), speech)
@@ -165,6 +170,18 @@ async def _kept_to(stage: e.StageName, provider: str) -> AsyncIterator[None]:
         raise StageBroken(
             stage, provider=provider, why=f"internal error ({type(bug).__name__})", retryable=False
         ) from bug
+
+
+def _attempt(told: Attempted) -> ModelAttempt:
+    return ModelAttempt(
+        provider=told.provider,
+        role=told.role,
+        outcome=told.outcome,
+        began_ms=told.began_ms,
+        first_ms=told.first_ms,
+        why=told.why,
+        cost_usd=told.cost_usd,
+    )
 
 
 def _first(failures: BaseExceptionGroup[StageError]) -> StageError:

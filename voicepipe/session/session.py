@@ -24,7 +24,7 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hearing import KeptHearing
 from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
-from voicepipe.session.messages import request_of
+from voicepipe.session.mind import Mind
 from voicepipe.session.mouth import HeldMouth
 from voicepipe.session.outbox import Outbox, Parcel
 from voicepipe.session.reply import Reply
@@ -102,6 +102,7 @@ class Session:
         self._core = Core(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
+        self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
         self._comebacks = Comebacks(self._wire, self._listener, self.post)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
         self._mouths: dict[tuple[int, int], HeldMouth] = {}
@@ -128,7 +129,7 @@ class Session:
                 self.post(e.SettingsChanged(self._config.turn_settings()))
                 group.create_task(self._outbox.run(line), name="outbox")
                 group.create_task(self._hearing.run(), name="ear")
-                group.create_task(self._warm(), name="warm")
+                group.create_task(self._mind.warm(), name="warm")
                 group.create_task(self._guard(line), name="guard")
                 group.create_task(self._obey(line), name="obey")
                 group.create_task(self._expire(), name="expiry")
@@ -281,6 +282,8 @@ class Session:
                 self._announce(what)
             case c.BeginUtterance(utterance):
                 self._renew_hearing()
+                if self._group is not None and self._mind.is_cold():
+                    self._group.create_task(self._mind.warm(), name="warm")
                 self._listener.begin(utterance)
             case c.ForgetUtterance(utterance):
                 self._listener.forget(utterance)
@@ -345,7 +348,7 @@ class Session:
         mouth = HeldMouth(order.turn, order.revision, self._wire, self._outbox, self._listener.agent_says)
         reply = Reply(
             order,
-            request_of(order, model=self._stages.llm_model, session=self.grant.session_id),
+            self._mind.question(order),
             self._voice(order),
             model=self._stages.model,
             synthesizer=self._stages.synthesizer,
@@ -377,11 +380,6 @@ class Session:
         if (task := self._replies.pop(key, None)) is not None:
             task.cancel()
         self._outbox.drop_sound(order.turn)
-
-    async def _warm(self) -> None:
-        """Let the model open its line and read its instructions before the first turn."""
-        order = c.StartReply(0, 0, "", self._config.reply_settings(), ())
-        await self._stages.model.warm(request_of(order, model=self._stages.llm_model, session=self.grant.session_id))
 
     # --- the ear ------------------------------------------------------------------------------
 

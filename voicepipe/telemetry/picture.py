@@ -75,6 +75,7 @@ def _lines(turn: Waterfall, width: int, *, large: bool) -> Iterator[Text]:
         yield _axis(scale, turn.total_limit_ms)
     yield from _legend(turn)
     yield from _early(turn.speculation)
+    yield from _tried(turn)
     if turn.breach is not None:
         yield from _advice(turn.breach)
 
@@ -169,6 +170,17 @@ def _early(speculation: Speculation) -> Iterator[Text]:
     said += [f"{about}{speculation.wasted_tokens} tokens wasted"] if speculation.starts > speculation.kept else []
     said += [f"{speculation.refused} refused"] if speculation.refused else []
     yield Text(f"replies: {', '.join(said)}")
+
+
+def _tried(turn: Waterfall) -> Iterator[Text]:
+    """The models that were asked for the answer, where there was a choice."""
+    if not turn.attempts:
+        return
+    yield Text(f"model: {turn.route}")
+    for call in turn.attempts:
+        first = "" if call.first_ms is None else f", first word after {call.first_ms} ms"
+        why = f": {call.why}" if call.why else ""
+        yield Text(f"  {call.provider}  {call.role} from {call.began_ms} ms, {call.outcome}{first}{why}")
 
 
 def _advice(breach: Breach) -> Iterator[Text]:

@@ -46,6 +46,9 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `heard_text`          what the caller heard of it; likewise
     `spoken_ms`           how much sound of the reply was sent
     `actions`             list of strings: what was done to save the budget
+    `route`               why that model answered; empty when there was no choice
+    `attempts`            list of objects, the calls that a router made for the answer: `provider`,
+                          `role`, `outcome`, `began_ms`, `first_ms` or null, `why`, `cost_usd` or null
     `speculation`         object, replies started before the turn was over: `starts`, `kept`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the kept could be heard),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.turn import budget
-from voicepipe.turn.record import Breach, HeardBy, Speculation, StageSpan, TurnRecord, Verdict
+from voicepipe.turn.record import Breach, HeardBy, ModelAttempt, Speculation, StageSpan, TurnRecord, Verdict
 
 _ENDS: Final = {
     "endpoint": budget.ASKED,
@@ -77,6 +77,8 @@ class Waterfall:
     unattributed_ms: int
     breach: Breach | None
     speculation: Speculation
+    route: str
+    attempts: tuple[ModelAttempt, ...]
 
 
 def waterfall(record: TurnRecord) -> Waterfall:
@@ -105,6 +107,8 @@ def waterfall(record: TurnRecord) -> Waterfall:
         unattributed_ms=record.unattributed_ms,
         breach=record.breach,
         speculation=record.speculation,
+        route=record.route,
+        attempts=record.attempts,
     )
 
 

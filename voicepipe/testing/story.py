@@ -10,6 +10,7 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, Order, StartReply
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.record import ModelAttempt
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
 
 STEP_MS = 50
@@ -160,6 +161,14 @@ class Story:
     def model_asked(self, *, of: int = -1) -> list[Order]:
         """The question has left for the model."""
         return self._tell(e.ModelAsked(*self._key(of), "fake/llm"))
+
+    def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Order]:
+        """A router says who answers."""
+        return self._tell(e.ModelChosen(*self._key(of), provider, why))
+
+    def model_attempted(self, attempt: ModelAttempt, *, of: int = -1) -> list[Order]:
+        """A router says what came of one call."""
+        return self._tell(e.ModelAttempted(*self._key(of), attempt))
 
     def token(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
         """The model sends text."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.record import ModelAttempt
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -212,6 +213,25 @@ class ModelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelChosen:
+    """Of several models this one answers, or goes on with the answer."""
+
+    turn: int
+    revision: int
+    provider: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttempted:
+    """One of the calls that were made for the answer is over, heard or not."""
+
+    turn: int
+    revision: int
+    attempt: ModelAttempt
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpoke:
     """The model sent text; never empty."""
 
@@ -351,6 +371,8 @@ Fact = (
     | ItemWanted
     | PlaybackReported
     | ModelAsked
+    | ModelChosen
+    | ModelAttempted
     | ModelSpoke
     | CallGrew
     | TokensCounted

@@ -54,6 +54,9 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         agent_text=turn.text,
         heard_text=turn.heard_text(now_ms),
         spoken_ms=turn.sent_ms,
+        actions=tuple(turn.actions),
+        route=turn.route,
+        attempts=tuple(turn.attempts),
         speculation=turn.speculation,
         session_speculation=floor.speculation.total,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from voicepipe.turn import events as e
+from voicepipe.turn import route
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
 from voicepipe.turn.caller import CallerSide
@@ -205,6 +206,8 @@ class Core:
         agent = self.agent
         return {
             e.ModelAsked: agent.model_asked,
+            e.ModelChosen: route.model_chosen,
+            e.ModelAttempted: route.model_attempted,
             e.ModelSpoke: agent.model_spoke,
             e.CallGrew: agent.call_grew,
             e.TokensCounted: agent.tokens_counted,

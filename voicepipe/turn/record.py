@@ -59,6 +59,30 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAttempt:
+    """One call to one model, of an answer for which several were tried."""
+
+    provider: str
+    role: str
+    """`primary`, `hedge`, `replacement` (another had failed) or `continuation` (of an answer that broke)."""
+
+    outcome: str
+    """`spoke`, `lost` (another was sooner) or `failed`."""
+
+    began_ms: int
+    """After the question."""
+
+    first_ms: int | None
+    """From its beginning to its first word; None: there was none while it ran."""
+
+    why: str = ""
+    """What failed."""
+
+    cost_usd: float | None = None
+    """None: no price is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
     """Replies that were started before the turn was over: those of one turn, or of a session so far."""
 
@@ -128,6 +152,14 @@ class TurnRecord:
     """How much sound of the reply was sent."""
 
     actions: tuple[str, ...] = ()
+    """What was done to save the budget: `hedge`, `fallback`, `continuation`."""
+
+    route: str = ""
+    """Why that model answered, in words; empty when there was no choice."""
+
+    attempts: tuple[ModelAttempt, ...] = ()
+    """The calls that were made for it, if a router made them."""
+
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)
     """The same of all turns of the session, up to this record."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from voicepipe.turn import budget
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
-from voicepipe.turn.record import Cause, Outcome, Speculation, TokenCount
+from voicepipe.turn.record import Cause, ModelAttempt, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.words import same_words
 
@@ -143,6 +143,11 @@ class Turn:
 
     tokens: TokenCount = field(default_factory=TokenCount)
     providers: dict[str, str] = field(default_factory=dict)
+    route: str = ""
+    """Why that model answers."""
+
+    attempts: list[ModelAttempt] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
     reason: str = ""
     noted: set[str] = field(default_factory=set)
@@ -200,6 +205,11 @@ class Turn:
         self.reported, self.cut_told = False, False
         self.response_id, self.item_id, self.item_status = "", "", "in_progress"
         self.tokens = TokenCount()
+        self.route, self.attempts, self.actions = "", [], []
+
+    def queued_ms(self, now_ms: int) -> int:
+        """How much of the reply's sound is still to be heard, of what has come."""
+        return self.arrived_ms - self.heard_ms(now_ms)
 
     def heard_ms(self, now_ms: int) -> int:
         """How much of the reply's sound has been played by now, for all that we can tell."""

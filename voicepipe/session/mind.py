@@ -1,0 +1,52 @@
+"""What one session asks its model, and how it keeps the way there warm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.clock import SessionClock
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.messages import request_of
+from voicepipe.stages.model import Model, ModelRequest
+from voicepipe.turn.commands import StartReply
+from voicepipe.turn.machine import Core
+
+COLD_MS: Final = 20_000
+"""Since the model was last asked. Connections are kept longer by most, but not by all providers and what lies between;
+a caller who begins to speak gives a second or more to open a new one."""
+
+
+class Mind:
+    """The model of one session."""
+
+    def __init__(self, model: Model, name: str, grant: SessionGrant, core: Core, clock: SessionClock) -> None:
+        self._model, self._name, self._grant = model, name, grant
+        self._core, self._clock = core, clock
+        self._asked_ms = clock.now_ms()
+
+    def question(self, order: StartReply) -> ModelRequest:
+        """What to ask for this reply."""
+        self._asked_ms = self._clock.now_ms()
+        language = self._core.floor.settings.language
+        known = (("language", language),) if language else ()
+        return replace(
+            request_of(order, model=self._name, session=self._grant.session_id),
+            user=self._grant.identity or "",
+            metadata=(*known, *order.reply.metadata),
+            queued_ms=lambda: self._queued_ms(order.turn, order.revision),
+        )
+
+    def is_cold(self) -> bool:
+        """Whether the model was not asked for a while."""
+        return self._clock.now_ms() - self._asked_ms >= COLD_MS
+
+    async def warm(self) -> None:
+        """Let the model open its line and read what it will be asked, before the turn needs it."""
+        floor = self._core.floor
+        order = StartReply(0, 0, "", floor.settings.reply, tuple(floor.conversation.items))
+        await self._model.warm(self.question(order))
+
+    def _queued_ms(self, turn: int, revision: int) -> int:
+        running = self._core.agent.find(turn, revision)
+        return 0 if running is None else running.queued_ms(self._clock.now_ms())

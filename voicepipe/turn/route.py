@@ -1,0 +1,24 @@
+"""Which model answers a turn, and what else was tried for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from voicepipe.turn import events as e
+from voicepipe.turn.turns import Turn
+
+ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "continuation"}
+"""Role of a call -> what was done to save the budget with it."""
+
+
+def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
+    """A router says who answers: the stage is theirs from here on."""
+    turn.providers["llm"] = fact.provider
+    turn.route = f"{turn.route}; {fact.why}" if turn.route else fact.why
+
+
+def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
+    """One of the calls that were made for the answer is over."""
+    turn.attempts.append(fact.attempt)
+    if fact.attempt.role in ACTIONS:
+        turn.actions.append(ACTIONS[fact.attempt.role])
