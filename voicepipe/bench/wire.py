@@ -144,7 +144,7 @@ def main() -> None:
     """Measure, and print a table."""
     samples = np.random.default_rng(1).integers(-8_000, 8_000, FRAME_SAMPLES, dtype=np.int16)
     sys.stdout.write(
-        "| 20 ms | plain, us | us | ratio | plain, bytes | bytes |\n| --- | --- | --- | --- | --- | --- |\n"
+        "| 20 ms | before, us | us | ratio | before, bytes | bytes |\n| --- | --- | --- | --- | --- | --- |\n"
     )
     for way in (*ways_in(samples), *ways_out(samples)):
         plain_us, us = way.costs_us()
