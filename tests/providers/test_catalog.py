@@ -76,6 +76,20 @@ def test_thinking_is_switched_off_model_by_model(provider: str, model: str, expe
     assert dict(BUILT.providers[provider].options_for(model)).get("model_extra") == expected
 
 
+@pytest.mark.parametrize(
+    ("model", "refuses"),
+    [
+        ("claude-haiku-4-5", set()),
+        ("claude-sonnet-4-6", {"prefill"}),
+        ("claude-haiku-5-5", {"prefill", "temperature", "top_p", "top_k"}),
+        ("claude-opus-4-7-20260416", {"prefill", "temperature", "top_p", "top_k"}),
+    ],
+)
+def test_what_newer_models_refuse(model: str, refuses: set[str]) -> None:
+    told = dict(BUILT.providers["anthropic"].options_for(model)).get("model_refuses", "")
+    assert set(told.split()) == refuses
+
+
 def test_an_address_of_its_own_is_told_from_another() -> None:
     moonshot, vllm = BUILT.providers["moonshot"], BUILT.providers["vllm"]
     assert moonshot.owns("https://api.moonshot.cn/v1/")

@@ -148,6 +148,25 @@ def test_wrong_options_are_named(settings: Settings, options: dict[str, str], wo
         open_model(SPEC, settings(**options))
 
 
+async def test_models_that_take_no_prefill_are_asked_to_go_on(vendor: FakeVendor, settings: Settings) -> None:
+    """A greeting after which nobody spoke, or an answer that another one has to finish."""
+    ends = (*HI.messages, Said("assistant", (Text("The answer is "),)))
+    await answer(open_model(SPEC, settings()), ModelRequest(model="m", messages=ends))
+    assert (await vendor.llm.nth(0)).question["messages"][-1]["content"][0]["text"] == "The answer is"
+    await answer(open_model(SPEC, settings(model_refuses="prefill")), ModelRequest(model="m", messages=ends))
+    last = (await vendor.llm.nth(1)).question["messages"][-1]
+    assert (last["role"], last["content"][0]["text"]) == ("user", "(Go on from where you stopped.)")
+
+
+async def test_the_newer_version_knows_no_temperature(vendor: FakeVendor, settings: Settings) -> None:
+    """Since 2026-10-21 it is refused, whatever the model."""
+    model = open_model(SPEC, settings(version="2026-10-21"))
+    await answer(model, ModelRequest(model="m", messages=HI.messages, temperature=1.0))
+    asked = await vendor.llm.nth(0)
+    assert "temperature" not in asked.question
+    assert asked.headers["anthropic-version"] == "2026-10-21"
+
+
 # How answers are read
 
 

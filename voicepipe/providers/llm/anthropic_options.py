@@ -21,7 +21,7 @@ class AnthropicOptions:
     """Where the key goes: Anthropic's own header, or `Authorization: Bearer` (Inworld, MiniMax)."""
 
     version: str = "2023-06-01"
-    """The `anthropic-version` header."""
+    """The `anthropic-version` header. From `2026-10-21` on every model refuses `temperature`, so it is not sent."""
 
     cache: bool = True
     """Mark instructions and conversation with `cache_control`. Writing costs 1.25 times the price of reading anew, a
@@ -34,7 +34,8 @@ class AnthropicOptions:
     """Sent when the agent sets no limit: the field may not be left out."""
 
     refuses: frozenset[str] = frozenset()
-    """Fields that are never sent, wherever they come from."""
+    """Fields that are never sent, wherever they come from. `prefill`: the conversation may not end with the agent, as
+    newer models have it; then the caller asks it to go on."""
 
     model_refuses: frozenset[str] = frozenset()
     """The same, of this model only."""
@@ -53,6 +54,18 @@ class AnthropicOptions:
             ConfigError: an option is unknown or has a wrong value.
         """
         return cls(**options.read("anthropic", READERS, spec, settings))
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """All that is not sent."""
+        sampling = SAMPLING if self.version >= NO_SAMPLING_SINCE else frozenset()
+        return self.refuses | self.model_refuses | sampling
+
+
+NO_SAMPLING_SINCE: Final = "2026-10-21"
+"""The version of the API that refuses how words are drawn. Versions are dates, so text sorts them."""
+
+SAMPLING: Final = frozenset({"temperature", "top_p", "top_k"})
 
 
 READERS: Final[Mapping[str, options.Read]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -10,11 +10,15 @@ from voicepipe.providers.llm import call_ids
 from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
 from voicepipe.providers.llm.anthropic_options import AnthropicOptions
 from voicepipe.providers.llm.openai_request import parameters
+from voicepipe.providers.llm.passed import passed_on
 from voicepipe.providers.net.openai import extra
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import Called, Function, Image, ModelRequest, Text
 
 _encode = msgspec.json.Encoder().encode
+
+GO_ON: Final = "(Go on from where you stopped.)"
+"""What the caller says after the agent, to models that refuse to go on with a message of their own."""
 
 _CHOICES = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
 
@@ -40,8 +44,8 @@ def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
     if request.temperature is not None:
         fields["temperature"] = min(request.temperature, 1.0)  # theirs ends at 1
     fields |= extra(options.model_extra) | extra(options.llm_extra)
-    refused = options.refuses | options.model_refuses
-    return _encode({name: value for name, value in fields.items() if name not in refused})
+    fields |= passed_on(peer, request, names={"top_p": "top_p"}, left_out=options.left_out)
+    return _encode({name: value for name, value in fields.items() if name not in options.left_out})
 
 
 def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, Any]]:
@@ -52,6 +56,8 @@ def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, 
 
 def _messages(request: ModelRequest, options: AnthropicOptions) -> list[dict[str, Any]]:
     written = [_message(speech) for speech in speeches(request.messages)]
+    if written[-1]["role"] == "assistant" and "prefill" in options.left_out:
+        written.append({"role": "user", "content": [{"type": "text", "text": GO_ON}]})
     for message in reversed(written):
         if message["role"] == "user":  # the next turn's question begins with all that stands up to here
             message["content"][-1] = _kept(message["content"][-1], options)
