@@ -41,13 +41,14 @@ WebSocket.prototype.send = function (data) {
   if (window.forgetful && event.secret) data = JSON.stringify({ ...event, secret: "another one" });
   return send.call(this, data);
 };
-window.came = { frames: 0, deltas: 0 };
+window.came = { frames: 0, deltas: 0, updates: 0 };
 const listen = Object.getOwnPropertyDescriptor(WebSocket.prototype, "onmessage");
 Object.defineProperty(WebSocket.prototype, "onmessage", {
   set(listener) {
     listen.set.call(this, (message) => {
       if (typeof message.data !== "string") window.came.frames += 1;
       else if (message.data.includes('"response.output_audio.delta"')) window.came.deltas += 1;
+      else if (message.data.startsWith('{"type":"session.updated"')) window.came.updates += 1;
       listener(message);
     });
   },
@@ -130,6 +131,11 @@ class TalkPage(Page):
     async def sent(self, kind: str) -> list[dict[str, Any]]:
         """The events of that type that the page sent."""
         return list(await self.evaluate(f"window.sent.filter((event) => event.type === {json.dumps(kind)})"))
+
+    async def agree(self) -> None:
+        """Start, and wait until the server has taken all that the page wants of the session."""
+        await self.start()
+        await self.until("window.came.updates >= 2")
 
     async def start(self) -> None:
         """Press the button, and wait for the server's greeting."""

@@ -117,7 +117,7 @@ async def test_a_cut_in_the_middle_of_an_answer_is_not_heard(talking: Any) -> No
         relay(port_of(talk)) as between,
         talk.page(at(talk, between)) as page,
     ):
-        await page.start()
+        await page.agree()
         between.cut("down", after_bytes=60_000)
         await page.write("Hello?")
         await between.was_cut()
@@ -167,7 +167,7 @@ async def test_what_is_asked_around_a_cut_arrives_once(talking: Any) -> None:
         relay(port_of(talk)) as between,
         talk.page(at(talk, between)) as page,
     ):
-        await page.start()
+        await page.agree()
         between.cut("up", after_bytes=0)
         await page.write("Is anybody there?")
         await between.was_cut()
@@ -199,7 +199,7 @@ async def test_a_session_that_is_gone_is_begun_anew(talking: Any) -> None:
         relay(port_of(talk)) as between,
         talk.page(at(talk, between)) as page,
     ):
-        await page.start()
+        await page.agree()
         await page.write("My name is Ada.")
         await page.until(MEASURED)
         await page.until(LISTENING)
