@@ -119,11 +119,11 @@ def test_a_mix_has_the_noise_that_is_written_as_loud_as_is_written(tmp_path: Pat
     assert np.corrcoef(noise[-RATE_HZ:], hiss[RATE_HZ // 2 : RATE_HZ // 2 + RATE_HZ])[0, 1] > 0.99
 
 
-def run(settings: TurnSettings, words=None) -> Detector:
+def run(settings: TurnSettings, words=None, **rule: int | None) -> Detector:
     """A detector over "no", whose label ends at 1045 ms."""
     speech = SpeechSet(DATA)
     samples = speech.sound(speech.clips["clean/cv_22058264"], CLEAN)
-    detector = Detector(RATE_HZ, settings, words)
+    detector = Detector(RATE_HZ, settings, words, **rule)
     n_frame = RATE_HZ * FRAME_MS // 1_000
     for end in range(n_frame, len(samples) + 1, n_frame):
         detector.push(samples[end - n_frame : end], end * 1_000 // RATE_HZ)
@@ -140,14 +140,19 @@ def test_the_detector_waits_as_the_rule_says() -> None:
 
 def test_work_begins_no_oftener_than_it_may() -> None:
     """Without leave to begin, the end of the turn begins it."""
-    speech = SpeechSet(DATA)
-    samples = speech.sound(speech.clips["clean/cv_22058264"], CLEAN)
-    detector = Detector(RATE_HZ, TurnSettings(silence_ms=900), max_starts=0)
-    n_frame = RATE_HZ * FRAME_MS // 1_000
-    for end in range(n_frame, len(samples) + 1, n_frame):
-        detector.push(samples[end - n_frame : end], end * 1_000 // RATE_HZ)
-    at_ms = {event.kind: event.at_ms for event in detector.events}
+    at_ms = {event.kind: event.at_ms for event in run(TurnSettings(silence_ms=900), max_starts=0).events}
     assert at_ms[Kind.BEGUN] == at_ms[Kind.ENDED]
+
+
+def test_work_begins_as_late_as_the_answer_allows() -> None:
+    """That long before the end of the wait; with nothing known of the answer, soon after the pause."""
+    known, unknown = (
+        {event.kind: event.at_ms for event in run(TurnSettings(silence_ms=900), answer_ms=answer_ms).events}
+        for answer_ms in (500, None)
+    )
+    assert known[Kind.ENDED] == unknown[Kind.ENDED]
+    assert known[Kind.ENDED] - known[Kind.BEGUN] == pytest.approx(500, abs=FRAME_MS)
+    assert unknown[Kind.BEGUN] <= unknown[Kind.TENTATIVE] + 4 * FRAME_MS
 
 
 def test_words_are_heard_of_the_whole_utterance_and_move_the_wait() -> None:

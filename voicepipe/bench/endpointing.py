@@ -21,7 +21,7 @@ from typing import Final
 
 from voicepipe.audio import silero
 from voicepipe.bench import endpointing_words
-from voicepipe.bench.endpointing_detector import FRAME_MS, Detector, Event, Kind
+from voicepipe.bench.endpointing_detector import ANSWER_MS, FRAME_MS, Detector, Event, Kind
 from voicepipe.bench.endpointing_picture import svg
 from voicepipe.bench.endpointing_report import NATURAL, NOISY, STRESS, Result, Run, table, write_csv
 from voicepipe.bench.endpointing_score import judge
@@ -61,13 +61,16 @@ class Rule:
     max_starts: int | None = None
     """How often work may begin in one turn; None: as often as it takes."""
 
+    answer_ms: int | None = ANSWER_MS
+    """How long an answer is known to take; None: not known, as in a session's first turn."""
+
 
 def hear(data: Path, rule: Rule, words: bool, task: Task) -> Heard:
     """Run one clip through a new detector."""
     silero.shared()
     samples = SpeechSet(data).sound(task.clip, task.condition)
     transcriber = endpointing_words.shared(RATE_HZ) if words else None
-    detector = Detector(RATE_HZ, rule.settings, transcriber, rule.max_starts)
+    detector = Detector(RATE_HZ, rule.settings, transcriber, rule.max_starts, rule.answer_ms)
     n_frame = RATE_HZ * FRAME_MS // 1_000
     began = time.thread_time()
     for end in range(n_frame, len(samples) + 1, n_frame):
@@ -134,10 +137,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--silence-ms", type=int, default=SILENCE_MS, help="the middle of the wait")
     parser.add_argument("--fixed", action="store_true", help="end after exactly that silence, whatever is heard")
     parser.add_argument("--max-starts", type=int, help="work begins no oftener in one turn, as in sessions (there 3)")
+    parser.add_argument("--eager", action="store_true", help="work begins as if nobody knew how long an answer takes")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     settings = TurnSettings(silence_ms=options.silence_ms, adaptive=not options.fixed)
-    rule = Rule(settings=settings, max_starts=options.max_starts)
+    answer_ms = None if options.eager else ANSWER_MS
+    rule = Rule(settings=settings, max_starts=options.max_starts, answer_ms=answer_ms)
     try:
         runs = _runs(options, rule)
     except (VoicepipeError, OSError) as why:

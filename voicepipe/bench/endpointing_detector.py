@@ -60,10 +60,18 @@ class Event:
 
 
 class Detector:
-    """One caller. With `words`, they are evidence too, and no work begins without them. `max_starts` in a turn."""
+    """One caller. With `words`, they are evidence too, and no work begins without them. `max_starts` in a turn.
+
+    `answer_ms`: how long an answer is known to take, so that work begins no sooner than it must; None: not known.
+    """
 
     def __init__(
-        self, rate_hz: int, settings: TurnSettings, words: Words | None = None, max_starts: int | None = None
+        self,
+        rate_hz: int,
+        settings: TurnSettings,
+        words: Words | None = None,
+        max_starts: int | None = None,
+        answer_ms: int | None = ANSWER_MS,
     ) -> None:
         self.events: list[Event] = []
         self.words_cpu_ms = 0.0
@@ -86,6 +94,7 @@ class Detector:
 
         self._working = False
         self._starts, self._max_starts = 0, max_starts
+        self._answer_ms = answer_ms
         self._ended_ms: int | None = None
 
     def push(self, frame: Samples, at_ms: int) -> None:
@@ -134,7 +143,7 @@ class Detector:
             self._text = None
         evidence = self._pauses.evidence
         over = silence_ms >= endpoint.wait_ms(self._settings, evidence)
-        due = silence_ms >= endpoint.start_ms(self._settings, evidence, ANSWER_MS)
+        due = silence_ms >= endpoint.start_ms(self._settings, evidence, self._answer_ms)
         begins = due and self._text is None and (self._max_starts is None or self._starts < self._max_starts)
         if not self._working and (begins or over):
             self._working = True
