@@ -220,12 +220,41 @@ async def test_what_changes_nothing_is_told(house: Any) -> None:
     assert answer.model_dump()["voicepipe"]["ignored"] == ["seed", "store"]
 
 
+async def test_what_is_the_providers_to_honour_is_passed_on(house: Any) -> None:
+    asked: Any = {
+        "top_p": 0.5,
+        "frequency_penalty": -1,
+        "logit_bias": {"42": -100},
+        "parallel_tool_calls": False,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
+        "reasoning_effort": "low",
+    }
+    same: Any = {"presence_penalty": 0, "verbosity": "medium"}
+    async with client_of(house) as client:
+        await client.chat.completions.create(model="default", messages=ASKED, **asked, **same)
+    question = (await house.vendor.llm.nth(0)).question
+    assert {name: question[name] for name in asked} == asked
+    assert not question.keys() & same.keys()
+
+
+async def test_a_provider_without_a_parameter_refuses_it(fake_house: Any) -> None:
+    more = {"providers.fake.options.refuses": "top_p"}
+    async with fake_house(more) as house, client_of(house) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(model="default", messages=ASKED, top_p=0.5)
+    assert (refused.value.code, "'top_p'" in refused.value.message) == ("provider_refused", True)
+    assert house.vendor.llm.asked == []
+
+
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"top_p": 0.5}, "top_p", "unsupported_parameter"),
+    ({"top_p": 2}, "top_p", "invalid_value"),
+    ({"logprobs": True}, "logprobs", "unsupported_parameter"),
     ({"stop": ""}, "stop", "invalid_value"),
     ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "invalid_value"),
     ({"n": 2}, "n", "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+    ({"response_format": "json"}, "response_format", "invalid_type"),
+    ({"parallel_tool_calls": 1}, "parallel_tool_calls", "invalid_type"),
     ({"temprature": 1}, "temprature", "unknown_parameter"),
     ({"temperature": "hot"}, "temperature", "invalid_type"),
     ({"temperature": 3}, "temperature", "invalid_value"),

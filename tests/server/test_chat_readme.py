@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import voicepipe
-from voicepipe.protocol.chat_request import IGNORED, NEUTRAL
+from voicepipe.protocol.chat_request import IGNORED, NEUTRAL, PASSED
 from voicepipe.testing.fakes.cues import LlmCue
 
 ROOT = Path(voicepipe.__file__).parents[1]
@@ -27,6 +27,7 @@ def row(beginning: str) -> set[str]:
 def test_every_parameter_that_is_not_honoured_is_told() -> None:
     assert row("changes nothing") == set(IGNORED)
     assert row("refused (400)") == set(NEUTRAL)
+    assert row("the provider's to honour") == set(PASSED)
 
 
 async def test_the_example_runs_as_it_stands(fake_house: Any) -> None:

@@ -1,8 +1,9 @@
 """`POST /v1/chat/completions`: what was asked, read and checked. No I/O.
 
-Three kinds of parameter: those that are honoured; those that may be left unheeded without harm (`IGNORED`, told in the
-answer); and those that would change the answer and can't be had (`NEUTRAL`), which are refused unless they ask for what
-happens anyway. A name that is in none of them is refused too: it is most likely misspelt.
+Four kinds of parameter: those that are honoured here; those that are the provider's to honour or to refuse (`PASSED`);
+those that may be left unheeded without harm (`IGNORED`, told in the answer); and those that would change the answer and
+can't be had (`NEUTRAL`), which are refused unless they ask for what happens anyway. A name that is in none of them is
+refused too: it is most likely misspelt.
 """
 
 from __future__ import annotations
@@ -25,24 +26,29 @@ from voicepipe.protocol.chat_messages import (
     ToolDefinition,
     ToolMessage,
 )
-from voicepipe.protocol.fields import refuse_depth
+from voicepipe.protocol.fields import one_of, refuse_depth
 
 IGNORED: Final = ("seed", "service_tier", "store", "prompt_cache_retention")
 """They promise a best effort, or concern who stores what; no answer is wrong without them."""
 
+PASSED: Final[Mapping[str, Any]] = {
+    "top_p": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "logit_bias": {},
+    "parallel_tool_calls": True,
+    "response_format": {"type": "text"},
+    "reasoning_effort": None,
+    "verbosity": "medium",
+}
+"""Parameters that go on to the provider, unless they ask for what happens anyway: so that one which does not know
+them is not asked for nothing."""
+
 NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
-    "top_p": (1,),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
     "logprobs": (False,),
     "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "parallel_tool_calls": (True,),
     "modalities": (["text"],),
-    "response_format": ({"type": "text"},),
-    "verbosity": ("medium",),
-    "reasoning_effort": (),
     "prediction": (),
     "audio": (),
     "web_search_options": (),
@@ -95,22 +101,23 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     metadata: Annotated[Metadata, Meta(max_length=16)] | None = None
     voicepipe: Ours | None = None
 
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: Name | None = None
+    verbosity: Name | None = None
+
     seed: Any = None
     service_tier: Any = None
     store: Any = None
     prompt_cache_retention: Any = None
     n: Any = None
-    top_p: Any = None
-    frequency_penalty: Any = None
-    presence_penalty: Any = None
     logprobs: Any = None
     top_logprobs: Any = None
-    logit_bias: Any = None
-    parallel_tool_calls: Any = None
     modalities: Any = None
-    response_format: Any = None
-    verbosity: Any = None
-    reasoning_effort: Any = None
     prediction: Any = None
     audio: Any = None
     web_search_options: Any = None
@@ -126,6 +133,16 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def stops(self) -> tuple[str, ...]:
         """Before which of these the answer ends."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def passed(self) -> tuple[tuple[str, str], ...]:
+        """What goes on to the provider, each value as JSON."""
+        asked = {name: getattr(self, name) for name in PASSED}
+        return tuple(
+            (name, msgspec.json.encode(value).decode())
+            for name, value in asked.items()
+            if value is not None and value != PASSED[name]
+        )
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -161,6 +178,7 @@ def read_chat_request(body: bytes) -> ChatRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ProtocolError("Expected a JSON object as the body.", code="invalid_json") from None
     _check_neutral(request)
+    _check_format(request.response_format)
     _check_tools(request)
     _check_calls(request.messages)
     return request
@@ -183,6 +201,12 @@ def _check_neutral(request: ChatRequest) -> None:
                 f", or say {msgspec.json.encode(harmless[0]).decode()}." if harmless else "."
             )
             raise ProtocolError(why, field=name, code="unsupported_parameter")
+
+
+def _check_format(wanted: Mapping[str, Any] | None) -> None:
+    if wanted is not None:
+        one_of(wanted.get("type"), "response_format.type", ("text", "json_object", "json_schema"))
+        refuse_depth(wanted, "response_format")
 
 
 def _check_tools(request: ChatRequest) -> None:

@@ -54,6 +54,7 @@ async def question_for(visitor: Visitor, asked: ChatRequest, shown: Handshake, p
         tool_choice=asked.function_choice,
         max_output_tokens=asked.output_limit,
         temperature=asked.temperature,
+        passed=asked.passed,
         session=_session(visitor.project, asked),
         user=asked.user or asked.safety_identifier or "",
         models=tuple(dict.fromkeys(spec for other in others for spec in other.specs)),

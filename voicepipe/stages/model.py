@@ -74,6 +74,10 @@ class ModelRequest:
 
     max_output_tokens: int | None = None
     temperature: float | None = None
+    passed: tuple[tuple[str, str], ...] = ()
+    """Further parameters by their names in OpenAI's chat completions, each value as JSON: `("top_p", "0.9")`. A
+    provider that has no such parameter refuses the question."""
+
     session: str = ""
     """Opaque and stable through a session, for providers that keep a cache by it."""
 

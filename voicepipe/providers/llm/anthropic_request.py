@@ -10,6 +10,7 @@ from voicepipe.providers.llm import call_ids
 from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
 from voicepipe.providers.llm.anthropic_options import AnthropicOptions
 from voicepipe.providers.llm.openai_request import parameters
+from voicepipe.providers.llm.passed import passed_on
 from voicepipe.providers.net.openai import extra
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import Called, Function, Image, ModelRequest, Text
@@ -43,6 +44,7 @@ def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
     if request.temperature is not None:
         fields["temperature"] = min(request.temperature, 1.0)  # theirs ends at 1
     fields |= extra(options.model_extra) | extra(options.llm_extra)
+    fields |= passed_on(peer, request, names={"top_p": "top_p"}, left_out=options.left_out)
     return _encode({name: value for name, value in fields.items() if name not in options.left_out})
 
 

@@ -11,6 +11,7 @@ from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
 from voicepipe.providers.llm.anthropic_request import arguments_of
 from voicepipe.providers.llm.gemini_options import GeminiOptions
 from voicepipe.providers.llm.openai_request import parameters
+from voicepipe.providers.llm.passed import passed_on
 from voicepipe.providers.llm.signatures import NONE_KEPT, Signatures
 from voicepipe.providers.net import options as texts
 from voicepipe.providers.net.peer import Peer
@@ -20,6 +21,13 @@ _encode = msgspec.json.Encoder().encode
 
 _MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 
+_PASSED: Final = {
+    "top_p": "topP",
+    "frequency_penalty": "frequencyPenalty",
+    "presence_penalty": "presencePenalty",
+}
+"""Source: Gemini API reference, `GenerationConfig`."""
+
 _UNSIGNED: Final = re.compile(r"gemini-(1|2)[.-]|gemma")
 """Models that know nothing of signatures; later ones refuse a step whose first call has none."""
 
@@ -28,7 +36,7 @@ def body(peer: Peer, request: ModelRequest, options: GeminiOptions, signatures: 
     """The request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON.
+        StageRefused: a function's parameters are not JSON, or a parameter that is passed on is not known there.
     """
     fields: dict[str, Any] = {"contents": _contents(request, signatures)}
     if said := system(request.messages):
@@ -36,11 +44,12 @@ def body(peer: Peer, request: ModelRequest, options: GeminiOptions, signatures: 
     if request.functions:
         fields["tools"] = [{"functionDeclarations": [_declared(peer, function) for function in request.functions]}]
         fields["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
+    refused = options.refuses | options.model_refuses
     generation: dict[str, Any] = {"maxOutputTokens": request.max_output_tokens, "temperature": request.temperature}
+    generation |= passed_on(peer, request, names=_PASSED, left_out=refused)
     fields["generationConfig"] = {name: value for name, value in generation.items() if value is not None}
     for more in (options.model_extra, options.llm_extra):
         fields = _merged(fields, texts.members(more, Any))
-    refused = options.refuses | options.model_refuses
     config = fields["generationConfig"]
     fields["generationConfig"] = {name: value for name, value in config.items() if name not in refused}
     return _encode(fields)

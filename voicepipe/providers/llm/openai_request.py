@@ -11,6 +11,7 @@ import msgspec
 from voicepipe.errors import StageRefused
 from voicepipe.providers.llm import call_ids as ids
 from voicepipe.providers.llm import strict_order
+from voicepipe.providers.llm.passed import passed_on
 from voicepipe.providers.net.openai import OpenAiOptions, extra
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
@@ -22,7 +23,8 @@ def body(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> bytes:
     """The request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON, or the server can't take a picture that is asked about.
+        StageRefused: a function's parameters are not JSON, or the server can't take a picture that is asked about, or
+            a parameter that is passed on.
     """
     fields: dict[str, Any] = {"model": request.model, "messages": _messages(peer, request, options), "stream": True}
     if options.stream_usage:
@@ -37,8 +39,9 @@ def body(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> bytes:
         fields["temperature"] = min(max(request.temperature, options.least_temperature), options.most_temperature)
     if options.session_field and request.session:
         fields[options.session_field] = request.session
-    fields |= extra(options.model_extra) | extra(options.llm_extra)
     refused = options.refuses | options.model_refuses
+    fields |= extra(options.model_extra) | extra(options.llm_extra)
+    fields |= passed_on(peer, request, names=None, left_out=refused)
     return _encode({name: value for name, value in fields.items() if name not in refused})
 
 

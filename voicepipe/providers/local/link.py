@@ -34,9 +34,9 @@ class Link:
         """The engine failed at a job; another try may find a new one."""
         return StageBroken(self.stage, provider=self.provider, why=why, retryable=True)
 
-    def refused(self, why: str) -> StageRefused:
-        """What was asked for does not exist here; trying again won't help."""
-        return StageRefused(self.stage, provider=self.provider, why=why, retryable=False)
+    def refused(self, why: str, *, status: int | None = None) -> StageRefused:
+        """What was asked for does not exist here; trying again won't help. `status` says it as HTTP would."""
+        return StageRefused(self.stage, provider=self.provider, why=why, retryable=False, status=status)
 
 
 class Exchange:
