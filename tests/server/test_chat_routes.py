@@ -92,3 +92,13 @@ async def test_a_client_that_goes_takes_the_questions_to_all_models_with_it(fake
             asking.cancel()
         await soon(first.gone)
         await soon(second.gone)
+
+
+async def test_another_one_is_asked_when_the_first_lacks_a_parameter(fake_house: Any) -> None:
+    strict = {"providers.strict.base_url": "http://127.0.0.1:9/v1", "providers.strict.options.refuses": "top_p"}
+    async with fake_house(POOLED | strict | {"agents.default.llm": ["strict/first", "fake/second"]}) as house:
+        house.vendor.llm.usual = only("second")
+        said, route, ours = await ask(house, model="default", top_p=0.5)
+        asked = (await house.vendor.llm.nth(0)).question
+    assert (said, route, asked["top_p"]) == ("second", "fake/second", 0.5)
+    assert "'top_p'" in ours["attempts"][0]["why"]
