@@ -116,7 +116,7 @@ async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, t
             f'[providers.square]\ntitle = "s"\nkey_env = ["SQUARE_KEY"]\n{row}'
             f'[providers.yard]\ntitle = "y"\nkey_env = ["YARD_KEY"]\nyours = true\n{row}'
         )
-        vendor.models = ("big", "huge")
+        vendor.models = ("big", "huge", "smaller")
         vendor.llm.usual = lambda question: (
             LlmCue(fault=Status(404, "no such model"))
             if question["model"] == "small"
@@ -129,6 +129,7 @@ async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, t
     assert len(probes) == 2
     assert "FAILED  corner/small" in probes[0]
     assert "no such model" in probes[0]
+    assert probes[0].endswith("; it lists smaller")
     assert probes[1].startswith("    ok  yard/big  first after ")
     assert probes[1].endswith("Hello.")
 

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from voicepipe.cli.options import Options
-from voicepipe.cli.probe import Probe, Reply, ask_model, probe
+from voicepipe.cli.probe import PATIENCE_S, Probe, Reply, ask_model, probe
 from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import Settings, load
-from voicepipe.errors import ConfigError, StageError
+from voicepipe.errors import ConfigError, StageError, VoicepipeError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.registry import Spec
 
@@ -174,4 +174,21 @@ async def _probe(settings: Settings, line: Line) -> Line:
         return await ask_model(found, model)
 
     result, _ = await probe("llm", f"{line.provider}/{model}", ask())
+    if not result.ok and model:
+        result = replace(result, said=result.said + await _hint(settings, Spec(line.provider, model)))
     return replace(line, model=model, probe=replace(result, spec=f"{line.provider}/{model}"))
+
+
+async def _hint(settings: Settings, spec: Spec) -> str:
+    """What to try instead of a model that did not answer: its vendor's nearest names, if it has none of that name."""
+    from voicepipe.providers.llm import names
+
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            known = await names.listed(spec, settings.connection(spec, key="--probe"))
+    except (VoicepipeError, TimeoutError):
+        return ""  # why the model did not answer says enough
+    if not known or names.has(spec.model, known):
+        return ""
+    near = names.nearest(spec.model, known)
+    return f"; it lists {', '.join(near)}" if near else f"; it lists {len(known)} models, none with such a name"
