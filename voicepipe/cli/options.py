@@ -76,6 +76,11 @@ class Options:
     max_tokens: int = 100
     names: tuple[str, ...] = ()
     probe: bool = False
+    pool: tuple[str, ...] = ()
+    policy: tuple[str, ...] = ()
+    seed: int = 7
+    latencies: Path | None = None
+    csv: Path | None = None
     json: bool = False
 
     @classmethod
@@ -133,6 +138,7 @@ def parser() -> argparse.ArgumentParser:
     _token(commands)
     _revoke(commands)
     _bench(commands)
+    _simulate(commands)
     return tree
 
 
@@ -239,6 +245,21 @@ def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
     llm.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer (100)")
     llm.add_argument("--out", type=Path, metavar="FOLDER", help="write llm.md, llm.csv and llm.svg there")
     _config(llm)
+
+
+def _simulate(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "simulate", "rehearse what the settings would do")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    router = _add(actions, "router", "rehearse how pools of language models share the work, in virtual time")
+    router.add_argument(
+        "--pool", action="append", metavar="NAME", help="a pool of the settings, or one that comes along"
+    )
+    router.add_argument("--policy", action="append", metavar="POLICY", help="only this one; repeat for several")
+    router.add_argument("--turns", type=int, metavar="N", help="how many turns (20000)")
+    router.add_argument("--seed", type=int, metavar="N", help="of the drawn latencies (7)")
+    router.add_argument("--latencies", type=Path, metavar="FILE", help="recorded ones instead: CSV with model, ttft_ms")
+    router.add_argument("--csv", type=Path, metavar="FILE", help="write the table there too")
+    _config(router)
 
 
 def _add(commands: Commands[argparse.ArgumentParser], name: str, does: str) -> argparse.ArgumentParser:

@@ -15,6 +15,10 @@ STEP: Final = 0.02
 """How fast the weight follows; slow enough that hedges of one bad minute don't forbid those of the next."""
 
 
+AIM: Final = 0.95
+"""Of the cap: a call in place of one that failed is made whatever it costs, so it needs some room."""
+
+
 class Thrift:
     """`weight` is what the loss of one answer in time may cost: the Lagrange multiplier of the cap, found online."""
 
@@ -33,5 +37,5 @@ class Thrift:
         """A turn cost so much more than `turn_usd`, what the first choice alone would have cost; or less, below 0."""
         unit = self.unit_usd(turn_usd)
         self._mean += MEMORY * (extra_usd / unit - self._mean)
-        over = max(-1.0, min(self._mean - self.cap_usd / unit, 1.0))
+        over = max(-1.0, min(self._mean - AIM * self.cap_usd / unit, 1.0))
         self.weight = max(LEAST_WEIGHT, min(self.weight * math.exp(STEP * over), MOST_WEIGHT))

@@ -96,19 +96,21 @@ class Router:
     def _made(self, name: str, specs: tuple[Spec, ...], options: RouterOptions, key: str) -> Pool:
         for spec in specs:
             self._get(spec, key)
-        return build_pool(name, tuple(map(self._candidate, specs)), options, self._experience)
+        return build_pool(name, tuple(candidate_of(self._settings, spec) for spec in specs), options, self._experience)
 
-    def _candidate(self, spec: Spec) -> Candidate:
-        facts, entry = self._settings.facts(spec), self._settings.providers[spec.provider]
-        price = None
-        if entry.kind == LOCAL:
-            price = Price(0.0, 0.0)
-        elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
-            price = Price(facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
-        return Candidate(
-            spec=str(spec),
-            price=price,
-            ttft_p50_ms=float(facts.ttft_p50_ms or UNKNOWN_TTFT_MS),
-            tokens_per_s=float(facts.tokens_per_s or UNKNOWN_TOKENS_PER_S),
-            region=entry.region,
-        )
+
+def candidate_of(settings: Settings, spec: Spec) -> Candidate:
+    """What is known of a model before it is asked: by the settings and the catalog."""
+    facts, entry = settings.facts(spec), settings.providers[spec.provider]
+    price = None
+    if entry.kind == LOCAL:
+        price = Price(0.0, 0.0)
+    elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
+        price = Price(facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
+    return Candidate(
+        spec=str(spec),
+        price=price,
+        ttft_p50_ms=float(facts.ttft_p50_ms or UNKNOWN_TTFT_MS),
+        tokens_per_s=float(facts.tokens_per_s or UNKNOWN_TOKENS_PER_S),
+        region=entry.region,
+    )

@@ -1,0 +1,180 @@
+"""`voicepipe simulate router`: what a policy would do with a pool, before anybody pays for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from voicepipe.bench.simulate_pools import PublishedPool, published_pools, read_latencies
+from voicepipe.bench.simulate_report import HEAD, Line, line_of, shown, write_csv
+from voicepipe.bench.simulate_world import World, WorldOptions, draw_world, resample_world
+from voicepipe.cli.options import Options
+from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError
+from voicepipe.registry import Spec
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.policies import Candidates
+from voicepipe.router.pool import USUAL_TOKENS, Experience
+from voicepipe.router.rehearsal import Draw, DrawnTurn, Rehearsed, rehearse
+from voicepipe.wiring.routes import candidate_of
+
+FIRST_TURNS: Final = 5_000
+"""In which everybody learns; not counted, or a quarter of fewer."""
+
+ALONE: Final = "single"
+
+POLICIES: Final[Mapping[str, Mapping[str, object]]] = {
+    ALONE: {"policy": "single"},
+    "fallback": {"policy": "fallback"},
+    "race": {"policy": "race"},
+    "race-3": {"policy": "race", "racers": 3},
+    "hedge": {"policy": "hedge"},
+    "hedge-given": {"policy": "hedge", "order": "given"},
+    "hedge-hold": {"policy": "hedge", "order": "given", "hold": True},
+}
+"""Each as it is written into the settings; the rest is that of `[router]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A pool, and the world that it is rehearsed in."""
+
+    name: str
+    candidates: Candidates
+    world: World
+    options: RouterOptions
+
+
+def run(options: Options) -> int:
+    """Rehearse every policy with every pool, and print what came of it.
+
+    Raises:
+        ConfigError: there is no such pool or policy, or an option is wrong.
+    """
+    settings = load(options.config, overrides=options.overrides())
+    names = options.policy or tuple(POLICIES)
+    for name in names:
+        if name not in POLICIES:
+            raise ConfigError(f"--policy: expected one of {', '.join(POLICIES)}, got {name!r}")
+    lines: list[Line] = []
+    for scene in _scenes(options, settings):
+        _say(f"\n{scene.name}: {', '.join(each.spec for each in scene.candidates)}")
+        _say(f"a word by {scene.options.deadline_ms} ms, hedges for {_money(scene)}\n{HEAD}")
+        for line in _lines(scene, names):
+            lines.append(line)
+            _say(shown(line))
+    if options.csv is not None:
+        write_csv(options.csv, lines)
+    return 0
+
+
+def _lines(scene: Scene, names: Sequence[str]) -> Iterator[Line]:
+    alone = _line(scene, ALONE, None)
+    for name in names:
+        yield alone if name == ALONE else _line(scene, name, alone.usd_per_turn)
+
+
+def _line(scene: Scene, name: str, alone_usd: float | None) -> Line:
+    turns = rehearsed(scene, name)
+    counted = turns[min(FIRST_TURNS, len(turns) // 4) :]
+    return line_of(
+        scene.name,
+        name,
+        [turn.ttft_ms for turn in counted],
+        deadline_ms=scene.options.deadline_ms,
+        calls=[turn.n_calls for turn in counted],
+        usd=[turn.usd for turn in counted],
+        lost_usd=[turn.lost_usd for turn in counted],
+        speakers=[turn.speaker for turn in counted],
+        alone_usd=alone_usd,
+    )
+
+
+def rehearsed(scene: Scene, name: str) -> list[Rehearsed]:
+    """Run all turns of the scene by that policy; `single` has the first model and no other."""
+    options = replace(scene.options, **POLICIES[name])  # type: ignore[arg-type]
+    candidates = scene.candidates[:1] if name == ALONE else scene.candidates
+    experience = Experience()
+    pool = build_pool(scene.name, candidates, options, experience)
+    return list(rehearse(pool, experience, drawn_turns(scene.world, len(candidates))))
+
+
+def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
+    """The world's turns, with what its first `n_models` would do."""
+    read, written = (round(n) for n in USUAL_TOKENS)
+    for i, at_s in enumerate(world.at_s):
+        draws = zip(world.after_ms[i, :n_models], world.fails[i, :n_models], strict=True)
+        yield DrawnTurn(
+            at_ms=1_000 * float(at_s),
+            session=str(world.session[i]),
+            draws=tuple(Draw(float(after_ms), bool(fails)) for after_ms, fails in draws),
+            input_tokens=read,
+            output_tokens=written,
+        )
+
+
+def _scenes(options: Options, settings: Settings) -> Iterator[Scene]:
+    published = published_pools()
+    world = WorldOptions(n_turns=_turns(options), seed=options.seed)
+    own = settings.routing.pools
+    for name in options.pool or tuple(own) or tuple(published):
+        if name in own:
+            specs = (Spec.parse(text) for text in own[name].specs)
+            candidates = tuple(candidate_of(settings, spec) for spec in specs)
+            drawn = _world(options.latencies, candidates, [c.ttft_p50_ms for c in candidates], world)
+            yield Scene(name, candidates, drawn, own[name])
+        elif name in published:
+            candidates = _candidates(published[name])
+            drawn = _world(options.latencies, candidates, published[name].medians_ms, world)
+            yield Scene(name, candidates, drawn, _capped(settings, candidates))
+        else:
+            raise ConfigError(f"--pool: expected one of {', '.join((*own, *published))}, got {name!r}")
+
+
+def _turns(options: Options) -> int:
+    n_turns = 20_000 if options.turns is None else options.turns
+    if not 100 <= n_turns <= 1_000_000:
+        raise ConfigError(f"--turns: expected 100 to 1000000, got {n_turns}")
+    return n_turns
+
+
+def _world(latencies: Path | None, candidates: Candidates, medians_ms: Sequence[float], options: WorldOptions) -> World:
+    if latencies is None:
+        return draw_world(medians_ms, options)
+    return resample_world(read_latencies(latencies, [each.spec for each in candidates]), options)
+
+
+def _candidates(pool: PublishedPool) -> Candidates:
+    return tuple(
+        Candidate(
+            spec=each.name,
+            price=Price(each.input_usd, each.output_usd, each.cached_usd),
+            ttft_p50_ms=each.ttft_p50_ms,
+            tokens_per_s=each.tokens_per_s,
+        )
+        for each in pool.models
+    )
+
+
+def _capped(settings: Settings, candidates: Candidates) -> RouterOptions:
+    """The settings' options; where they say nothing of money, a tenth of what the first model alone costs."""
+    if "router.cap_usd_per_turn" in settings.origins:
+        return settings.router
+    return replace(settings.router, cap_usd_per_turn=0.1 * candidates[0].answer_usd(*USUAL_TOKENS, warm=True))
+
+
+def _money(scene: Scene) -> str:
+    alone_usd = scene.candidates[0].answer_usd(*USUAL_TOKENS, warm=True)
+    cap_usd = scene.options.cap_usd_per_turn
+    share = f" ({100 * cap_usd / alone_usd:.0f}% of what one costs)" if alone_usd else ""
+    return f"at most ${cap_usd:.6f} a turn{share}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
