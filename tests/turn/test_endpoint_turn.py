@@ -39,8 +39,8 @@ def spoken(book: Playbook, pitch_st: float | None = None, words: str | None = No
         (-6.0, None, 680),
         (0.0, None, 1_040),
         (None, "I would like the", 1_300),
-        (None, "That is all.", 640),
-        (-6.0, "That is all.", 600),
+        (None, "That is all.", 680),
+        (-6.0, "That is all.", 640),
     ],
 )
 def test_a_turn_ends_as_late_as_it_sounds_unfinished(

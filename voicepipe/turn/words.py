@@ -9,14 +9,15 @@ from typing import Final
 from voicepipe.turn.vocabularies import PUNCTUATION_ONLY, VOCABULARIES, Vocabulary
 
 ANSWERED: Final = -1.0
-CLOSED: Final = -0.6
+CLOSED: Final = -0.3
 UNKNOWN: Final = 0.0
 PAUSED: Final = 0.1
 SPELLING: Final = 0.5
 LEANING: Final = 0.7
 OPEN: Final = 1.0
 """How unfinished each class sounds, -1 to 1. A full stop says less than a missing noun: transcribers put one at the end
-of whatever they get, and people pause after whole sentences; hardly anybody ends on "the". A comma says
+of whatever they get, people pause after whole sentences, and the voice mostly tells that a sentence is over, which must
+not count twice; hardly anybody ends on "the". A comma says
 little: transcribers put one wherever the voice pauses."""
 
 _APOSTROPHE: Final = "\u2019"
