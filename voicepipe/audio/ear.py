@@ -93,7 +93,7 @@ class Phase(Enum):
 class Ear:
     """Listens to one caller. The same samples give the same edges, however they were cut into pushes.
 
-    Costs about 2 to 5 ms of CPU per second of audio, 4 ms for a burst of a second: feed longer bursts in slices, with
+    Costs about 1 to 3 ms of CPU per second of audio, 3 ms for a burst of a second: feed longer bursts in slices, with
     `more_ms`, where nothing may hold the event loop for longer.
     """
 
