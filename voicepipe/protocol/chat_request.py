@@ -166,7 +166,7 @@ _CODES: Final = (
 
 
 def read_chat_request(body: bytes) -> ChatRequest:
-    """Read a request's body. Some 5 ms for a megabyte: call from a worker thread what is larger.
+    """Read a request's body.
 
     Raises:
         ProtocolError: it is no such request, or asks for what can't be had; `field` is the dotted path of it.
