@@ -81,6 +81,9 @@ class Running:
                 timer.cancel()
         for call in self._calls:
             self._end(call)
+        self._over = True
+        self._out.clear()
+        self._news.set()
 
     def __aiter__(self) -> Running:
         return self

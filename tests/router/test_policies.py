@@ -1,0 +1,140 @@
+"""Policies one by one: who is left, and in what order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
+
+from voicepipe.errors import ConfigError
+from voicepipe.router import policies
+from voicepipe.router.build import policy_of
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.complexity import judge, looks_easy
+from voicepipe.router.memory import LEAST_CACHED_TOKENS, WARM_MS, Memory
+from voicepipe.router.options import PoolOptions, RouterOptions
+from voicepipe.router.policies import Ask, Candidates, Experiment
+
+DEAR = Candidate(spec="dear/m", price=Price(3.0, 15.0), region="us-east-1")
+CHEAP = Candidate(spec="cheap/m", price=Price(0.1, 0.4), region="eu-central-1")
+ODD = Candidate(spec="odd/m", region="eu-west-1")
+ALL = (DEAR, CHEAP, ODD)
+
+
+@dataclass
+class Moment:
+    """An outlook that is told what to say."""
+
+    ttfts_ms: dict[str, float] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+
+    def ttft_ms(self, candidate: Candidate) -> float:
+        return self.ttfts_ms.get(candidate.spec, 400.0)
+
+    def in_flight(self, candidate: Candidate) -> int:
+        return self.running.get(candidate.spec, 0)
+
+
+def names(candidates: Candidates) -> list[str]:
+    return [each.spec.partition("/")[0] for each in candidates]
+
+
+def ordered(options: RouterOptions, ask: Ask | None = None, moment: Moment | None = None) -> list[str]:
+    return names(policy_of(options, key="k")(ALL, ask or Ask(), moment or Moment()))
+
+
+def test_orders_of_the_settings() -> None:
+    """A model without a price is taken for a common fast one."""
+    assert ordered(RouterOptions(order="given")) == ["dear", "cheap", "odd"]
+    assert ordered(RouterOptions(order="learned")) == ["dear", "cheap", "odd"]
+    assert ordered(RouterOptions(order="price")) == ["cheap", "odd", "dear"]
+    moment = Moment(ttfts_ms={"odd/m": 90, "dear/m": 300})
+    assert ordered(RouterOptions(order="ttft"), moment=moment) == ["odd", "dear", "cheap"]
+    assert ordered(RouterOptions(order="region", region="eu-west-3")) == ["odd", "cheap", "dear"]
+    assert ordered(RouterOptions(order="region")) == ["dear", "cheap", "odd"]
+
+
+@examples(st.text(min_size=1, max_size=20))
+def test_a_session_sticks_and_moves_only_when_its_own_model_goes(session: str) -> None:
+    ask, moment = Ask(session=session), Moment()
+    first, second, third = policies.sticky(ALL, ask, moment)
+    assert policies.sticky(tuple(reversed(ALL)), ask, moment) == (first, second, third)
+    assert policies.sticky((first, third), ask, moment)[0] is first
+    assert policies.sticky((second, third), ask, moment)[0] is second
+
+
+def test_sessions_are_spread_and_a_loaded_model_lets_them_go() -> None:
+    firsts = Counter(policies.sticky(ALL, Ask(session=str(i)), Moment())[0].spec for i in range(900))
+    assert all(220 < n < 380 for n in firsts.values())
+    home = policies.sticky(ALL, Ask(session="s"), Moment())[0]
+    busy = Moment(running={home.spec: 10})
+    assert policies.sticky(ALL, Ask(session="s"), busy)[0] is not home
+
+
+def test_a_user_is_the_same_in_every_session() -> None:
+    one, other = (policies.sticky(ALL, Ask(session=s, user="ada"), Moment()) for s in ("a", "b"))
+    assert one == other
+
+
+def test_easy_questions_have_their_own_models() -> None:
+    pool = PoolOptions(models=("dear/m", "odd/m"), easy=("cheap/m",))
+    assert ordered(pool, Ask(text="What time is it?")) == ["cheap"]
+    assert ordered(pool, Ask(text="Explain why the train was late.")) == ["dear", "odd"]
+    only_hard = policies.cascade(frozenset({"none/m"}), looks_easy)
+    assert names(only_hard(ALL, Ask(text="Hi"), Moment())) == ["dear", "cheap", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "easy"),
+    [
+        (Ask(text="Yes please."), True),
+        (Ask(text="When do you open on Sunday?"), True),
+        (Ask(text="Compare the two plans for me."), False),
+        (Ask(text="What is 12 * 31?"), False),
+        (Ask(text=" ".join(["word"] * 40)), False),
+        (Ask(text="Book it.", n_functions=2), False),
+        (Ask(text="Warum ist der Himmel blau?"), False),
+    ],
+)
+def test_what_looks_easy(ask: Ask, easy: bool) -> None:
+    assert looks_easy(ask) is easy
+
+
+def test_a_heuristic_that_is_not_there_is_refused() -> None:
+    assert judge("words", key="k") is looks_easy
+    with pytest.raises(ConfigError, match="k: expected 'words' or the name of an installed one, got 'oracle'"):
+        judge("oracle", key="k")
+
+
+def test_an_experiment_shares_out_by_percentage() -> None:
+    trial = Experiment("trial", (), (("a", 20.0), ("b", 30.0)))
+    arms = Counter(trial.arm(Ask(session=f"s{i}")) for i in range(4_000))
+    assert arms["a"] / 4_000 == pytest.approx(0.2, abs=0.03)
+    assert arms["b"] / 4_000 == pytest.approx(0.3, abs=0.03)
+    other = Experiment("another", (), (("a", 50.0),))
+    both = sum(trial.arm(Ask(session=f"s{i}")) == "a" == other.arm(Ask(session=f"s{i}")) for i in range(4_000))
+    assert both / 4_000 == pytest.approx(0.1, abs=0.025)  # arms of two experiments are independent
+
+
+def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
+    memory = Memory()
+    memory.note("s", ("a/m", "b/m"), "b/m", LEAST_CACHED_TOKENS, 1_000.0)
+    assert memory.of("s").last == "b/m"
+    assert memory.is_warm("s", "a/m", 1_000 + WARM_MS - 1)
+    assert not memory.is_warm("s", "a/m", 1_000 + WARM_MS)
+    memory.note("short", ("a/m",), "a/m", LEAST_CACHED_TOKENS - 1, 0.0)
+    assert not memory.is_warm("short", "a/m", 0.0)
+    memory.note("", ("a/m",), "a/m", 5_000, 0.0)
+    assert not memory.is_warm("", "a/m", 0.0)
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session that was silent the longest is forgotten."""
+    monkeypatch.setattr("voicepipe.router.memory.MOST_SESSIONS", 3)
+    memory = Memory()
+    for session in ("a", "b", "c", "a", "d"):
+        memory.note(session, ("x/m",), "x/m", 5_000, 0.0)
+    assert [memory.of(session).last for session in "abcd"] == ["x/m", "", "x/m", "x/m"]
