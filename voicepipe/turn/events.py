@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record import ModelAttempt
+from voicepipe.turn.model_events import ModelAsked as ModelAsked
+from voicepipe.turn.model_events import ModelAttempted as ModelAttempted
+from voicepipe.turn.model_events import ModelChosen as ModelChosen
+from voicepipe.turn.model_events import ModelJoined as ModelJoined
+from voicepipe.turn.model_events import ModelReached as ModelReached
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -204,34 +208,6 @@ class PlaybackReported:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAsked:
-    """The question has left for the model."""
-
-    turn: int
-    revision: int
-    provider: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChosen:
-    """Of several models this one answers, or goes on with the answer."""
-
-    turn: int
-    revision: int
-    provider: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAttempted:
-    """One of the calls that were made for the answer is over, heard or not."""
-
-    turn: int
-    revision: int
-    attempt: ModelAttempt
-
-
-@dataclass(frozen=True, slots=True)
 class ModelSpoke:
     """The model sent text; never empty."""
 
@@ -281,6 +257,8 @@ class ClauseHandedOver:
     clause: int
     text: str
     provider: str
+    shortened: bool = False
+    """It was cut at a word, as `ShortenClause` wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +280,22 @@ class OutputSent:
     turn: int
     revision: int
     duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FillerSent:
+    """Sound of the filler that `SayFiller` wanted was written to the client's socket."""
+
+    turn: int
+    revision: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhrasesReady:
+    """These phrases, and no others, can be said at once: their sound is there."""
+
+    texts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +365,8 @@ Fact = (
     | ItemWanted
     | PlaybackReported
     | ModelAsked
+    | ModelReached
+    | ModelJoined
     | ModelChosen
     | ModelAttempted
     | ModelSpoke
@@ -380,6 +376,8 @@ Fact = (
     | ClauseHandedOver
     | SoundArrived
     | OutputSent
+    | FillerSent
+    | PhrasesReady
     | VoiceFinished
     | StageFailed
     | TimePassed
