@@ -53,6 +53,7 @@ async def test_a_whole_answer(house: Any) -> None:
     assert usage.prompt_tokens_details is not None
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (12, 3, 15)
     assert usage.prompt_tokens_details.cached_tokens == 8
+    assert raw.headers["X-Request-Id"] == answer.id
     assert raw.headers["X-Voicepipe-Route"] == "fake/mind"
     ours: Any = answer.model_dump()["voicepipe"]
     assert ours == {"route": "fake/mind", "ttft_ms": ours["ttft_ms"], "cost_usd": None, "estimated": False}

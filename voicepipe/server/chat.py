@@ -92,7 +92,8 @@ class _Exchange:
         self._tally = ChatTally(
             question.request, question.route.specs[0], asked.ignored, to_stranger=claims is not None
         )
-        about = Completion(f"chatcmpl-{secrets.token_hex(16)}", unix_s(), asked.model)
+        self._id = f"chatcmpl-{secrets.token_hex(16)}"
+        about = Completion(self._id, unix_s(), asked.model)
         self._answer = ChatAnswer(about, self._tally, parts.chat_models, asked.stops)
         self._began_ms = monotonic_ms()
 
@@ -147,6 +148,7 @@ class _Exchange:
     def _log(self, outcome: str, more: dict[str, Any]) -> None:
         log_event(
             "chat_closed",
+            id=self._id,
             project=self._visitor.project,
             model=self._asked.model,
             route=self._tally.spec,
@@ -163,6 +165,7 @@ class _Exchange:
         log_event(
             "chat_failed",
             level=logging.WARNING,
+            id=self._id,
             project=self._visitor.project,
             provider=error.provider,
             kind=type(error).__name__,

@@ -63,7 +63,7 @@ class ChatAnswer:
             used=self._tally.used(),
             ours=self._tally.ours(self._models),
         )
-        return web.Response(body=body, content_type="application/json", headers=self._tally.headers())
+        return web.Response(body=body, content_type="application/json", headers=self._headers())
 
     async def stream(self, events: Events, request: web.Request, *, with_usage: bool) -> web.StreamResponse:
         """Send each piece as it comes.
@@ -122,7 +122,7 @@ class ChatAnswer:
         if line is None:
             # no-transform, X-Accel-Buffering: proxies that compress or collect would hold the words back
             headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
-            line = web.StreamResponse(headers=headers | self._tally.headers())
+            line = web.StreamResponse(headers=headers | self._headers())
             line.content_type, line.charset = "text/event-stream", "utf-8"
             self.line = line
             await line.prepare(request)
@@ -134,6 +134,9 @@ class ChatAnswer:
                 request.transport.abort()
             raise ConnectionResetError(f"the client took nothing for {STUCK_S:g} s") from None
         return line
+
+    def _headers(self) -> dict[str, str]:
+        return {"X-Request-Id": self._about.id} | self._tally.headers()
 
     def _reason(self) -> str:
         assert self._tally.finished is not None  # an iterator ends after it, or raises
