@@ -1,0 +1,95 @@
+"""A spoken turn whose model is several: the first one hangs, refuses or breaks, and the caller is answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import Caller, calling
+from voicepipe.testing.fakes.cues import Cut, Fault, Hang, LlmCue, Stall, Status, tokens
+from voicepipe.testing.waiting import eventually
+
+Record = dict[str, Any]
+
+VAD = {"type": "server_vad", "silence_duration_ms": 200}
+SESSION = {"audio": {"input": {"turn_detection": VAD}}}
+LONG = "The museum opens at nine, and closes at five. On Mondays it is shut."
+
+
+@pytest.fixture
+async def house_with(fake_house: Any) -> AsyncIterator[Callable[..., Any]]:
+    """`await house_with(fault)`: an agent whose first model does that with every question, and whose second answers."""
+    async with AsyncExitStack() as stack:
+
+        async def opened(fault: Fault, answer: str = "It is noon.") -> Any:
+            settings = {"agents.default.llm": "fake/first,fake/second", "router.order": "given"}
+            house = await stack.enter_async_context(fake_house(settings))
+            by_model = {
+                "first": LlmCue(tokens=tokens(LONG), fault=fault),
+                "second": LlmCue(tokens=tokens(answer)),
+            }
+            house.vendor.llm.usual = lambda asked: by_model[asked["model"]]
+            return house
+
+        yield opened
+
+
+async def record_of(house: Any) -> Record:
+    """The only turn, when it is over."""
+
+    async def probe() -> Record | None:
+        async with aiohttp.ClientSession() as http, http.get(f"{house.url}/v1/turns") as answer:
+            turns: list[Record] = (await answer.json())["data"]
+            over = [turn for turn in turns if turn["outcome"] is not None]
+            return over[0] if over else None
+
+    return await eventually(probe)
+
+
+async def answered(house: Any, speech: Samples) -> tuple[Caller, Record]:
+    async with calling(house.url, session=SESSION) as caller:
+        await caller.say(speech)
+        done = await caller.until("response.done")
+        assert done["response"]["status"] == "completed"
+    return caller, await record_of(house)
+
+
+@pytest.mark.parametrize("fault", [Hang(), Stall(0), Status(500), Cut(0)], ids=lambda fault: type(fault).__name__)
+async def test_the_caller_is_answered_though_the_first_model_is_not_there(
+    house_with: Callable[..., Any], speech: Samples, fault: Fault
+) -> None:
+    """By the second one, without a word of trouble; the record says who answered and what was tried."""
+    _, record = await answered(await house_with(fault), speech)
+    assert record["agent_text"] == "It is noon."
+    assert record["providers"]["llm"] == "fake/second"
+    tried = [(call["provider"], call["outcome"]) for call in record["attempts"]]
+    assert tried in (
+        [("fake/first", "lost"), ("fake/second", "spoke")],
+        [("fake/first", "failed"), ("fake/second", "spoke")],
+    )
+    assert record["actions"] in (["hedge"], ["fallback"])
+    # The second was started in time to speak within the stage's limit, whatever this machine made of it then.
+    assert record["attempts"][1]["began_ms"] < 600
+
+
+async def test_the_stage_belongs_to_who_answered(house_with: Callable[..., Any], speech: Samples) -> None:
+    _, record = await answered(await house_with(Hang()), speech)
+    owner = next(stage["owner"] for stage in record["stages"] if stage["stage"] == "llm_ttft")
+    assert owner == "fake/second"
+    assert record["route"]
+
+
+async def test_an_answer_that_breaks_is_finished_by_another_model(
+    house_with: Callable[..., Any], speech: Samples
+) -> None:
+    """The caller hears one answer, and the history holds one."""
+    house = await house_with(Cut(6), "opens at nine, and closes at five. Come early.")
+    _, record = await answered(house, speech)
+    assert record["agent_text"] == "The museum opens at nine, and closes at five. Come early."
+    assert record["actions"][-1] == "continuation"
+    assert record["outcome"] == "completed"
