@@ -70,6 +70,24 @@ def test_somebody_over_an_echo_is_no_echo(echo: Echo, agent: Samples) -> None:
     assert not echo.has(caller + back, RATE_HZ, SENT_MS + 2_100)
 
 
+def test_how_much_is_not_the_agent_s_own(echo: Echo, agent: Samples) -> None:
+    """Once an echo is known, what is louder than it can be is somebody else's; before, everything is."""
+    back, caller = heard(agent[: 4_000 * MS]), clip(CALLER)[500 * MS : 1_100 * MS]
+    both = back.astype(np.int32)
+    both[2_500 * MS : 3_100 * MS] += caller
+    mixed = both.clip(-32_768, 32_767).astype(np.int16)
+    late_ms = SENT_MS + 180
+    assert echo.own_ms(mixed[1_000 * MS : 2_000 * MS], RATE_HZ, late_ms + 2_000) == 1_000
+    assert echo.has(mixed[1_000 * MS : 2_000 * MS], RATE_HZ, late_ms + 2_000)
+    own_ms = {
+        until_ms: echo.own_ms(mixed[(until_ms - 500) * MS : until_ms * MS], RATE_HZ, late_ms + until_ms)
+        for until_ms in range(1_500, 4_000, 500)
+    }
+    assert own_ms[1_500] + own_ms[2_000] + own_ms[2_500] <= 50
+    assert 350 <= own_ms[3_000] + own_ms[3_500] <= 700
+    assert own_ms[3_500] <= 150
+
+
 def test_what_comes_before_it_was_said_or_long_after_is_no_echo(echo: Echo, agent: Samples) -> None:
     back = heard(agent[1_000 * MS : 2_000 * MS])
     assert not echo.has(back, RATE_HZ, SENT_MS + 1_200)

@@ -40,6 +40,25 @@ _ALIKE: Final = 0.7
 a room's noise, has 0.8 and more; a second of somebody else's speech, at its most alike delay, 0.4 as a rule and 0.6
 seldom."""
 
+_WEAK: Final = 0.25
+_SURELY_ALIKE: Final = 0.85
+_STRONG: Final = 2.0
+"""An echo is weaker than what was sent, by 6 dB and more as a rule; callers, who are near, are as loud as the agent or
+louder. So what is not that weak must be the more alike, and what is 3 dB louder is no echo at all."""
+
+_OVER: Final = 10.0**0.6
+"""What is 6 dB louder than the echo can be is not the echo."""
+
+_BESIDE: Final = 10.0**-0.6
+"""And what is 6 dB weaker than its loudest is nobody's voice, but the room between its words."""
+
+_TAIL_HOPS: Final = 10
+_SLIP_HOPS: Final = 2
+"""A room holds a sound for some 100 ms, and the delay is known to a hop or two."""
+
+_LOUD: Final = 10.0**-1.5
+"""The strength of the echo is judged where the agent is within 15 dB of its loudest."""
+
 Profile = npt.NDArray[np.float32]
 """Power of each hop in each band, (n_hops, n_bands); full scale is about 0 dB."""
 
@@ -62,6 +81,13 @@ class Echo:
         self._said: deque[tuple[int, Profile]] = deque()
         self._rest = silence(0)
         self._ends_ms = 0
+        self._path: tuple[int, float] | None = None
+        """How late the echo is, in hops, and its power, as a share of what was sent; None: there was none so far."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there has been one."""
+        return self._path is not None
 
     def plays(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
         """More was sent, int16, (n_samples,): it plays behind what was sent before."""
@@ -83,21 +109,55 @@ class Echo:
             self._said.pop()
 
     def has(self, samples: Samples, rate_hz: int, ends_ms: int) -> bool:
-        """Whether `samples`, int16, (n_samples,), which were heard until `ends_ms`, are the agent's."""
-        return self.likeness(samples, rate_hz, ends_ms) >= _ALIKE
+        """Whether `samples`, int16, (n_samples,), which were heard until `ends_ms`, are the agent's.
+
+        If so, how late and how strong the echo is, is known from now on.
+        """
+        heard = profile(samples, rate_hz)
+        alike, late = self._compare(heard, ends_ms)
+        if alike < _ALIKE:
+            return False
+        mine, said = heard.sum(axis=1), self._said_before(ends_ms, len(heard), late).sum(axis=1)
+        loud = said >= _LOUD * said.max()
+        share = float(np.quantile(mine[loud] / said[loud], 0.8))
+        if share > _STRONG or (share > _WEAK and alike < _SURELY_ALIKE):
+            return False
+        self._path = (late, share)
+        return True
+
+    def own_ms(self, samples: Samples, rate_hz: int, ends_ms: int) -> int:
+        """How much of such a voice is not the agent's; all of it where there has been no echo."""
+        heard = profile(samples, rate_hz).sum(axis=1)
+        if self._path is None or not len(heard):
+            return len(samples) * 1_000 // rate_hz
+        late, share = self._path
+        reach = _TAIL_HOPS + _SLIP_HOPS
+        said = self._said_before(ends_ms + _SLIP_HOPS * HOP_MS, len(heard) + reach + _SLIP_HOPS, late).sum(axis=1)
+        around = np.lib.stride_tricks.sliding_window_view(said, reach + _SLIP_HOPS + 1)[-len(heard) :].max(axis=1)
+        lately = self._said_before(ends_ms, SPAN_MS // HOP_MS, late).sum(axis=1).max()
+        own = (heard > _OVER * share * around) & (heard > _BESIDE * share * lately)
+        return int(np.count_nonzero(own)) * HOP_MS
 
     def likeness(self, samples: Samples, rate_hz: int, ends_ms: int) -> float:
         """How much alike they are at the most: a correlation, up to 1; 0 for no sound, or none to compare."""
-        heard = profile(samples, rate_hz)
+        return self._compare(profile(samples, rate_hz), ends_ms)[0]
+
+    def _compare(self, heard: Profile, ends_ms: int) -> tuple[float, int]:
+        """The greatest likeness, and how many hops late the sound is then."""
         n = len(heard)
         if not n or not self._said:
-            return 0.0
-        begins_ms = ends_ms - n * HOP_MS - LONGEST_DELAY_MS
-        said = self._between(begins_ms, n + LONGEST_DELAY_MS // HOP_MS)
+            return 0.0, 0
+        longest = LONGEST_DELAY_MS // HOP_MS
+        said = self._said_before(ends_ms, n + longest, 0)
         mine = _shape(_levels(heard))
-        windows = np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1)
-        theirs = _shape(windows)
-        return float(np.max(theirs.reshape(len(theirs), -1) @ mine.reshape(-1)))
+        theirs = _shape(np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1))
+        alike = theirs.reshape(len(theirs), -1) @ mine.reshape(-1)
+        best = int(np.argmax(alike))
+        return float(alike[best]), longest - best
+
+    def _said_before(self, ends_ms: int, n_hops: int, late: int) -> Profile:
+        """What was said in so many hops before an instant, or as many hops before that as it comes late."""
+        return self._between(ends_ms - (n_hops + late) * HOP_MS, n_hops)
 
     def _between(self, begins_ms: int, n_hops: int) -> Profile:
         """What is said from an instant on; silence where nothing is."""

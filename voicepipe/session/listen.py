@@ -10,6 +10,7 @@ from voicepipe.audio import g711
 from voicepipe.audio.ear import Ear, EarOptions, Phase
 from voicepipe.audio.echo import SPAN_MS, Echo
 from voicepipe.audio.edges import Edge, Instant, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
+from voicepipe.audio.hum import hums
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.clock import SessionClock
@@ -68,8 +69,10 @@ class Listener:
         self._told_ms: int | None = None
         """How long the voice over the agent's is known to have lasted; None: nobody asks."""
 
-        self._earlier_ms = 0
-        """How much voice the utterance had before its latest pause."""
+        self._earlier_ms = self._own_ms = 0
+        """How much voice the utterance had before its latest pause, and how much of the latest stretch is no echo."""
+
+        self._echoes = False
 
         self._echo = Echo()
         self._resampler: Resampler | None = None
@@ -124,8 +127,7 @@ class Listener:
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
             case VoicePaused(last_voiced, silence_ms, pitch_st, voiced_ms):
-                self._told_ms = None
-                self._earlier_ms += last_voiced.stream_ms - self._onset_ms
+                self._end_report(last_voiced)
                 ended_ms = last_voiced.session_ms + away_ms
                 self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st, voiced_ms))
                 self._post(e.SilenceGrew(silence_ms))
@@ -136,7 +138,7 @@ class Listener:
 
     def follow_voice(self) -> None:
         """Tell from time to time how long the voice that has just begun lasts, until it pauses."""
-        self._told_ms = 0
+        self._told_ms, self._own_ms = 0, 0
 
     def _follow(self) -> None:
         due_ms = self._onset_ms + (self._told_ms or 0) + REPORT_MS
@@ -144,16 +146,37 @@ class Listener:
             return
         last = self._ear.last_voiced()
         if last is not None and last.stream_ms >= due_ms:
-            self._told_ms = last.stream_ms - self._onset_ms
-            self._post(e.SpeechWentOn(self._told_ms, self._echoes(last)))
+            self._post(e.SpeechWentOn(self._own_until(last), self._echoes))
 
-    def _echoes(self, last: Instant) -> bool:
-        """Whether the latest second sounds like what the agent says."""
-        if self._earlier_ms + last.stream_ms - self._onset_ms < ECHO_FROM_MS:
-            return False
-        behind = (self._ear.received_ms - last.stream_ms) * self._ear.rate_hz // 1_000
-        heard = self._ear.since(last.stream_ms - SPAN_MS)
-        return self._echo.has(heard[: len(heard) - behind], self._ear.rate_hz, last.session_ms)
+    def _own_until(self, last: Instant) -> int:
+        """How much of the voice until then is the caller's own, and none of the agent's come back."""
+        known_ms = self._onset_ms + (self._told_ms or 0)
+        self._told_ms = max(0, last.stream_ms - self._onset_ms)
+        rate_hz = self._ear.rate_hz
+        self._own_ms += self._echo.own_ms(self._heard_between(known_ms, last.stream_ms), rate_hz, last.session_ms)
+        self._echoes = False
+        if self._earlier_ms + self._told_ms >= ECHO_FROM_MS:
+            latest = self._heard_between(last.stream_ms - SPAN_MS, last.stream_ms)
+            self._echoes = self._echo.has(latest, rate_hz, last.session_ms)
+            if self._echoes:
+                self._own_ms = min(self._own_ms, self._echo.own_ms(latest, rate_hz, last.session_ms))
+        return self._own_ms
+
+    def _heard_between(self, from_ms: int, to_ms: int) -> Samples:
+        heard = self._ear.since(from_ms)
+        behind = (self._ear.received_ms - to_ms) * self._ear.rate_hz // 1_000
+        return heard[: max(0, len(heard) - behind)]
+
+    def _end_report(self, last: Instant) -> None:
+        """The voice has paused: tell of all of it, and whether it was more than a hum."""
+        if self._told_ms is not None:
+            spoken = self._heard_between(self._onset_ms, last.stream_ms)
+            own_ms = self._own_until(last)
+            # Where there is an echo, the sounds that make words of a hum may be the agent's.
+            is_hum = self._echo.known or hums(spoken, self._ear.rate_hz)
+            self._post(e.SpeechWentOn(own_ms, self._echoes, is_hum))
+        self._earlier_ms += last.stream_ms - self._onset_ms
+        self._told_ms = None
 
     def agent_says(self, samples: Samples, rate_hz: int) -> None:
         """The client is sent this: it may come back as an echo."""

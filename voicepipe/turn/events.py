@@ -33,13 +33,16 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class SpeechWentOn:
-    """The voice that `Duck` was ordered for has lasted this long. Told every 100 ms or so of it."""
+    """The voice that `Duck` was ordered for has lasted this long. Told every 100 ms or so, and before its pause."""
 
     voiced_ms: int
-    """From its onset to its last voiced sample."""
+    """From its onset to its last voiced sample, without what can only be the agent's own voice come back."""
 
     echoes: bool = False
     """Its latest second sounds like what the agent is saying."""
+
+    hums: bool = True
+    """It has no sound that makes words of a hum, as far as that is known: it is before a pause."""
 
 
 @dataclass(frozen=True, slots=True)

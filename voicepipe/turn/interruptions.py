@@ -45,9 +45,6 @@ class _Overlap:
 
     utterance: Utterance
     began_ms: int
-    stretch_ms: int
-    """When its latest stretch began: after a pause it goes on."""
-
     ducked_ms: int = 0
     undecided: bool = True
     paused: e.SpeechPaused | None = None
@@ -63,6 +60,9 @@ class _Overlap:
 
     echoes: bool = False
     """What it sounds like now is the agent."""
+
+    hums: bool = True
+    """It has been no more than a hum so far."""
 
     meaning: backchannels.Meaning = "nothing"
 
@@ -97,12 +97,12 @@ class Interruptions:
             if not self._to_be_judged():
                 return False
             utterance = self._caller.listen_aside(fact)
-            self._overlap = overlap = _Overlap(utterance, fact.onset_ms, fact.onset_ms)
+            self._overlap = overlap = _Overlap(utterance, fact.onset_ms)
             self._floor.due[OVERLAP] = now_ms + self._floor.core.deadlines.utterance_ms
         elif overlap.paused is None:
             return True
         overlap.paused, overlap.over = None, False
-        overlap.stretch_ms, overlap.earlier_ms = fact.onset_ms, overlap.voiced_ms
+        overlap.earlier_ms = overlap.voiced_ms
         self._duck(overlap, now_ms)
         return True
 
@@ -117,6 +117,7 @@ class Interruptions:
         if overlap is None or overlap.paused is not None:
             return
         overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + fact.voiced_ms, fact.echoes
+        overlap.hums = overlap.hums and fact.hums
         if not overlap.echoes and overlap.voiced_ms - overlap.excused_ms >= SUSTAINED_MS:
             self._take("sustained", now_ms)
 
@@ -126,7 +127,6 @@ class Interruptions:
         if overlap is None:
             return False
         if overlap.paused is None:
-            overlap.voiced_ms = overlap.earlier_ms + max(0, fact.last_voiced_ms - overlap.stretch_ms)
             overlap.paused = fact
             self._caller.pause_aside(overlap.utterance, fact)
         return True
@@ -172,10 +172,15 @@ class Interruptions:
         match overlap.meaning:
             case "stop_word":
                 self._take("stop_word", now_ms)
-            case "words" if self._floor.core.believes_short or overlap.voiced_ms >= SUSTAINED_MS:
+            case "words" if self._believes(overlap):
                 self._take("words", now_ms)
             case "acknowledgement" | "echo":
                 overlap.excused_ms = overlap.voiced_ms
+
+    def _believes(self, overlap: _Overlap) -> bool:
+        """Whether these can be the caller's words, and words at all."""
+        spoke = overlap.voiced_ms >= SUSTAINED_MS or not overlap.hums
+        return not overlap.echoes and (self._floor.core.believes_short or spoke)
 
     # --- time, and what the others do ---------------------------------------------------------
 

@@ -124,8 +124,8 @@ class Deadlines:
     utterance_ms: int = 120_000
     """Speech without a pause. Then the turn ends as if the caller had stopped: noise can't hold the floor."""
 
-    verdict_ms: int = 300
-    """The agent's lowered voice, while it is open whether the caller interrupts."""
+    verdict_ms: int = 280
+    """The agent's lowered voice, while it is open whether the caller interrupts. Longer sounds like a broken line."""
 
     transcript_ms: int = 5_000
     """From the end of the turn to the transcriber's answer."""

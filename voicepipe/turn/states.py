@@ -40,7 +40,7 @@ class Agent(Enum):
     """Until the sound has been played at the client, which is seconds after the last of it was sent."""
 
     DUCKED = "ducked"
-    """The same with the caller's voice over it: whether they take the floor is open, for 300 ms."""
+    """The same with the caller's voice over it: whether they take the floor is open, for a moment."""
 
     YIELDED = "yielded"
     """The caller took the floor; the reply is being put away."""
