@@ -92,4 +92,3 @@ async def test_an_answer_that_breaks_is_finished_by_another_model(
     _, record = await answered(house, speech)
     assert record["agent_text"] == "The museum opens at nine, and closes at five. Come early."
     assert record["actions"][-1] == "continuation"
-    assert record["outcome"] == "completed"
