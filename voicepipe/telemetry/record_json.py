@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from voicepipe.turn.record import TurnRecord
 
-_PAIRS = ("marks", "parts", "providers")  # tuples of pairs in the record, objects in JSON
+_PAIRS = ("marks", "parts", "providers", "projected")  # tuples of pairs in the record, objects in JSON
+_MISSING: Final[dict[str, dict[str, int]]] = {"projected": {}}
+"""What records of the first version did not have."""
+
 _TEXTS = ("caller_text", "agent_text", "heard_text")
 
 
@@ -22,7 +25,7 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `session`             the session's id
     `turn`                number of the turn in its session, from 1
     `revision`            how often the caller went on speaking before anything was audible
-    `cause`               `vad`, `commit`, `create`, `tool` or `idle`
+    `cause`               `vad`, `commit`, `create`, `tool`, `idle`, or `apology` for a turn that failed
     `outcome`             `completed`, `interrupted`, `failed`, `abandoned`; null: still spoken
     `reason`              why it ended so; empty when it simply completed
     `marks`               object, mark -> ms, in time order
@@ -33,7 +36,7 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `stages`              list of objects: `stage`, `duration_ms`, `limit_ms`, `verdict`,
                           `critical_ms` (the caller waited for it), `hidden_ms` (ran behind
                           another stage), `owner` (who could make it shorter)
-    `parts`               object, sub-part of a stage (`stt_final`, `gate_wait`) -> ms
+    `parts`               object, sub-part of a stage (`stt_final`, `gate_wait`, `connect`) -> ms
     `contributions`       list of objects: `stage`, `from_mark`, `to_mark`, `duration_ms`; they
                           lie end to end and, with `unattributed_ms`, sum to `total_ms`
     `unattributed_ms`     time without a name
@@ -46,6 +49,8 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `heard_text`          what the caller heard of it; likewise
     `spoken_ms`           how much sound of the reply was sent
     `actions`             list of strings: what was done to save the budget
+    `projected`           object, mark -> the heard latency that was expected then, in ms
+    `filler`              what was said while the answer was awaited; no part of `agent_text`
     `route`               why that model answered; empty when there was no choice
     `attempts`            list of objects, the calls that a router made for the answer: `provider`,
                           `role`, `outcome`, `began_ms`, `first_ms` or null, `why`, `cost_usd` or null
@@ -55,6 +60,13 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
                           `wasted_input_tokens` and `wasted_output_tokens` of the others, and
                           `estimated`: true when some of these are reckoned from the text
     `session_speculation` the same of all turns of the session, up to this record
+    `cost`                object, in USD: `answer_usd`, `losers_usd` (calls that were slower or failed),
+                          `speculation_usd`, `speech_usd` and their sum `usd`; `whole`: false when
+                          something has no known price; `estimated`: tokens reckoned from the text
+    `session_cost`        object, of all turns of the session up to this record: `usd`, `losers_usd`,
+                          `speculation_usd`, `active_ms` (time spent in turns),
+                          `usd_per_active_minute` or null, `cached_share` (of the tokens read) or
+                          null, and `whole`
     ====================  ======================================================================
     """
     plain: dict[str, Any] = msgspec.to_builtins(record)
@@ -81,7 +93,7 @@ def record_from_json(data: bytes | str) -> TurnRecord:
     """
     plain = msgspec.json.decode(data, type=dict[str, Any])
     for name in _PAIRS:
-        pairs = plain.get(name)
+        pairs = plain.get(name, _MISSING.get(name))
         if not isinstance(pairs, dict):
             raise ValueError(f"{name}: expected an object, got {type(pairs).__name__}")
         plain[name] = tuple(pairs.items())

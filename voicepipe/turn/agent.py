@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import budget, ledger, patience, playback, telling
+from voicepipe.turn import apology, budget, ledger, patience, playback, telling
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
@@ -92,7 +92,9 @@ class AgentSide:
         context = items if turn.reply.context is None else turn.reply.context
         turn.began_ms = now_ms
         turn.input_tokens = input_tokens_of(turn.reply, context)
-        self._floor.order(StartReply(turn.number, turn.revision, turn.item_id, turn.reply, context))
+        left_ms = self._floor.usual.left_ms(turn.marks, now_ms) if turn.reply.audible else None
+        key = (turn.number, turn.revision, turn.item_id)
+        self._floor.order(StartReply(*key, turn.reply, context, left_ms, turn.words))
         patience.await_output(self._floor, turn, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
@@ -113,8 +115,9 @@ class AgentSide:
     def model_asked(self, turn: Turn, fact: e.ModelAsked, now_ms: int) -> None:
         """The question is on its way."""
         turn.mark(budget.ASKED, now_ms)
-        turn.providers["llm"] = fact.provider
-        self._floor.speculation.asked(fact.provider)
+        if not turn.words:
+            turn.providers["llm"] = fact.provider
+            self._floor.speculation.asked(fact.provider)
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
         """More text. A spoken reply waits for its sound."""
@@ -147,6 +150,8 @@ class AgentSide:
         turn.mark(budget.FIRST_CLAUSE, now_ms)
         turn.providers["tts"] = fact.provider
         turn.clauses.append(ClauseSound(fact.text))
+        turn.n_voiced_chars += len(fact.text)
+        turn.actions += ["short_clause"] if fact.shortened else []
         self._step(turn, now_ms, ready=False)
 
     def sound_arrived(self, turn: Turn, fact: e.SoundArrived, now_ms: int) -> None:
@@ -174,6 +179,11 @@ class AgentSide:
             self._mark_heard(turn, starts_ms, fact.duration_ms, now_ms)
         self._go_on(turn, now_ms)
 
+    def filler_sent(self, turn: Turn, fact: e.FillerSent, now_ms: int) -> None:
+        """Sound of its filler left for the client; the answer's own plays behind it."""
+        turn.mark(budget.FILLER_SENT, now_ms)
+        turn.mark(budget.FILLER_HEARD, self._playback.send(fact.duration_ms, now_ms))
+
     # --- ending -------------------------------------------------------------------------------
 
     def fail(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
@@ -185,6 +195,9 @@ class AgentSide:
         self._cut(turn, turn.sent_ms)
         self._stop(turn)
         telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)
+        if apology.is_owed(self._floor, turn, stage):
+            turn.actions.append(apology.APOLOGY)
+            self._floor.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
     def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, told: str) -> None:
@@ -193,7 +206,7 @@ class AgentSide:
         self._stop(turn)
         telling.end_response(self._floor, turn, "cancelled", told)
         self._close(turn, outcome, reason, now_ms)
-        if turn.released:
+        if turn.released or turn.filler:
             self._fall_silent(now_ms)
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:

@@ -23,6 +23,9 @@ FLUSHED = "flushed"
 TRANSCRIBED = "transcribed"
 ENDED = "ended"
 ASKED = "asked"
+CONNECTED = "connected"
+"""The question has a connection to the model's provider."""
+
 FIRST_DELTA = "first_delta"
 FIRST_CLAUSE = "first_clause"
 FIRST_SOUND = "first_sound"
@@ -32,6 +35,12 @@ REQUESTED = "requested"
 GATE_OPENED = "gate_opened"
 FIRST_SENT = "first_sent"
 HEARD = "heard"
+
+FILLER_SENT = "filler_sent"
+FILLER_HEARD = "filler_heard"
+"""Beside the way to the answer, which they do not end."""
+
+FILLER_MARKS = (FILLER_SENT, FILLER_HEARD)
 
 _SPEECH_PATH = (
     ("endpoint", VOICED_LAST, ASKED),
@@ -55,7 +64,7 @@ _HELD_PATH = (
 
 _HELD_TEXT_PATH = (("endpoint", VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENED, FIRST_SENT))
 
-_PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED))
+_PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED), ("connect", ASKED, CONNECTED))
 
 SETTING = {
     "endpoint": "turn_detection.silence_duration_ms",

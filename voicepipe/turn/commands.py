@@ -72,6 +72,12 @@ class StartReply:
     items: tuple[Item, ...]
     """The conversation that the model reads."""
 
+    first_output_ms: int | None = None
+    """How long after the question its first words are wanted, where that is less than usual."""
+
+    words: str = ""
+    """What to say, if nobody has to think of it: no model is asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenGate:
@@ -80,6 +86,24 @@ class OpenGate:
     turn: int
     revision: int
     response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenClause:
+    """No clause of this reply has closed for long: let the voice have its words so far, up to a whole one."""
+
+    turn: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SayFiller:
+    """Say these words now, whose sound is ready, while this reply is awaited; post `FillerSent` as they leave."""
+
+    turn: int
+    revision: int
+    response_id: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +155,8 @@ Order = (
     | CommitSilence
     | StartReply
     | OpenGate
+    | ShortenClause
+    | SayFiller
     | StopReply
     | Announce
     | WakeAt

@@ -100,6 +100,8 @@ class Message:
     role: Role
     parts: tuple[Part, ...]
     status: ItemStatus = "completed"
+    aside: bool = False
+    """Said to fill a wait, or in place of an answer: no model reads it."""
 
     def text(self) -> str:
         """All words of this message, in order."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from voicepipe.turn.announcements import Announcement, Refused
 from voicepipe.turn.commands import Announce, Order, WakeAt
 from voicepipe.turn.conversation import Conversation
+from voicepipe.turn.cost import Purse
 from voicepipe.turn.finals import FinalTimes
+from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record import Cause
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationBook
@@ -37,6 +39,19 @@ class Floor:
     finals: FinalTimes = field(default_factory=FinalTimes)
     begun: list[Turn] = field(default_factory=list)
     """Turns that the latest fact began."""
+
+    failed: list[Turn] = field(default_factory=list)
+    """Turns that the latest fact failed, and whose caller is owed an apology."""
+
+    phrases: frozenset[str] = frozenset()
+    """What can be said at once."""
+
+    usual: UsualTimes = field(init=False)
+    purse: Purse = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.usual = UsualTimes(self.core.budget)
+        self.purse = Purse(self.core.prices)
 
     def order(self, what: Order) -> None:
         self.orders.append(what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from voicepipe.turn import budget
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
+from voicepipe.turn.cost import turn_cost
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
 from voicepipe.turn.turns import Turn
@@ -11,6 +12,7 @@ from voicepipe.turn.turns import Turn
 
 def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
     """Order the turn's record as it stands, and one note for each stage that is over its limit."""
+    floor.purse.note(turn)
     record = record_of(floor, turn, now_ms)
     floor.order(KeepRecord(record))
     for span in record.stages:
@@ -22,6 +24,7 @@ def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
 def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
     """End a turn, and order its last record."""
     turn.outcome, turn.reason = outcome, reason
+    turn.active_ms = sum(u.speech_ms for u in turn.utterances) + now_ms - turn.marks.get(budget.VOICED_LAST, now_ms)
     keep(floor, turn, now_ms)
 
 
@@ -55,10 +58,14 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         heard_text=turn.heard_text(now_ms),
         spoken_ms=turn.sent_ms,
         actions=tuple(turn.actions),
+        projected=tuple(turn.projected.items()),
+        filler=turn.filler,
         route=turn.route,
         attempts=tuple(turn.attempts),
         speculation=turn.speculation,
         session_speculation=floor.speculation.total,
+        cost=turn_cost(turn, floor.core.prices),
+        session_cost=floor.purse.total(),
     )
 
 

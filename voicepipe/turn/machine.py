@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from voicepipe.turn import budget, route
 from voicepipe.turn import events as e
-from voicepipe.turn import route
+from voicepipe.turn.actions import DUE, Actions
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
 from voicepipe.turn.caller import CallerSide
@@ -45,6 +46,7 @@ class Core:
         self._answers = Answers(self.floor, self.caller, self.agent)
         self._interruptions = Interruptions(self.floor, self.caller, self.agent, self._answers)
         self._idle = Idle(self.floor, self.caller, self.agent, self._answers)
+        self._actions = Actions(self.floor, self.agent, self._answers)
         self._history = History(self.floor, self.agent)
         self._spotlight = Spotlight(self.floor)
         self._over = False
@@ -69,6 +71,9 @@ class Core:
         hand = self._hands.get(type(fact), self._of_reply)
         hand(fact, now_ms)
         self._settle(now_ms)
+        if self._actions.apologise(now_ms):
+            self._settle(now_ms)
+        self._actions.follow(now_ms)
         self._idle.follow(now_ms)
         self._spotlight.follow(now_ms)
         self.floor.arm()
@@ -173,6 +178,7 @@ class Core:
             e.ItemDeleted: lambda fact, now_ms: history.deleted(fact),
             e.PlaybackReported: self.agent.playback_reported,
             e.ItemWanted: lambda fact, now_ms: history.wanted(fact),
+            e.PhrasesReady: self._phrases_ready,
             e.TimePassed: self._time_passed,
             e.LineLost: self._line_lost,
             e.LineResumed: self._line_resumed,
@@ -200,12 +206,17 @@ class Core:
         if dropped is not None:
             self._answers.drop(dropped, "cleared by the client", now_ms)
 
+    def _phrases_ready(self, fact: e.PhrasesReady, now_ms: int) -> None:
+        self.floor.phrases = fact.texts
+
     # --- the reply's facts --------------------------------------------------------------------
 
     def _hands_of_the_reply(self) -> dict[type, _ReplyHand]:
         agent = self.agent
         return {
             e.ModelAsked: agent.model_asked,
+            e.ModelReached: lambda turn, fact, now_ms: turn.mark(budget.CONNECTED, now_ms),
+            e.ModelJoined: route.model_joined,
             e.ModelChosen: route.model_chosen,
             e.ModelAttempted: route.model_attempted,
             e.ModelSpoke: agent.model_spoke,
@@ -216,6 +227,7 @@ class Core:
             e.SoundArrived: agent.sound_arrived,
             e.VoiceFinished: agent.voice_finished,
             e.OutputSent: agent.output_sent,
+            e.FillerSent: agent.filler_sent,
             e.StageFailed: self._stage_failed,
         }
 
@@ -274,6 +286,8 @@ class Core:
                 self._interruptions.overdue(now_ms)
             elif name == IDLE:
                 self._idle.overdue()
+            elif name in DUE:
+                pass  # `Actions.follow` acts, now as after every fact
             elif name == "playback":
                 self.agent.played(now_ms)
             elif (overdue := self.agent.overdue(name)) is not None:

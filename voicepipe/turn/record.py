@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Cause = Literal["vad", "commit", "create", "tool", "idle"]
+Cause = Literal["vad", "commit", "create", "tool", "idle", "apology"]
 Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
 Verdict = Literal["within", "over"]
 HeardBy = Literal["reported", "estimated", "nobody"]
@@ -111,6 +111,50 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCost:
+    """What one turn cost, in USD. What has no known price counts as nothing."""
+
+    usd: float = 0.0
+    """The sum of the others."""
+
+    answer_usd: float = 0.0
+    """The model's answer."""
+
+    losers_usd: float = 0.0
+    """Calls for it to other models, which were slower or failed."""
+
+    speculation_usd: float = 0.0
+    """Replies that were started before the turn was over and that nobody heard."""
+
+    speech_usd: float = 0.0
+    """The voice."""
+
+    whole: bool = True
+    """False: something in it has no known price."""
+
+    estimated: bool = False
+    """The answer's tokens are reckoned from the text, since nobody told them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCost:
+    """What a session's turns cost up to a record, in USD."""
+
+    usd: float = 0.0
+    losers_usd: float = 0.0
+    speculation_usd: float = 0.0
+    active_ms: int = 0
+    """Of its time, what was spent in turns: from the caller's first sound to the last of the answer."""
+
+    usd_per_active_minute: float | None = None
+    cached_share: float | None = None
+    """Of the tokens that models read, the share that their caches had; None: nobody told."""
+
+    whole: bool = True
+    """False: something in it has no known price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
     """All there is to know of one turn. A record without an outcome belongs to a turn still being spoken."""
 
@@ -134,7 +178,7 @@ class TurnRecord:
     heard_by: HeardBy
     stages: tuple[StageSpan, ...]
     parts: tuple[tuple[str, int], ...]
-    """Sub-parts of stages, (name, ms): `stt_final`, `gate_wait`."""
+    """Sub-parts of stages, (name, ms): `stt_final`, `gate_wait`, `connect`."""
 
     contributions: tuple[Contribution, ...]
     unattributed_ms: int
@@ -152,7 +196,13 @@ class TurnRecord:
     """How much sound of the reply was sent."""
 
     actions: tuple[str, ...] = ()
-    """What was done to save the budget: `hedge`, `fallback`, `continuation`."""
+    """What was done to save the budget: `hedge`, `fallback`, `continuation`, `short_clause`, `filler`, `apology`."""
+
+    projected: tuple[tuple[str, int], ...] = ()
+    """(mark, ms): what the heard latency was expected to be when that mark was stamped."""
+
+    filler: str = ""
+    """What was said while the answer was awaited; no part of `agent_text`."""
 
     route: str = ""
     """Why that model answered, in words; empty when there was no choice."""
@@ -163,3 +213,7 @@ class TurnRecord:
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)
     """The same of all turns of the session, up to this record."""
+
+    cost: TurnCost = field(default_factory=TurnCost)
+    session_cost: SessionCost = field(default_factory=SessionCost)
+    """Of all turns of the session, up to this record."""

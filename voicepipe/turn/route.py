@@ -17,8 +17,14 @@ def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
     turn.route = f"{turn.route}; {fact.why}" if turn.route else fact.why
 
 
+def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
+    """Another model is asked for the answer too."""
+    turn.actions.append(ACTIONS[fact.role])
+
+
 def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
     """One of the calls that were made for the answer is over."""
     turn.attempts.append(fact.attempt)
-    if fact.attempt.role in ACTIONS:
-        turn.actions.append(ACTIONS[fact.attempt.role])
+    action = ACTIONS.get(fact.attempt.role, "")
+    if action and turn.actions.count(action) < sum(each.role == fact.attempt.role for each in turn.attempts):
+        turn.actions.append(action)

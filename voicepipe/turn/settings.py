@@ -7,6 +7,8 @@ from typing import Literal
 
 from voicepipe.errors import ConfigError
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.prices import PriceList
+from voicepipe.turn.rescue import RescueSettings
 
 Announce = Literal["verdict", "immediate"]
 
@@ -190,6 +192,8 @@ class CoreSettings:
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
 
+    rescue: RescueSettings = field(default_factory=RescueSettings)
+    prices: PriceList = field(default_factory=PriceList)
     believes_short: bool = True
     """Whether the transcriber's text of less than a second of speech can be believed."""
 

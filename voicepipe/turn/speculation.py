@@ -133,6 +133,8 @@ class SpeculationBook:
 
     def opened(self, turn: Turn, now_ms: int) -> None:
         """The reply may be heard: if it was started early, that is kept."""
+        if turn.words:
+            return  # nobody thought of it
         ready_ms = turn.marks.get(budget.FIRST_SOUND if turn.reply.audible else budget.FIRST_DELTA)
         if ready_ms is not None:
             self._account().answers_ms.append(ready_ms - turn.began_ms)

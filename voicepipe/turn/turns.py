@@ -148,6 +148,23 @@ class Turn:
 
     attempts: list[ModelAttempt] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
+    projected: dict[str, int] = field(default_factory=dict)
+    """Mark -> the heard latency that was expected then, in ms."""
+
+    words: str = ""
+    """What its reply says, if nobody has to think of it."""
+
+    shortened: bool = False
+    """The voice was ordered to begin before a clause had closed."""
+
+    filler: str = ""
+    """What was said while the answer was awaited."""
+
+    n_voiced_chars: int = 0
+    """How much text the voice was given, by all revisions."""
+
+    active_ms: int = 0
+    """How long it took, from the caller's first sound to its end; known then."""
     outcome: Outcome | None = None
     reason: str = ""
     noted: set[str] = field(default_factory=set)
@@ -197,7 +214,7 @@ class Turn:
     def revise(self) -> None:
         """Begin the next revision: what the reply did is forgotten, what the caller did is kept."""
         self.revision += 1
-        kept = (budget.VOICED_LAST, budget.FLUSHED, budget.TRANSCRIBED, budget.ENDED)
+        kept = (budget.VOICED_LAST, budget.FLUSHED, budget.TRANSCRIBED, budget.ENDED, *budget.FILLER_MARKS)
         self.marks = {name: ms for name, ms in self.marks.items() if name in kept}
         self.text, self.heard_question, self.finish_reason = "", "", ""
         self.clauses, self.calls, self.started_items = [], {}, []
@@ -205,7 +222,9 @@ class Turn:
         self.reported, self.cut_told = False, False
         self.response_id, self.item_id, self.item_status = "", "", "in_progress"
         self.tokens = TokenCount()
-        self.route, self.attempts, self.actions = "", [], []
+        self.route, self.attempts = "", []
+        self.actions = [action for action in self.actions if action == "filler"]  # it was said
+        self.projected, self.shortened = {}, False
 
     def queued_ms(self, now_ms: int) -> int:
         """How much of the reply's sound is still to be heard, of what has come."""
@@ -231,9 +250,9 @@ class Turn:
             return Message(self.item_id, "assistant", (OutputText(self.text),), self.item_status)
         speech = OutputAudio(self.text, tuple(self.clauses))
         if self.cut_ms is None:
-            return Message(self.item_id, "assistant", (speech,), self.item_status)
+            return Message(self.item_id, "assistant", (speech,), self.item_status, aside=bool(self.words))
         heard = OutputAudio(speech.heard_until(self.cut_ms), speech.clauses)
-        return Message(self.item_id, "assistant", (heard,), "incomplete")
+        return Message(self.item_id, "assistant", (heard,), "incomplete", aside=bool(self.words))
 
     def add_sound(self, clause: int, duration_ms: int) -> None:
         """Count sound of a clause. A clause that was never handed over can't be placed: the last one takes it."""

@@ -1,0 +1,120 @@
+"""Acting on the budget: what is done while a turn runs so that its caller waits less, or at least not in silence.
+
+The core projects when the answer will be heard, at every mark. With that, in order: the model is told how much time is
+left (a router hedges by it, and asks another when one fails); a first clause that won't close is cut at a word; a
+phrase fills the wait; and in place of an answer that failed there is an apology.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn import budget, projection
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.answers import Answers
+from voicepipe.turn.commands import SayFiller, ShortenClause
+from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.turns import Turn
+
+FILLER: Final = "filler"
+SHORTEN: Final = "shorten"
+DUE: Final = (FILLER, SHORTEN)
+"""The deadlines that are set here; once one has passed, `follow` acts."""
+
+WORTH_MS: Final = 250
+"""An answer that is expected sooner than this is waited for: a phrase would only delay it."""
+
+
+class Actions:
+    """Looks at the conversation's running answer after every fact."""
+
+    def __init__(self, floor: Floor, agent: AgentSide, answers: Answers) -> None:
+        self._floor, self._agent, self._answers = floor, agent, answers
+        self._turn = 0
+        """The number of the turn that was looked at last."""
+
+        self._filled = self._filled_before = False
+        """Whether that one has a filler, or the one before it."""
+
+        self._noted = 0
+        """The latest turn whose times were learned."""
+
+    def follow(self, now_ms: int) -> None:
+        """Project, do what is due, and see to it that this is looked at again in time."""
+        for name in DUE:
+            self._floor.due.pop(name, None)
+        turn = self._agent.turn
+        if turn is None or not turn.reply.audible or turn.words or budget.VOICED_LAST not in turn.marks:
+            return
+        if turn.number != self._turn:
+            self._turn, self._filled, self._filled_before = turn.number, False, self._filled
+        self._project(turn, now_ms)
+        self._shorten(turn, now_ms)
+        self._fill(turn, now_ms)
+
+    def apologise(self, now_ms: int) -> bool:
+        """Begin an apology for an answer that has failed just now; False when there is none to be made."""
+        failed, self._floor.failed = self._floor.failed, []
+        for turn in failed[:1]:
+            apology = self._floor.new_turn("apology")
+            apology.words = self._floor.core.rescue.apology
+            self._answers.ask(apology, replace(turn.reply, tools=(), metadata=()), now_ms)
+        return bool(failed)
+
+    # --- the projection -----------------------------------------------------------------------
+
+    def _project(self, turn: Turn, now_ms: int) -> None:
+        marks, usual = turn.marks, self._floor.usual
+        new = [mark for mark in (budget.ASKED, *projection.MARKS) if mark in marks and mark not in turn.projected]
+        if new:
+            wait_ms = usual.heard_ms(marks, now_ms) - marks[budget.VOICED_LAST]
+            turn.projected.update(dict.fromkeys(new, wait_ms))
+        if budget.HEARD in marks and turn.number != self._noted:
+            self._noted = turn.number
+            usual.note(marks)
+
+    # --- a shorter first clause ---------------------------------------------------------------
+
+    def _shorten(self, turn: Turn, now_ms: int) -> None:
+        after_ms, first_ms = self._floor.core.rescue.shorten_after_ms, turn.marks.get(budget.FIRST_DELTA)
+        if after_ms is None or first_ms is None or turn.shortened or budget.FIRST_CLAUSE in turn.marks:
+            return
+        if not turn.text.strip() or turn.finish_reason:
+            return
+        if now_ms < first_ms + after_ms:
+            self._floor.due[SHORTEN] = first_ms + after_ms
+            return
+        turn.shortened = True
+        self._floor.order(ShortenClause(turn.number, turn.revision))
+
+    # --- a filler -----------------------------------------------------------------------------
+
+    def _fill(self, turn: Turn, now_ms: int) -> None:
+        if not self._may_fill(turn):
+            return
+        t0_ms, usual = turn.marks[budget.VOICED_LAST], self._floor.usual
+        late_ms = usual.late_from_ms(turn.marks, t0_ms + self._floor.core.rescue.filler_over_ms)
+        if now_ms < late_ms:
+            self._floor.due[FILLER] = late_ms
+        elif usual.heard_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
+            self._say_filler(turn)
+
+    def _may_fill(self, turn: Turn) -> bool:
+        """Whether the caller waits in silence, and for this turn's answer: it is over, and nothing has come."""
+        phrase = self._floor.core.rescue.filler
+        waits = turn.response_open and not turn.released and turn.reply.in_conversation
+        empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.calls
+        alone = self._agent.playing is None and not (self._filled or self._filled_before)
+        return bool(phrase) and phrase in self._floor.phrases and waits and empty and alone
+
+    def _say_filler(self, turn: Turn) -> None:
+        floor, words = self._floor, self._floor.core.rescue.filler
+        self._filled, turn.filler = True, words
+        turn.actions.append(FILLER)
+        item = Message(floor.new_id("filler"), "assistant", (OutputAudio(words, (ClauseSound(words),)),), aside=True)
+        previous = floor.conversation.claim(item)
+        floor.say(a.OutputStarted(turn.response_id, replace(item, parts=(), status="in_progress"), previous))
+        floor.order(SayFiller(turn.number, turn.revision, turn.response_id, words))

@@ -1,0 +1,119 @@
+"""What turns cost: the answer that was heard, and, apart, what was paid for in vain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from voicepipe.turn import budget
+from voicepipe.turn.prices import MILLION, PriceList
+from voicepipe.turn.record import SessionCost, TokenCount, TurnCost
+from voicepipe.turn.speculation import tokens_of
+from voicepipe.turn.turns import Turn
+
+MINUTE_MS: Final = 60_000
+
+KEPT_OPEN: Final = 32
+"""More turns than can run at once or be heard of later."""
+
+
+def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
+    """What a turn has cost so far, as far as there are prices."""
+    provider = turn.providers.get("llm", "")
+    tariff = prices.models.get(provider)
+    answer_tokens = _answer_tokens(turn)
+    wasted = turn.speculation
+    answer_usd = speculation_usd = 0.0
+    if tariff is not None:
+        answer_usd = tariff.cost_usd(answer_tokens.input, answer_tokens.output, answer_tokens.cached)
+        speculation_usd = tariff.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
+    speech_usd = turn.n_voiced_chars * (prices.speech_usd or 0.0) / MILLION
+    in_vain = [call.cost_usd for call in turn.attempts if call.outcome != "spoke"]
+    losers_usd = sum(usd or 0.0 for usd in in_vain)
+    unknown = (
+        (bool(provider) and tariff is None)
+        or (turn.n_voiced_chars > 0 and prices.speech_usd is None)
+        or any(usd is None for usd in in_vain)
+    )
+    return TurnCost(
+        usd=answer_usd + losers_usd + speculation_usd + speech_usd,
+        answer_usd=answer_usd,
+        losers_usd=losers_usd,
+        speculation_usd=speculation_usd,
+        speech_usd=speech_usd,
+        whole=not unknown,
+        estimated=bool(provider) and not turn.tokens.input + turn.tokens.output,
+    )
+
+
+def _answer_tokens(turn: Turn) -> TokenCount:
+    """What the running reply's model has read and written: told by its provider, or reckoned from the text."""
+    told = turn.tokens.input + turn.tokens.output > 0
+    if told or not turn.providers.get("llm") or budget.ASKED not in turn.marks:
+        return turn.tokens
+    calls = (call.arguments for call in turn.calls.values())
+    return TokenCount(turn.input_tokens, tokens_of(turn.text, *calls))
+
+
+@dataclass(slots=True)
+class _Sum:
+    usd: float = 0.0
+    losers_usd: float = 0.0
+    speculation_usd: float = 0.0
+    active_ms: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    whole: bool = True
+
+
+class Purse:
+    """One session's. A turn is counted once, by what is known of it at last."""
+
+    def __init__(self, prices: PriceList) -> None:
+        self.prices = prices
+        self._closed = _Sum()
+        # Bounded: the oldest of these turns is closed, and known for good, when another comes.
+        self._latest: dict[int, _Sum] = {}
+
+    def note(self, turn: Turn) -> None:
+        """A turn has cost so much by now."""
+        cost, tokens = turn_cost(turn, self.prices), turn.tokens
+        self._latest[turn.number] = _Sum(
+            cost.usd,
+            cost.losers_usd,
+            cost.speculation_usd,
+            turn.active_ms,
+            tokens.input,
+            tokens.cached,
+            cost.whole,
+        )
+        if len(self._latest) > KEPT_OPEN:
+            self._closed = _added(self._closed, self._latest.pop(min(self._latest)))
+
+    def total(self) -> SessionCost:
+        """The session so far."""
+        total = self._closed
+        for each in self._latest.values():
+            total = _added(total, each)
+        per_minute = total.usd * MINUTE_MS / total.active_ms if total.active_ms else None
+        return SessionCost(
+            usd=total.usd,
+            losers_usd=total.losers_usd,
+            speculation_usd=total.speculation_usd,
+            active_ms=total.active_ms,
+            usd_per_active_minute=per_minute,
+            cached_share=total.cached_tokens / total.input_tokens if total.input_tokens else None,
+            whole=total.whole,
+        )
+
+
+def _added(one: _Sum, other: _Sum) -> _Sum:
+    return _Sum(
+        one.usd + other.usd,
+        one.losers_usd + other.losers_usd,
+        one.speculation_usd + other.speculation_usd,
+        one.active_ms + other.active_ms,
+        one.input_tokens + other.input_tokens,
+        one.cached_tokens + other.cached_tokens,
+        one.whole and other.whole,
+    )
