@@ -45,6 +45,15 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
             },
             e.FunctionCalled("r", "c", "f", "{}"),
         ),
+        ({"type": "voicepipe.agent.ducked", "turn_id": "t", "item_id": "i"}, e.AgentDucked("i")),
+        (
+            {"type": "voicepipe.agent.restored", "item_id": "i", "reason": "echo", "after_ms": 90},
+            e.AgentRestored("i", "echo", 90),
+        ),
+        (
+            {"type": "voicepipe.agent.yielded", "item_id": "i", "reason": "words", "after_ms": 80},
+            e.AgentYielded("i", "words", 80),
+        ),
         ({"type": "response.done", "response": {"id": "r", "status": "completed"}}, e.ReplyEnded("r", "completed", "")),
         (
             {
