@@ -244,6 +244,7 @@ def test_no_order_of_events_breaks_the_law(plot: list[tuple[int, str, int]], cor
     """No unlawful move, no second end, no output of a stopped reply; every turn's parts sum to its total."""
     world = play(plot, core)
     assert world.book.core.unlawful == []
+    assert world.book.core.n_stuck == 0
     for record in world.book.records.values():
         if record.outcome == "completed" and record.total_ms is not None and record.heard_by != "nobody":
             assert record.unattributed_ms == 0
@@ -266,6 +267,7 @@ def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], 
     assert world.open_responses == set()
     assert not book.core.floor.due, "no deadline is left behind"
     assert not book.core.undecided, "whose the floor is has been said"
+    assert book.core.n_stuck == 0, "a deadline ended it, not the last resort"
     assert book.core.unlawful == []
     for record in book.records.values():
         assert record.outcome is not None

@@ -307,6 +307,8 @@ class Session:
                 self._wake_at(at_ms)
             case c.KeepRecord(record):
                 self._keep(record)
+            case c.NoteStuck(caller, agent):
+                _log.error("session %s was stuck: caller %s, agent %s", self.grant.session_id, caller, agent)
             case c.NoteOverrun():
                 self._hooks.note_overrun(order)
 

@@ -145,6 +145,15 @@ class NoteOverrun:
     over_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class NoteStuck:
+    """Something was under way that nothing would have ended, and was ended: say so in the log."""
+
+    caller: str
+    agent: str
+    """The states that the two machines were in."""
+
+
 Order = (
     BeginUtterance
     | EndUtterance
@@ -162,6 +171,7 @@ Order = (
     | WakeAt
     | KeepRecord
     | NoteOverrun
+    | NoteStuck
 )
 
 

@@ -21,6 +21,7 @@ from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
 from voicepipe.turn.steps import Steps
 from voicepipe.turn.turns import Turn
+from voicepipe.turn.watchdog import WATCHDOG, Watchdog
 
 _Hand = Callable[[Any, int], None]
 _ReplyHand = Callable[[Turn, Any, int], None]
@@ -47,6 +48,7 @@ class Core:
         self._interruptions = Interruptions(self.floor, self.caller, self.agent, self._answers)
         self._idle = Idle(self.floor, self.caller, self.agent, self._answers)
         self._actions = Actions(self.floor, self.agent, self._answers)
+        self._watchdog = Watchdog(self.floor, self.caller, self.agent, self._answers)
         self._history = History(self.floor, self.agent)
         self._spotlight = Spotlight(self.floor)
         self._over = False
@@ -57,6 +59,11 @@ class Core:
     def unlawful(self) -> list[str]:
         """Moves that the law does not name: our bugs. Empty, or a test is red."""
         return self.steps.unlawful
+
+    @property
+    def n_stuck(self) -> int:
+        """How often nothing would have ended what was under way: our bugs too."""
+        return self._watchdog.n_stuck
 
     @property
     def undecided(self) -> bool:
@@ -75,6 +82,7 @@ class Core:
             self._settle(now_ms)
         self._actions.follow(now_ms)
         self._idle.follow(now_ms)
+        self._watchdog.follow(now_ms)
         self._spotlight.follow(now_ms)
         self.floor.arm()
         orders, self.floor.orders = tuple(self.floor.orders), []
@@ -284,6 +292,8 @@ class Core:
                 self._interruptions.verdict_due(now_ms)
             elif name == OVERLAP:
                 self._interruptions.overdue(now_ms)
+            elif name == WATCHDOG:
+                self._watchdog.overdue(now_ms)
             elif name == IDLE:
                 self._idle.overdue()
             elif name in DUE:

@@ -1,0 +1,57 @@
+"""The last resort: something is under way, and no deadline is set that would ever end it.
+
+It is not what keeps turns from getting stuck; deadlines do, and tests hold every state to having one. So what is found
+here is a bug of ours: it is counted and logged, and the call goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.answers import Answers
+from voicepipe.turn.caller import CallerSide
+from voicepipe.turn.commands import NoteStuck
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.idle import IDLE
+from voicepipe.turn.states import Agent, Caller
+
+WATCHDOG: Final = "watchdog"
+"""The name of its deadline."""
+
+_PATIENCE_MS: Final = 15_000
+"""Longer than any step may take, so that it never runs ahead of a deadline."""
+
+
+class Watchdog:
+    """Looks after each fact whether anything would wait for ever."""
+
+    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
+        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
+        self.n_stuck = 0
+        """How often it had to step in; none, or we have a bug."""
+
+    def follow(self, now_ms: int) -> None:
+        """See what the latest fact has left."""
+        under_way = (
+            self._caller.state is not Caller.QUIET
+            or self._agent.state is not Agent.IDLE
+            or any(self._answers.n_pending)
+            or self._agent.n_asides
+        )
+        if under_way and not self._floor.due.keys() - {WATCHDOG, IDLE}:
+            self._floor.due.setdefault(WATCHDOG, now_ms + _PATIENCE_MS)
+        else:
+            self._floor.due.pop(WATCHDOG, None)
+
+    def overdue(self, now_ms: int) -> None:
+        """Nothing has moved: end the caller's turn, or everything that is being answered."""
+        self.n_stuck += 1
+        self._floor.order(NoteStuck(self._caller.state.value, self._agent.state.value))
+        if self._caller.state in (Caller.SPEAKING, Caller.HOLDING):
+            self._caller.end(now_ms)
+            return
+        self._agent.hang_up("stuck", now_ms)
+        self._answers.interrupt(now_ms)
+        if self._caller.turn is not None:
+            self._answers.drop(self._caller.turn, "stuck", now_ms)
