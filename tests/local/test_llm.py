@@ -87,6 +87,14 @@ async def test_it_stops_at_the_limit(model: Model) -> None:
     assert usage_of(events).output_tokens == 7
 
 
+async def test_it_does_not_say_one_thing_for_ever(model: Model) -> None:
+    # Without the sampler against loops this answer is "their habitats, their behaviors, " up to its limit.
+    events = await answer(model, request(said("user", "List all the animals you know."), max_output_tokens=100))
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert text.count("their habitats, their behaviors") <= 1, text
+    assert Finished("stop") in events
+
+
 async def test_a_session_finds_its_conversation_read(model: Model) -> None:
     """Only what is new is read, though another session with other instructions speaks in between."""
     first = said("system", INSTRUCTIONS), said("user", "My name is Robin and I like trains.")

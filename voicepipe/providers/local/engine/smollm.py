@@ -29,6 +29,13 @@ BATCH_TOKENS: Final = 16
 Reading is no slower than with 512."""
 
 
+AGAINST_LOOPS: Final = {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 256}
+"""A model this small says one sentence for ever if nothing stops it. The sampler "don't repeat yourself" makes only the
+next word of a sequence that was already said less likely, so other answers stay as they are; a penalty on each repeated
+word, tried beside it, changed and lengthened most of them. The figures are those that llama.cpp's documentation gives,
+the window some 15 sentences."""
+
+
 class SmolLm:
     """The model in llama.cpp's own server, called in-process."""
 
@@ -94,6 +101,7 @@ class SmolLm:
                 "id_slot": slot,
                 "max_tokens": max_tokens,
                 "temperature": temperature,
+                **AGAINST_LOOPS,
             },
             on_chunk,
         )
