@@ -52,8 +52,11 @@ class Line:
     buffer_ms: int = 30_000
     """The most audio that waits; past it the oldest is dropped and counted."""
 
-    keep_alive: str | None = None
-    """Sent when nothing else was for `keep_alive_ms`."""
+    least_ms: int = 0
+    """The least audio in one message. Less waits for more; before a text it is filled up with silence."""
+
+    keep_alive: str | bytes | None = None
+    """Sent when nothing else was for `keep_alive_ms`. Bytes are audio that nobody pushed: silence."""
 
     keep_alive_ms: int = 5_000
 
@@ -62,6 +65,9 @@ class Line:
 
     message_bytes: int = 1 << 20
     """The longest message that is taken."""
+
+    pong_ms: int | None = None
+    """How long a ping may stay unanswered; None: for the peer's idle time."""
 
 
 @asynccontextmanager
@@ -99,13 +105,18 @@ class VendorSocket:
         self._waiting: deque[bytes | str] = deque()
         self._waiting_bytes = self._waiting_texts = 0
         self._some = asyncio.Event()
-        self._sent_bytes = 0
+        self._least_bytes = line.least_ms * line.audio_bytes_per_ms
         self._gaps = Gaps()
+        self.sent_bytes = 0
+        """How much audio has been sent, silence that nobody pushed included."""
+
+        self.dropped_bytes = 0
+        """How much audio was never sent."""
 
     @property
-    def dropped_bytes(self) -> int:
-        """How much audio was never sent."""
-        return self._gaps.lost
+    def in_step(self) -> bool:
+        """Whether the vendor's places are those of all audio that was given to `send_audio`."""
+        return not self._gaps
 
     def pushed_at(self, sent_bytes: int) -> int:
         """The place in all audio that was given to `send_audio` of a place in the audio that the vendor got."""
@@ -128,7 +139,8 @@ class VendorSocket:
             return
         self._waiting.append(data)
         self._waiting_bytes += len(data)
-        self._some.set()
+        if self._ready():
+            self._some.set()
         while self._waiting_bytes > self._line.buffer_ms * self._line.audio_bytes_per_ms:
             self._drop_oldest()
 
@@ -154,7 +166,7 @@ class VendorSocket:
         try:
             return await connection.recv()
         except ConnectionClosed as error:
-            self._fail(ws_failures.cut(self._peer, error))
+            self._fail(ws_failures.cut(self._peer, error, pong_ms=self._pong_ms))
         assert self._failure is not None
         raise self._failure
 
@@ -178,8 +190,12 @@ class VendorSocket:
         finally:
             await self._hang_up(connection)
 
+    @property
+    def _pong_ms(self) -> int:
+        return min(self._peer.idle_timeout_ms, self._line.pong_ms or self._peer.idle_timeout_ms)
+
     async def _dial(self) -> ClientConnection:
-        idle_s = self._peer.idle_timeout_ms / 1_000
+        pong_s = self._pong_ms / 1_000
         return await _Dial(
             self._peer.base_url + self._path,
             additional_headers=dict(self._peer.headers),
@@ -187,8 +203,8 @@ class VendorSocket:
             compression=None,  # audio does not shrink, and it costs a window of memory for each caller
             proxy=None,
             open_timeout=self._peer.connect_timeout_ms / 1_000,
-            ping_interval=min(PING_S, idle_s),
-            ping_timeout=idle_s,
+            ping_interval=min(PING_S, pong_s),
+            ping_timeout=pong_s,
             close_timeout=HANG_UP_S,
             max_size=self._line.message_bytes,
             logger=_QUIET,
@@ -207,17 +223,29 @@ class VendorSocket:
             async with asyncio.timeout(None if keep_alive is None else self._line.keep_alive_ms / 1_000):
                 await self._some.wait()
         except TimeoutError:
-            return keep_alive
+            return self._padding(keep_alive) if isinstance(keep_alive, bytes) else keep_alive
         if self._failure is not None:
             return None
         message = self._waiting.popleft()
         if isinstance(message, bytes):
             message = self._joined(message)
+            message += self._padding(bytes(max(0, self._least_bytes - len(message))))
         else:
             self._waiting_texts -= 1
-        if not self._waiting:
+        if not self._ready():
             self._some.clear()
         return message
+
+    def _ready(self) -> bool:
+        """Whether there is something to send now."""
+        return bool(self._waiting) and (self._waiting_texts > 0 or self._waiting_bytes >= self._least_bytes)
+
+    def _padding(self, silence: bytes) -> bytes:
+        """Silence that is sent now, and that nobody pushed."""
+        if silence:
+            self._gaps.note(self.sent_bytes, -len(silence))
+            self.sent_bytes += len(silence)
+        return silence
 
     def _joined(self, first: bytes) -> bytes:
         parts, n_bytes = [first], len(first)
@@ -227,7 +255,7 @@ class VendorSocket:
             parts.append(more)
             n_bytes += len(more)
         self._waiting_bytes -= n_bytes
-        self._sent_bytes += n_bytes
+        self.sent_bytes += n_bytes
         return b"".join(parts) if len(parts) > 1 else first
 
     def _drop_oldest(self) -> None:
@@ -235,7 +263,8 @@ class VendorSocket:
         oldest = len(self._waiting[at])
         del self._waiting[at]
         self._waiting_bytes -= oldest
-        self._gaps.note(self._sent_bytes, oldest)
+        self.dropped_bytes += oldest
+        self._gaps.note(self.sent_bytes, oldest)
 
     async def _hang_up(self, connection: ClientConnection) -> None:
         try:

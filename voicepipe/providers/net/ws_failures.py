@@ -41,12 +41,12 @@ def unreachable(peer: Peer, error: Exception) -> StageError | None:
     return known
 
 
-def cut(peer: Peer, error: ConnectionClosed) -> StageError:
+def cut(peer: Peer, error: ConnectionClosed, *, pong_ms: int) -> StageError:
     """The stage error for a connection that ended; only the vendor's own close frame can say that it is for good."""
     said = error.rcvd
     if said is None:
         if error.sent is not None and "ping timeout" in error.sent.reason:
-            return failures.broken(peer, f"no answer to a ping for {peer.idle_timeout_ms} ms")
+            return failures.broken(peer, f"no answer to a ping for {pong_ms} ms")
         why = f"it sent what is not WebSocket ({error.sent.reason})" if error.sent is not None else "it was cut"
         return failures.broken(peer, f"the connection ended: {failures.quote(peer, why)}")
     reason = failures.quote(peer, said.reason) or "no reason"

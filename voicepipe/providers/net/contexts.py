@@ -1,0 +1,249 @@
+"""One socket, many contexts: a vendor's voice speaks turn after turn over one connection, each in a context of its own.
+
+Turns follow one another on a socket and never share it while both speak: what one turn does not take makes the vendor
+wait, and must not make another turn wait. What a turn leaves behind may overlap the next: a context that was cancelled
+lingers until the vendor confirms its end, its messages are dropped, and the next turn begins at once.
+`warm` says which socket a turn gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from uuid import uuid4
+
+from voicepipe import clock
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket
+from voicepipe.stages.helpers import Helpers
+
+_log = logging.getLogger(__name__)
+
+B = TypeVar("B")
+
+HELD = 32
+"""Messages of the living context that wait to be taken; a vendor's hold 20 to 200 ms of sound each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a vendor wants its sockets to be shared."""
+
+    line: Line
+
+    contexts: int = 1
+    """The most contexts that it holds on a socket, those among them whose end it has yet to confirm."""
+
+    confirms_cancel: bool = True
+    """It says when a cancelled context is over. False: a socket on which something was cancelled is not used again."""
+
+    idle_ms: int = 120_000
+    """A socket that nobody used for so long is replaced; less than the vendor's own limit."""
+
+    age_ms: int = 3_000_000
+    """A socket of this age takes no further turn; less than the vendor's own limit by the longest turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Generic[B]):
+    """A vendor's message, and whose it is."""
+
+    context: str | None
+    """As the vendor repeats it: `Context.key`, perhaps with a dot and more after it. None: the only one there is."""
+
+    body: B
+
+    closes: bool = False
+    """The vendor holds nothing of that context any more."""
+
+
+@dataclass(frozen=True)
+class Source(Generic[B]):
+    """Where a kind of socket leads, and how its messages are read. Two with the same peer and path are the same."""
+
+    peer: Peer
+    path: str
+    plan: Plan = field(compare=False)
+
+    read: Callable[[str | bytes], Iterable[Note[B]]] = field(compare=False)
+    """May raise StageError for a message that ends the socket's use: an error that is nobody's own, or garbage."""
+
+
+class Context(Generic[B]):
+    """One turn's use of a socket."""
+
+    def __init__(self, socket: SharedSocket[B]) -> None:
+        self.key = uuid4().hex
+        """What to call it at the vendor; for several contexts in one turn, with a dot and more after it."""
+
+        self.cancel: Callable[[], Sequence[str]] = tuple
+        """Asked when the turn is left: the messages that end what is open at the vendor, none when nothing is."""
+
+        self.is_trusted = True
+        """False: something went wrong in a way that may be the socket's, so that nobody else should get it."""
+
+        self._socket = socket
+        self._began_s = clock.loop_s()
+        # Full means that the turn does not take its sound: the socket is not read, and the vendor has to wait.
+        self._heard: asyncio.Queue[B | StageError] = asyncio.Queue(maxsize=HELD)
+
+    def send(self, text: str) -> None:
+        """Send a message after all that was given before it, as soon as the socket is up. Returns at once."""
+        self._socket.socket.send(text)
+
+    async def receive(self) -> B:
+        """The next message of this context, or of none. May be cancelled without losing one.
+
+        Raises:
+            StageError: the socket can't be used any more.
+        """
+        heard = await self._heard.get()
+        if isinstance(heard, StageError):
+            raise heard
+        return heard
+
+    async def settled(self) -> None:
+        """Wait until the socket is up, or has failed: `receive` tells which."""
+        await self._socket.settled.wait()
+
+    @property
+    def up_s(self) -> float | None:
+        """When the socket was up, by the loop's clock; None while it is not."""
+        return self._socket.up_s
+
+    @property
+    def connect_hidden_ms(self) -> int | None:
+        """How much of the socket's connecting was over before this turn had begun; None while it is not up."""
+        socket = self._socket
+        if socket.up_s is None:
+            return None
+        return round(1_000 * max(0.0, min(socket.up_s, self._began_s) - socket.began_s))
+
+    # --- for the socket -----------------------------------------------------------------------
+
+    async def hear(self, heard: B | StageError) -> None:
+        """Give a message, when there is room."""
+        await self._heard.put(heard)
+
+    def close(self) -> None:
+        """Let go of what was not taken, and of whoever waits to give more."""
+        while not self._heard.empty():
+            self._heard.get_nowait()
+
+
+class SharedSocket(Generic[B]):
+    """A connection that serves one turn at a time."""
+
+    def __init__(self, source: Source[B], owned: Helpers, *, changed: Callable[[], None]) -> None:
+        """Dials at once; `changed` is called when it is up, free again, or over."""
+        self.socket = VendorSocket(source.peer, source.path, source.plan.line)
+        self.began_s = self.rested_s = clock.loop_s()
+        """When it was dialled, and when it was last used."""
+
+        self.up_s: float | None = None
+        """When it was up."""
+
+        self.settled = asyncio.Event()
+        """It is up, or over."""
+
+        self.over = False
+        """It can't be used any more."""
+
+        self.living: Context[B] | None = None
+        self._lingering: set[str] = set()
+        self._source, self._changed = source, changed
+        self._carrying = owned.start(self.socket.carry(), name=f"ws-{source.peer.name}")
+        owned.start(self._read(), name=f"contexts-{source.peer.name}")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a turn may begin on it."""
+        has_room = len(self._lingering) < self._source.plan.contexts
+        return not self.over and self.living is None and has_room and not self.is_old
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the vendor may soon hang up whatever is done on it."""
+        return (clock.loop_s() - self.began_s) * 1_000 >= self._source.plan.age_ms
+
+    @property
+    def is_rested(self) -> bool:
+        """Whether nobody used it for so long that the vendor may soon hang up."""
+        return (clock.loop_s() - self.rested_s) * 1_000 >= self._source.plan.idle_ms
+
+    def begin(self) -> Context[B]:
+        """Begin a turn on it; it must be free."""
+        self.rested_s = clock.loop_s()
+        self.living = Context(self)
+        return self.living
+
+    def end(self) -> None:
+        """The turn was left. What is open at the vendor is cancelled there."""
+        context, self.living = self.living, None
+        assert context is not None
+        self.rested_s = clock.loop_s()
+        if not self.over:
+            self._cancel(context.key, context.cancel(), reuse=context.is_trusted and self.up_s is not None)
+        context.close()
+        self._changed()
+
+    def _cancel(self, key: str, messages: Sequence[str], *, reuse: bool) -> None:
+        if messages and self._source.plan.confirms_cancel and reuse:
+            self._lingering.add(key)
+            for message in messages:
+                self.socket.send(message)
+        elif messages or not reuse:
+            self.leave()
+
+    def leave(self) -> None:
+        """Hang up; a dial that is under way is given up."""
+        self.over = True
+        self.socket.leave()
+        self._carrying.cancel()
+
+    async def _read(self) -> None:
+        """Give each message to its turn, or drop it, until the socket fails."""
+        try:
+            await self.socket.connected()
+            self.up_s = clock.loop_s()
+            self.settled.set()
+            self._changed()
+            while True:
+                for note in self._source.read(await self.socket.receive()):
+                    await self._give(note)
+        except StageError as failure:
+            await self._fail(failure)
+        except Exception as bug:  # it must not end those who share the sockets' lifetime
+            _log.exception("%s: reading a message broke in our own code", self._source.peer.name)
+            why = f"internal error ({type(bug).__name__})"
+            await self._fail(failures.broken(self._source.peer, why, retryable=False))
+
+    async def _fail(self, failure: StageError) -> None:
+        self.leave()
+        self.settled.set()
+        self._changed()
+        if self.living is not None:
+            await self.living.hear(failure)
+
+    async def _give(self, note: Note[B]) -> None:
+        key = None if note.context is None else note.context.partition(".")[0]
+        if key is None and self._lingering:
+            key = next(iter(self._lingering))  # a vendor without names holds one context at a time
+        if key in self._lingering:
+            if note.closes:
+                self._lingering.discard(key)
+                self._changed()
+        elif self.living is not None and key in (None, self.living.key):
+            await self.living.hear(note.body)
+
+
+def untold(peer: Peer, message: str | bytes, error: Exception) -> StageError:
+    """The error for a message that is none of the vendor's own."""
+    if isinstance(message, bytes):
+        return failures.broken(peer, f"expected text, got {len(message)} bytes")
+    return failures.broken(peer, f"expected a message of its own, got {len(message)} characters ({error})")

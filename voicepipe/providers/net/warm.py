@@ -1,0 +1,173 @@
+"""Sockets for turns, opened before they are needed.
+
+    async with warm.lifetime():                    # the composition root, around everything that uses providers
+        with warm.wanted(source):                  # a session that will speak: sockets are dialled now
+            async with warm.lease(source) as context:  # a turn: the socket is there
+                ...
+
+Kept alive and replaced as the vendor's `Plan` says; one that dies is noticed by its pings, and replaced, while nobody
+uses it. Outside of a lifetime each turn dials for itself, which is right and slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Generic
+
+from voicepipe import clock
+from voicepipe.providers.net.contexts import B, Context, SharedSocket, Source
+from voicepipe.stages.helpers import Helpers, helpers
+
+CALLERS_PER_SOCKET = 4
+"""Sessions for which one free socket is kept: of callers in conversation about one in four is being spoken to.
+Source: Cartesia docs, "Concurrency and WebSocket Limits", which counts four conversations to one generation."""
+
+LONGEST_PAUSE_S = 30.0
+"""The most between two tries to dial a vendor that does not answer; the first pause is a second."""
+
+LOOK_S = 1.0
+"""How often a shelf looks for sockets that have rested too long, and whether a vendor may be dialled again."""
+
+_KEEPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Keeper] = weakref.WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def lifetime() -> AsyncIterator[None]:
+    """Sockets opened inside outlive the turn that they were opened for; leaving hangs up on all of them."""
+    loop = asyncio.get_running_loop()
+    async with helpers() as owned:
+        _KEEPERS[loop] = _Keeper(owned)
+        try:
+            yield
+        finally:
+            _KEEPERS.pop(loop).close()
+
+
+@contextmanager
+def wanted(source: Source[Any]) -> Iterator[None]:
+    """For as long as a session may want to speak: keep sockets ready for it. Returns at once, and never fails."""
+    keeper = _KEEPERS.get(asyncio.get_running_loop())
+    if keeper is None:
+        yield
+        return
+    keeper.shelf(source).callers(1)
+    try:
+        yield
+    finally:
+        keeper.shelf(source).callers(-1)
+
+
+@asynccontextmanager
+async def lease(source: Source[B]) -> AsyncIterator[Context[B]]:
+    """Begin a turn, on a socket that is ready if there is one: yields at once, `receive` tells if dialling failed.
+
+    Leaving sends what `Context.cancel` says, and gives the socket back, or hangs up within 100 ms.
+    """
+    keeper = _KEEPERS.get(asyncio.get_running_loop())
+    if keeper is not None:
+        socket = keeper.shelf(source).take()
+        try:
+            yield socket.begin()
+        finally:
+            socket.end()
+        return
+    async with helpers() as owned:
+        socket = SharedSocket(source, owned, changed=lambda: None)
+        try:
+            yield socket.begin()
+        finally:
+            socket.leave()
+            socket.end()
+
+
+class _Keeper:
+    """All sockets of an event loop."""
+
+    def __init__(self, owned: Helpers) -> None:
+        self._owned = owned
+        self._shelves: dict[Source[Any], _Shelf[Any]] = {}
+
+    def shelf(self, source: Source[B]) -> _Shelf[B]:
+        """Where the sockets to a source are kept."""
+        shelf = self._shelves.get(source)
+        if shelf is None:
+            shelf = self._shelves[source] = _Shelf(source, self._owned)
+            self._owned.start(self._keep(source, shelf), name=f"warm-{source.peer.name}")
+        return shelf
+
+    async def _keep(self, source: Source[Any], shelf: _Shelf[Any]) -> None:
+        await shelf.keep()
+        if self._shelves.get(source) is shelf:
+            del self._shelves[source]
+
+    def close(self) -> None:
+        """Hang up on all."""
+        for shelf in self._shelves.values():
+            shelf.close()
+
+
+class _Shelf(Generic[B]):
+    """The sockets to one source: those in use, those that are ready, those that are being dialled."""
+
+    def __init__(self, source: Source[B], owned: Helpers) -> None:
+        self._source, self._owned = source, owned
+        self._sockets: set[SharedSocket[B]] = set()  # bounded: one for each turn, and those kept free for callers
+        self._n_callers = 0
+        self._changed = asyncio.Event()
+        self._n_failed = 0
+        self._not_before_s = 0.0
+
+    def callers(self, more: int) -> None:
+        """So many sessions more, or less, may want to speak."""
+        self._n_callers += more
+        self._changed.set()
+
+    def take(self) -> SharedSocket[B]:
+        """A socket on which a turn may begin: one that is up, or is being dialled, or is dialled now."""
+        free = [socket for socket in self._sockets if socket.is_free]
+        self._changed.set()
+        return max(free, key=lambda socket: (socket.up_s is not None, socket.rested_s), default=None) or self._dial()
+
+    async def keep(self) -> None:
+        """Have as many sockets ready as the callers want; returns when there are neither callers nor sockets."""
+        while self._n_callers or self._sockets:
+            self._changed.clear()
+            self._drop_dead()
+            self._replace()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+
+    def close(self) -> None:
+        """Hang up on all."""
+        for socket in self._sockets:
+            socket.leave()
+
+    def _drop_dead(self) -> None:
+        for socket in [socket for socket in self._sockets if socket.over]:
+            self._sockets.discard(socket)
+            if socket.up_s is None:
+                self._n_failed += 1
+                self._not_before_s = clock.loop_s() + min(LONGEST_PAUSE_S, 2.0 ** (self._n_failed - 1))
+
+    def _replace(self) -> None:
+        idle = [socket for socket in self._sockets if socket.living is None]
+        ready = [socket for socket in idle if socket.is_free and not socket.is_rested]
+        if any(socket.up_s is not None for socket in ready):
+            self._n_failed = 0
+        wanted = math.ceil(self._n_callers / CALLERS_PER_SOCKET)
+        if len(ready) < wanted and clock.loop_s() >= self._not_before_s:
+            ready += [self._dial() for _ in range(wanted - len(ready))]
+        if sum(socket.up_s is not None for socket in ready) >= wanted:  # the old ones serve until the new ones are up
+            for socket in idle:
+                if socket.is_rested or socket.is_old:
+                    socket.leave()
+
+    def _dial(self) -> SharedSocket[B]:
+        socket = SharedSocket(self._source, self._owned, changed=self._changed.set)
+        self._sockets.add(socket)
+        return socket

@@ -1,0 +1,236 @@
+"""The voice of vendors that take text and give sound over a socket: all that is the same for them.
+
+A vendor's own module says how its messages are made and read, a `Wire` and a `Tongue` without I/O. A turn is a context
+on a socket (`net.contexts`) that was open before (`net.warm`), and cancelled at the vendor when the turn is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from voicepipe import clock
+from voicepipe.audio.samples import PcmJoiner
+from voicepipe.errors import StageError, StageTimeout
+from voicepipe.providers.net import failures, warm
+from voicepipe.providers.net.contexts import B, Context, Note, Plan, Source
+from voicepipe.providers.net.peer import Peer
+from voicepipe.stages.synthesizer import Speech, Spoken, Voice, WordTime
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """More of the clause's sound: little-endian PCM16 at the port's rate, cut anywhere."""
+
+    pcm: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """When words of the clause begin, from its beginning; told before the sound that they are in, or with it."""
+
+    words: tuple[WordTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseOver:
+    """The clause has no more sound."""
+
+
+Told = Sound | Words | ClauseOver
+
+M = TypeVar("M", contravariant=True)
+
+
+class Tongue(Protocol[M]):
+    """One turn at the vendor: makes its messages, reads those that come back, and knows what is open there."""
+
+    def say(self, clause: str) -> Sequence[str]:
+        """The messages that speak a clause after those before it, and at once."""
+        ...
+
+    def finish(self) -> Sequence[str]:
+        """The messages that say that no clause follows."""
+        ...
+
+    def cancel(self) -> Sequence[str]:
+        """The messages that end what is open at the vendor; none when nothing is."""
+        ...
+
+    def hear(self, body: M) -> Iterable[Told]:
+        """What a message says.
+
+        Raises:
+            StageError: it is an error.
+        """
+        ...
+
+    @property
+    def owes(self) -> bool:
+        """Whether the vendor has to send something, asked nothing more. After `finish`, False is the end."""
+        ...
+
+
+class Wire(Protocol[B]):
+    """How a vendor is spoken to; one for all turns."""
+
+    plan: Plan
+
+    def path(self, voice: Voice) -> str:
+        """Where its socket is, below the peer's `base_url`.
+
+        Raises:
+            StageError: the vendor can't speak so.
+        """
+        ...
+
+    def read(self, message: str | bytes) -> Iterable[Note[B]]:
+        """A message, and whose it is; nothing for one that says nothing to us.
+
+        Raises:
+            StageError: it is nobody's own error, or not a message.
+        """
+        ...
+
+    def begin(self, key: str, voice: Voice) -> Tongue[B]:
+        """A turn whose contexts are called `key`, perhaps with a dot and more after it."""
+        ...
+
+
+class StreamedSynthesizer(Generic[B]):
+    """Meets the port `Synthesizer` over a `Wire`."""
+
+    def __init__(self, peer: Peer, wire: Wire[B]) -> None:
+        self.name = peer.name
+        self.voices: frozenset[str] | None = None
+        self._peer, self._wire = peer, wire
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """Keep a socket ready for a session that will speak so."""
+        return warm.wanted(self._source(voice))
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        """Begin one turn's speech."""
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[Speech]:
+        async with warm.lease(self._source(voice)) as context:
+            tongue = self._wire.begin(context.key, voice)
+            context.cancel = tongue.cancel
+            speech = _Speech(self._peer, context, tongue)
+            try:
+                yield speech
+            finally:
+                speech.close()
+
+    def _source(self, voice: Voice) -> Source[B]:
+        return Source(self._peer, self._wire.path(voice), self._wire.plan, self._wire.read)
+
+
+class _Speech(Generic[B]):
+    """One turn's voice."""
+
+    def __init__(self, peer: Peer, context: Context[B], tongue: Tongue[B]) -> None:
+        self._peer, self._context, self._tongue = peer, context, tongue
+        self._ready: deque[Spoken] = deque()  # at most what one message of the vendor holds
+        self._joiner = PcmJoiner()
+        self._words: tuple[WordTime, ...] = ()
+        self._clause = 0
+        self._has_words = self._has_sound = self._finished = self._left = False
+        self._failure: StageError | None = None
+        self._asked_s = self._heard_s = 0.0
+        self._patience: asyncio.Timeout | None = None
+
+    # --- the turn -----------------------------------------------------------------------------
+
+    def say(self, clause: str) -> None:
+        self._has_words = self._has_words or any(map(str.isalnum, clause))
+        self._ask(self._tongue.say(clause))
+
+    def finish(self) -> None:
+        self._finished = True
+        self._ask(self._tongue.finish())
+
+    def close(self) -> None:
+        """Nothing more is said; wakes whoever still listens."""
+        self._left = True
+        self._look_again()
+
+    def __aiter__(self) -> _Speech[B]:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        while not self._ready:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_over:
+                raise StopAsyncIteration
+            try:
+                await self._hear()
+            except StageError as failure:
+                self._failure = failure
+                self._context.is_trusted = False
+        return self._ready.popleft()
+
+    # --- the vendor ---------------------------------------------------------------------------
+
+    @property
+    def _is_over(self) -> bool:
+        return self._left or (self._finished and not self._tongue.owes)
+
+    def _ask(self, messages: Sequence[str]) -> None:
+        for message in messages:
+            self._context.send(message)
+        self._asked_s = clock.loop_s()
+        self._look_again()
+
+    async def _hear(self) -> None:
+        """Take one message, unless something else has to be looked at first."""
+        try:
+            async with asyncio.timeout_at(self._due_s()) as self._patience:
+                await self._context.settled()
+                self._look_again()
+                body = await self._context.receive()
+        except TimeoutError:
+            if not self._is_over:
+                why = f"nothing came for {self._peer.idle_timeout_ms} ms"
+                raise StageTimeout(self._peer.stage, provider=self._peer.name, why=why, retryable=True) from None
+            return
+        finally:
+            self._patience = None
+        self._heard_s = clock.loop_s()
+        for told in self._tongue.hear(body):
+            self._take(told)
+        if self._is_over and not self._left and self._has_words and not self._has_sound:
+            raise failures.broken(self._peer, "the answer held no sound")
+
+    def _take(self, told: Told) -> None:
+        match told:
+            case Words(words):
+                self._words += words
+            case ClauseOver():
+                self._clause += 1
+                self._words = ()
+                self._joiner.clear()
+            case Sound(pcm):
+                if len(samples := self._joiner.push(pcm)):
+                    self._ready.append(Spoken(self._clause, samples, self._words))
+                    self._words, self._has_sound = (), True
+
+    def _due_s(self) -> float | None:
+        """When to wait no longer: at once when it is over, and for ever when nothing is due from the vendor."""
+        if self._is_over:
+            return 0.0
+        up_s = self._context.up_s
+        if up_s is None or not self._tongue.owes:
+            return None
+        return max(self._asked_s, self._heard_s, up_s) + self._peer.idle_timeout_ms / 1_000
+
+    def _look_again(self) -> None:
+        if self._patience is not None and not self._patience.expired():
+            self._patience.reschedule(self._due_s())
