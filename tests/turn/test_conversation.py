@@ -349,3 +349,22 @@ def test_a_call_and_its_output_in_the_conversation() -> None:
     conversation = Conversation([FunctionCall("a", "c", "f", "{}"), FunctionOutput("b", "c", "1")])
     assert conversation.before("b") == "a"
     assert conversation.take("a") == FunctionCall("a", "c", "f", "{}")
+
+
+# --- words whose times are known --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heard_ms", "words"),
+    [(0, ""), (1, "So,"), (900, "So,"), (901, "So, what"), (1_100, "So, what do"), (5_000, "So, what do you want?")],
+)
+def test_a_voice_that_tells_when_its_words_begin_is_believed(heard_ms: int, words: str) -> None:
+    """A pause after the first word: by proportion three words would have been heard in it."""
+    clause = ClauseSound("So, what do you want?", 1_500, (0, 900, 1_050, 1_200, 1_300))
+    assert OutputAudio("", (clause,)).heard_until(heard_ms) == words
+
+
+def test_words_that_are_still_to_come_have_not_been_heard() -> None:
+    """Their times come with their sound; more times than words are of no use."""
+    assert OutputAudio("", (ClauseSound("One two three.", 600, (0, 300)),)).heard_until(590) == "One two"
+    assert OutputAudio("", (ClauseSound("One two.", 600, (0, 200, 400)),)).heard_until(310) == "One two."

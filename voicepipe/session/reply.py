@@ -56,6 +56,8 @@ class Reply:
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
         self._audible_yet = False
+        self._left_out = (0, 0)
+        """(clause, ms of silence at its beginning that were left out)"""
 
     async def run(self) -> None:
         """Think and speak for one turn; returns when both are done, or one has failed.
@@ -149,11 +151,21 @@ class Reply:
             self._audible_yet = True
             samples = samples[max(0, audible - LEAD_MS * RATE_HZ // 1_000) :]
             audible_after_ms = min(audible * 1_000 // RATE_HZ, LEAD_MS)
+            self._note_left_out(spoken, len(spoken.samples) - len(samples))
         elif not self._audible_yet:
+            self._note_left_out(spoken, len(samples))
             return  # a voice's leading silence would only be waited for
         duration_ms = len(samples) * 1_000 // RATE_HZ
-        self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms))
+        left_out_ms = self._left_out[1] if spoken.clause == self._left_out[0] else 0
+        starts_ms = tuple(max(0, word.start_ms - left_out_ms) for word in spoken.words)
+        self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms, starts_ms))
         self._mouth.sound(samples)
+
+    def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
+        """So much of a clause's sound is not sent: its words begin the sooner."""
+        clause, left_out_ms = self._left_out
+        before_ms = left_out_ms if clause == spoken.clause else 0
+        self._left_out = (spoken.clause, before_ms + n_samples * 1_000 // RATE_HZ)
 
 
 @asynccontextmanager

@@ -159,7 +159,7 @@ class AgentSide:
         if fact.audible_after_ms is not None and turn.audible_at_ms is None:
             turn.audible_at_ms = turn.arrived_ms + fact.audible_after_ms
             turn.mark(budget.FIRST_SOUND, now_ms)
-        turn.add_sound(fact.clause, fact.duration_ms)
+        turn.add_sound(fact.clause, fact.duration_ms, fact.word_starts_ms)
         self._step(turn, now_ms, ready=True)
 
     def voice_finished(self, turn: Turn, fact: e.VoiceFinished, now_ms: int) -> None:

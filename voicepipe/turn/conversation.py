@@ -47,6 +47,8 @@ class ClauseSound:
 
     text: str
     sound_ms: int = 0
+    word_starts_ms: tuple[int, ...] = ()
+    """Where its words begin in its sound, as far as that has come; empty if the voice doesn't tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ class OutputAudio:
     def heard_until(self, heard_ms: int) -> str:
         """The words of this speech that have begun by `heard_ms` of its sound.
 
-        Within a clause words are placed by proportion of characters. The word that is being spoken
-        counts as heard: history holds at most one word beyond the exact position.
+        Within a clause words are placed where the voice says, or else by proportion of characters. The word that is
+        being spoken counts as heard: history holds at most one word beyond the exact position.
         """
         words: list[str] = []
         left_ms = heard_ms
@@ -80,13 +82,12 @@ def _begun_words(clause: ClauseSound, heard_ms: int) -> str:
     text = clause.text.strip()
     if heard_ms >= clause.sound_ms or not text:
         return text
-    reached = len(text) * heard_ms / clause.sound_ms
-    end = 0
-    for word in re.finditer(r"\S+", text):
-        if word.start() >= reached:
-            break
-        end = word.end()
-    return text[:end]
+    words = list(re.finditer(r"\S+", text))
+    if 0 < len(clause.word_starts_ms) <= len(words):
+        n_begun = sum(start_ms < heard_ms for start_ms in clause.word_starts_ms)
+    else:
+        n_begun = sum(word.start() < len(text) * heard_ms / clause.sound_ms for word in words)
+    return text[: words[n_begun - 1].end()] if n_begun else ""
 
 
 Part = InputText | InputAudio | InputImage | OutputText | OutputAudio

@@ -275,6 +275,9 @@ class SoundArrived:
     audible_after_ms: int | None
     """How far into this sound its first audible sample lies; None when it is all silence."""
 
+    word_starts_ms: tuple[int, ...] = ()
+    """Where words of this sound begin, in all of the clause's sound."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputSent:

@@ -254,10 +254,11 @@ class Turn:
         heard = OutputAudio(speech.heard_until(self.cut_ms), speech.clauses)
         return Message(self.item_id, "assistant", (heard,), "incomplete", aside=bool(self.words))
 
-    def add_sound(self, clause: int, duration_ms: int) -> None:
+    def add_sound(self, clause: int, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> None:
         """Count sound of a clause. A clause that was never handed over can't be placed: the last one takes it."""
         self.arrived_ms += duration_ms
         if self.clauses:
             place = min(max(clause, 0), len(self.clauses) - 1)
             old = self.clauses[place]
-            self.clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms)
+            starts_ms = old.word_starts_ms + word_starts_ms
+            self.clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms, starts_ms)

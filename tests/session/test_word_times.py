@@ -1,0 +1,83 @@
+"""A voice that tells when its words begin: its times reach the core, less the silence that is not sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+
+from voicepipe.session.messages import request_of
+from voicepipe.session.reply import Reply
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice, WordTime
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.stages import FakeModel
+from voicepipe.turn import events as e
+from voicepipe.turn.commands import StartReply
+from voicepipe.turn.settings import ReplySettings
+
+MS = RATE_HZ // 1_000
+
+
+def sound(ms: int, *, level: int = 8_000) -> Samples:
+    return np.full(ms * MS, level, dtype=np.int16)
+
+
+SPOKEN = (
+    Spoken(0, sound(50, level=0)),
+    Spoken(0, np.concatenate((sound(70, level=0), sound(400))), (WordTime("One", 120), WordTime("two.", 300))),
+    Spoken(1, sound(300), (WordTime("Three.", 40),)),
+)
+
+
+class Speech:
+    """Says what it says, whatever it is told."""
+
+    def say(self, clause: str) -> None: ...
+    def finish(self) -> None: ...
+
+    async def __aiter__(self) -> AsyncIterator[Spoken]:
+        for spoken in SPOKEN:
+            yield spoken
+
+
+class TellsTimes:
+    """A synthesizer with word times."""
+
+    name = "fake/voice"
+    voices: frozenset[str] | None = None
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Speech]:
+        yield Speech()
+
+
+class Mouth:
+    """Takes everything."""
+
+    def text(self, delta: str) -> None: ...
+    def call(self, index: int, arguments: str) -> None: ...
+    def sound(self, samples: Samples) -> None: ...
+    async def room(self) -> None: ...
+
+
+async def test_word_times_count_the_sound_that_is_sent() -> None:
+    """120 ms of silence came before the first word, and 20 ms of it are kept."""
+    order = StartReply(1, 0, "item", ReplySettings(), ())
+    facts: list[e.Fact] = []
+    model = FakeModel(LlmCue(tokens=("One two. ", "Three.")))
+    await Reply(
+        order,
+        request_of(order, model="mind", session="s"),
+        Voice(model="mouth"),
+        model=model,
+        synthesizer=TellsTimes(),
+        mouth=Mouth(),
+        post=facts.append,
+    ).run()
+    sounds = [fact for fact in facts if isinstance(fact, e.SoundArrived)]
+    assert [(fact.clause, fact.duration_ms, fact.word_starts_ms) for fact in sounds] == [
+        (0, 420, (20, 200)),
+        (1, 300, (40,)),
+    ]
