@@ -14,7 +14,7 @@ from voicepipe.router import policies
 from voicepipe.router.build import policy_of
 from voicepipe.router.candidate import Candidate, Price
 from voicepipe.router.complexity import judge, looks_easy
-from voicepipe.router.memory import LEAST_CACHED_TOKENS, WARM_MS, Memory
+from voicepipe.router.memory import LEAST_CACHED_TOKENS, WARM_MS, Memory, warm_specs
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Ask, Candidates, Experiment
 
@@ -123,12 +123,12 @@ def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
     memory = Memory()
     memory.note("s", ("a/m", "b/m"), "b/m", LEAST_CACHED_TOKENS, 1_000.0)
     assert memory.of("s").last == "b/m"
-    assert memory.is_warm("s", "a/m", 1_000 + WARM_MS - 1)
-    assert not memory.is_warm("s", "a/m", 1_000 + WARM_MS)
+    assert warm_specs(memory.of("s"), 1_000 + WARM_MS - 1) == ["a/m", "b/m"]
+    assert warm_specs(memory.of("s"), 1_000 + WARM_MS) == []
     memory.note("short", ("a/m",), "a/m", LEAST_CACHED_TOKENS - 1, 0.0)
-    assert not memory.is_warm("short", "a/m", 0.0)
+    assert warm_specs(memory.of("short"), 0.0) == []
     memory.note("", ("a/m",), "a/m", 5_000, 0.0)
-    assert not memory.is_warm("", "a/m", 0.0)
+    assert warm_specs(memory.of(""), 0.0) == []
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

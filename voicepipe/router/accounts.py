@@ -37,9 +37,15 @@ def summed(before: Usage | None, usage: Usage) -> Usage:
 
 
 def attempted(
-    attempt: Attempt, tokens: Tokens, usage: Usage | None, failure: StageError | None, *, began_ms: float
+    attempt: Attempt,
+    tokens: Tokens,
+    usage: Usage | None,
+    failure: StageError | None,
+    *,
+    began_ms: float,
+    warm: bool,
 ) -> Attempted:
-    """Tell of one call."""
+    """Tell of one call, made by a session that its provider had `warm` in its cache or not."""
     outcome: Literal["spoke", "lost", "failed"] = attempt.state if attempt.state in ("spoke", "failed") else "lost"
     return Attempted(
         provider=attempt.candidate.spec,
@@ -48,18 +54,17 @@ def attempted(
         began_ms=round(attempt.began_ms - began_ms),
         first_ms=None if attempt.first_ms is None else round(attempt.first_ms),
         why=failure.why if failure is not None else "",
-        cost_usd=_charged_usd(attempt, tokens, usage),
+        cost_usd=_charged_usd(attempt, tokens, usage, warm=warm),
     )
 
 
-def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None) -> float | None:
+def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, *, warm: bool) -> float | None:
     price = attempt.candidate.price
     if price is None:
         return None
     if usage is not None:
         return price.usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
-    read, written = billed_tokens(attempt, tokens)
-    return price.usd(read, written)
+    return planned_usd(attempt, tokens, warm=warm)
 
 
 def planned_usd(attempt: Attempt, tokens: Tokens, *, warm: bool) -> float:

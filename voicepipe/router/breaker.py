@@ -41,6 +41,11 @@ class Breaker:
     n_opened: int = 0
     """How often it has opened."""
 
+    @property
+    def is_troubled(self) -> bool:
+        """Whether it is open, or was and has not spoken since."""
+        return self._on_trial
+
     def state(self, now_ms: float) -> State:
         """`half_open`: its time is over, and one call that nobody depends on may find out whether it answers again."""
         if now_ms < self._open_until_ms:

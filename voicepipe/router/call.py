@@ -55,7 +55,8 @@ class Call:
     async def run(self, model: Model, request: ModelRequest, listener: Listener) -> None:
         """Ask, and tell the listener what comes until the answer ends or breaks. Cancel the task to close it."""
         try:
-            wanted = replace(request, model=self.spec.partition("/")[2])
+            name = self.spec.partition("/")[2]
+            wanted = request if request.model == name else replace(request, model=name)
             async with model.open(wanted) as events:
                 async for event in events:
                     self._tell(event, listener)

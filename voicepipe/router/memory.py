@@ -38,11 +38,6 @@ class Memory:
         """What is known of a session; nothing of one without a name."""
         return self._sessions.get(session, self._nobody) if session else self._nobody
 
-    def is_warm(self, session: str, spec: str, now_ms: float) -> bool:
-        """Whether that model's provider should have the session's earlier turns in its cache."""
-        read_ms = self.of(session).read_ms.get(spec)
-        return read_ms is not None and now_ms - read_ms < WARM_MS
-
     def note(self, session: str, asked: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
         """These were asked, and that one spoke (empty: none)."""
         if not session:
@@ -54,3 +49,8 @@ class Memory:
             known.read_ms.update(dict.fromkeys(asked, now_ms))
         if len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
+
+
+def warm_specs(session: Remembered, now_ms: float) -> list[str]:
+    """The models whose providers should have the session's earlier turns in their caches."""
+    return [spec for spec, read_ms in session.read_ms.items() if now_ms - read_ms < WARM_MS]

@@ -43,7 +43,7 @@ class Planner:
     """The table of best hedges of one pool. `rebuild` it off the hot path; the rest is looking up."""
 
     def __init__(self, candidates: tuple[Candidate, ...], deadline_ms: int) -> None:
-        self.candidates = candidates
+        self.candidates, self.deadline_ms = candidates, deadline_ms
         self._deadlines = ((deadline_ms, 1.0), *((ms, w) for ms, w in LATER_DEADLINES if ms > deadline_ms))
         self._alone: list[float] = []
         self._loss: list[list[float]] = []

@@ -7,7 +7,7 @@ from typing import Final
 
 from voicepipe.router.breaker import Breaker
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.memory import Memory
+from voicepipe.router.memory import Memory, warm_specs
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.plan import Later, Plan
 from voicepipe.router.planner import Planner
@@ -29,6 +29,8 @@ USUAL_TOKENS: Final = (1_500.0, 80.0)
 """Read and written by a turn of a voice agent, until this pool has seen its own."""
 
 TOKEN_MEMORY: Final = 0.02
+
+NOBODY: Final[frozenset[str]] = frozenset()
 
 MOST_DEADLINES: Final = 8
 """Tables for different deadlines that one pool keeps; a request with a ninth makes the oldest go."""
@@ -60,6 +62,34 @@ class Experience:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What all plans of a pool have in common."""
+
+    deadline_ms: float
+    patience_ms: float
+
+    def plan(
+        self,
+        first: Candidate,
+        *,
+        later: tuple[Later, ...] = (),
+        reserve: Candidates = (),
+        one_at_a_time: bool = False,
+        hold_until_ms: float | None = None,
+    ) -> Plan:
+        """One of them."""
+        return Plan(
+            first=first,
+            later=later,
+            reserve=reserve,
+            one_at_a_time=one_at_a_time,
+            hold_until_ms=hold_until_ms,
+            deadline_ms=self.deadline_ms,
+            patience_ms=self.patience_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A plan, and what it was made for."""
 
@@ -85,65 +115,72 @@ class Pool:
         self._tokens = USUAL_TOKENS
         self._medians_ms: dict[str, float] = {}
         self._index = {each.spec: i for i, each in enumerate(candidates)}
+        self._breakers = tuple(experience.breaker(each) for each in candidates)
+        self._everybody = (1 << len(candidates)) - 1
 
     # --- deciding -----------------------------------------------------------------------------
 
     def decide(self, ask: Ask, now_ms: float) -> Decision:
         """Whom to start when."""
-        deadline_ms = ask.deadline_ms or self.options.deadline_ms
-        planner = self._planner(deadline_ms, now_ms)
-        memory, breaker = self._experience.memory, self._experience.breaker
-        warm = frozenset(c.spec for c in self.candidates if memory.is_warm(ask.session, c.spec, now_ms))
-        states = {c.spec: breaker(c).state(now_ms) for c in self.candidates}
-        healthy = tuple(c for c in self.candidates if states[c.spec] == "closed") or self.candidates
+        planner = self._planner(ask.deadline_ms or self.options.deadline_ms, now_ms)
+        remembered = self._experience.memory.of(ask.session)
+        warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NOBODY
+        if any(each.is_troubled for each in self._breakers):
+            healthy, trial = self._healthy(now_ms)
+        else:
+            healthy, trial = self.candidates, None
         ordered = self._policy(healthy, ask, self) or healthy
-        plan = self._plan(ordered, ask, planner, warm, deadline_ms)
-        left_out = tuple(each for each in healthy if each not in ordered)
-        plan = replace(plan, reserve=plan.reserve + left_out)
-        trial = next((c for c in self.candidates if states[c.spec] == "half_open" and self._may_try(c, healthy)), None)
-        is_known = bool(memory.of(ask.session).last)
-        return Decision(plan if trial is None else with_trial(plan, trial), warm, is_known)
+        plan = self._plan(ordered, planner, self._mask(warm), remembered.last)
+        if len(ordered) < len(healthy):
+            left_out = tuple(each for each in healthy if each not in ordered)
+            plan = replace(plan, reserve=plan.reserve + left_out)
+        return Decision(plan if trial is None else with_trial(plan, trial), warm, bool(remembered.last))
 
-    def _may_try(self, candidate: Candidate, healthy: Candidates) -> bool:
-        return candidate not in healthy and not self.in_flight(candidate)
+    def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
+        """Who may be depended on, everybody if nobody is; and who is on trial."""
+        states = [breaker.state(now_ms) for breaker in self._breakers]
+        healthy = tuple(each for each, state in zip(self.candidates, states, strict=True) if state == "closed")
+        trials = (each for each, state in zip(self.candidates, states, strict=True) if state == "half_open")
+        trial = next((each for each in trials if healthy and not self.in_flight(each)), None)
+        return healthy or self.candidates, trial
 
-    def _plan(self, ordered: Candidates, ask: Ask, planner: Planner, warm: frozenset[str], deadline_ms: int) -> Plan:
+    def _plan(self, ordered: Candidates, planner: Planner, warm: int, last: str) -> Plan:
         options = self.options
-        patience_ms = float(options.patience_ms)
-        alone = Plan(first=ordered[0], deadline_ms=deadline_ms, patience_ms=patience_ms)
         rest = ordered[1:]
+        bounds = Bounds(float(planner.deadline_ms), float(options.patience_ms))
         match options.policy:
             case "single":
-                return replace(alone, reserve=rest, one_at_a_time=True)
+                return bounds.plan(ordered[0], reserve=rest, one_at_a_time=True)
             case "fallback":
                 waits = (options.fallback_after_ms * (i + 1) for i in range(len(rest)))
                 later = tuple(Later(each, wait) for each, wait in zip(rest, waits, strict=False))
-                return replace(alone, later=later, one_at_a_time=True)
+                return bounds.plan(ordered[0], later=later, one_at_a_time=True)
             case "race":
                 n = options.racers - 1
-                return replace(alone, later=tuple(Later(each, 0) for each in rest[:n]), reserve=rest[n:])
+                return bounds.plan(ordered[0], later=tuple(Later(each, 0) for each in rest[:n]), reserve=rest[n:])
             case "hedge":
-                return self._hedged(alone, ordered, ask, planner, warm)
+                return self._hedged(ordered, planner, warm, last, bounds)
 
-    def _hedged(self, alone: Plan, ordered: Candidates, ask: Ask, planner: Planner, warm: frozenset[str]) -> Plan:
+    def _hedged(self, ordered: Candidates, planner: Planner, warm: int, last: str, bounds: Bounds) -> Plan:
+        everybody = ordered is self.candidates
+        allowed = self._everybody if everybody else self._mask({each.spec for each in ordered})
         first = self._index[ordered[0].spec]
-        warm_mask, allowed = self._mask(warm), self._mask({each.spec for each in ordered})
         if self.options.order == "learned":
-            last = self._index.get(self._experience.memory.of(ask.session).last)
-            choices = [self._index[each.spec] for each in ordered]
-            first = min(choices, key=lambda i: planner.score(i, warm_mask, allowed, last=last))
-        hedge = planner.hedge(first, warm_mask, allowed)
+            before = self._index.get(last)
+            choices = self._index.values() if everybody else [self._index[each.spec] for each in ordered]
+            first = min(choices, key=lambda i: planner.score(i, warm, allowed, last=before))
+        hedge = planner.hedge(first, warm, allowed)
+        chosen = self.candidates[first]
         second = None if hedge.second is None else self.candidates[hedge.second]
-        return replace(
-            alone,
-            first=self.candidates[first],
+        return bounds.plan(
+            chosen,
             later=() if second is None else (Later(second, hedge.after_ms),),
-            reserve=tuple(each for each in ordered if each not in (self.candidates[first], second)),
-            hold_until_ms=alone.deadline_ms - HOLD_MARGIN_MS if self.options.hold else None,
+            reserve=tuple([each for each in ordered if each is not chosen and each is not second]),
+            hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.hold else None,
         )
 
     def _mask(self, specs: frozenset[str] | set[str]) -> int:
-        return sum(1 << i for i, each in enumerate(self.candidates) if each.spec in specs)
+        return sum([1 << i for i, each in enumerate(self.candidates) if each.spec in specs]) if specs else 0
 
     # --- an outlook for policies --------------------------------------------------------------
 

@@ -260,8 +260,9 @@ class Running:
         tokens = estimated_tokens(self._request, self._text, speaker.usage if speaker else None)
         usd = 0.0
         for call in self._calls:
-            self._give(attempted(call.attempt, tokens, call.usage, call.failure, began_ms=self._began_ms))
-            usd += planned_usd(call.attempt, tokens, warm=call.spec in self._decision.warm)
+            warm = call.spec in self._decision.warm
+            self._give(attempted(call.attempt, tokens, call.usage, call.failure, began_ms=self._began_ms, warm=warm))
+            usd += planned_usd(call.attempt, tokens, warm=warm)
         self._pool.spent(self._decision, usd, tokens)
 
     def _learn(self, now_ms: int) -> None:

@@ -45,6 +45,9 @@ WARM_FACTOR: Final = 0.8
 GAPS_KEPT: Final = 4_096
 """Of a model's gaps between tokens: the sketch before the last and the last, each half of it."""
 
+GAPS_BETWEEN: Final = 128
+"""After how many gaps, at most, their p95 is told anew: counting it takes longer than reading it at every answer."""
+
 FIRST_GAP_MS: Final = 50.0
 """The p95 of gaps before any was seen."""
 
@@ -107,20 +110,26 @@ class Pace:
 
     def __init__(self) -> None:
         self._before, self._last = Sketch(), Sketch()
+        self._p95_ms, self._due = FIRST_GAP_MS, 1
 
     def note(self, gap_ms: float) -> None:
         """It took so long from one token to the next."""
         if self._last.count >= GAPS_KEPT // 2:
             self._before, self._last = self._last, Sketch()
         self._last.add(gap_ms)
+        self._due -= 1
+        if not self._due:
+            self._renew()
 
     def p95_ms(self) -> float:
-        """In ms; `FIRST_GAP_MS` as long as there is nothing to tell by."""
+        """In ms, as of one of the latest `GAPS_BETWEEN`; `FIRST_GAP_MS` as long as there is nothing to tell by."""
+        return self._p95_ms
+
+    def _renew(self) -> None:
         both = Sketch()
         both.merge(self._before)
         both.merge(self._last)
-        known = both.p95_ms
-        return FIRST_GAP_MS if known is None else known
+        self._p95_ms, self._due = both.p95_ms or 0.0, min(both.count, GAPS_BETWEEN)
 
 
 class Scoreboard:
