@@ -19,6 +19,7 @@ class Marks(TypedDict, total=False):
     final: bool
     speech_ended: bool
     requested: bool
+    complete: bool
     language: str | None
 
 
@@ -257,3 +258,53 @@ def test_every_word_is_told_once(cuts: list[int], begins: list[int], asked: list
     told = [word for utterance in sorted(texts) for word in texts[utterance]]
     assert told == [f"w{i}" for i in range(n - len(told), n)]
     assert flushed == set(range(len(begins)))
+
+
+# --- vendors that count turns -----------------------------------------------------------------
+
+
+def test_complete_text_answers_though_it_is_not_final(segments: Segments) -> None:
+    """A guess at all that was said is an answer; what is said otherwise later revises it."""
+    assert segments.flush(1, 2_000) is None
+    assert segments.take(said("book a", 900, 1_900, complete=True)) == [Interim(1, "book a")]
+    assert segments.take(said("book a table", 900, 2_100, complete=True)) == [Final(1, 1, "book a table")]
+    assert not segments.waiting
+    assert segments.take(said("Book a cable.", 900, 2_400, final=True, speech_ended=True)) == [
+        Final(1, 0, "Book a cable.")
+    ]
+
+
+def test_end_that_is_taken_back(segments: Segments) -> None:
+    """The whole turn is said again, longer: no word of it stands twice."""
+    assert segments.take(said("book a table", 900, 2_000, final=True, speech_ended=True)) == [
+        Final(1, 0, "book a table")
+    ]
+    assert segments.take(said("book a table for", 900, 2_500)) == [Interim(1, "book a table for")]
+    assert segments.take(said("book a table for two", 900, 3_000, final=True, speech_ended=True)) == [
+        Final(1, 0, "book a table for two")
+    ]
+
+
+def untimed(text: str, start: int, end: int, *, final: bool = False) -> Segment:
+    return Segment(start=start, end=end, text=text, final=final, speech_ended=final)
+
+
+def test_words_without_places(segments: Segments) -> None:
+    """A vendor's turn goes on into the next utterance: an earlier one keeps as many words as it has."""
+    segments.take(untimed("book a table", 0, 2_000))
+    assert segments.flush(1, 2_000) is None
+    assert segments.give_up() == Final(1, 1, "book a table")
+    segments.begin(2, 3_000)
+    assert segments.take(untimed("book a table no", 0, 3_200)) == [Interim(2, "no")]
+    assert segments.take(untimed("Book a table. No thanks.", 0, 3_500, final=True)) == [
+        Final(1, 0, "Book a table."),
+        Final(2, 0, "No thanks."),
+    ]
+
+
+def test_where_it_was_asked(segments: Segments) -> None:
+    """The oldest request that is open, and the oldest that somebody waits for."""
+    assert (segments.asked_at, segments.waited_at) == (None, None)
+    for flush, at in ((1, 2_000), (2, 3_000)):
+        assert segments.flush(flush, at) is None
+    assert (segments.asked_at, segments.waited_at) == (2_000, 3_000)

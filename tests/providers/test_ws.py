@@ -117,6 +117,38 @@ class TestLine(LeavesNothing):
             await call.until(lambda: call.heard_ms == 20)
             await call.until(lambda: len(call.controls) >= 3)
 
+    async def test_kept_alive_by_silence(self, vendor: FakeDeepgram) -> None:
+        """Silence that nobody pushed moves no place of what was."""
+        quiet = Line(keep_alive=bytes(320), keep_alive_ms=10)
+        async with dial(peer_at(vendor.base_url), PATH, quiet) as line:
+            line.send_audio(FRAME)
+            call = await vendor.nth(0)
+            await call.until(lambda: call.heard_ms >= 40)
+            line.send_audio(b"\1" * 640)
+            await call.until(lambda: bool(call.samples.any()))
+            first = int(call.samples.nonzero()[0][0]) * 2
+            assert (line.pushed_at(640), line.pushed_at(first), line.pushed_at(first + 640)) == (640, 640, 1_280)
+            assert not line.in_step
+        assert line.dropped_bytes == 0
+
+    async def test_small_audio_waits_for_more(self, vendor: FakeDeepgram) -> None:
+        """Less than the least waits; a text fills it up with silence and follows it."""
+        async with dial(peer_at(vendor.base_url), PATH, Line(least_ms=50)) as line:
+            call = await vendor.nth(0)
+            await line.connected()
+            for _ in range(4):
+                line.send_audio(FRAME)
+            await call.until(lambda: call.heard_ms == 80)
+            line.send_audio(FRAME)
+            line.send('{"type":"Finalize"}')
+            await call.until(lambda: call.controls == ["Finalize"])
+            assert call.heard_ms == 130
+            line.send_audio(FRAME)
+            line.send('{"type":"Finalize"}')
+            await call.until(lambda: len(call.controls) == 2)
+        assert min(call.message_bytes) >= 1_600
+        assert (line.pushed_at(3_200), line.pushed_at(4_160), line.pushed_at(4_800)) == (3_200, 3_200, 3_840)
+
     async def test_not_kept_alive_unless_asked(self, vendor: FakeDeepgram) -> None:
         async with dial(peer_at(vendor.base_url), PATH, Line(keep_alive_ms=1)) as line:
             await line.connected()
@@ -309,3 +341,12 @@ def test_gaps() -> None:
     gaps.note(200, 1)
     assert [gaps.place(at) for at in (0, 100, 101, 200, 201)] == [0, 100, 111, 210, 212]
     assert gaps.lost == 11
+
+
+def test_gaps_that_were_filled() -> None:
+    """What was added has the place of what comes next; additions that follow one another are one."""
+    gaps = Gaps()
+    gaps.note(100, -10)
+    gaps.note(110, -10)
+    gaps.note(200, 5)
+    assert [gaps.place(at) for at in (100, 101, 110, 120, 121, 200, 201)] == [100, 100, 100, 100, 101, 180, 186]

@@ -1,4 +1,4 @@
-"""Where audio was dropped on its way to a vendor, so that the vendor's positions can be told in ours."""
+"""Where audio was dropped or padded on its way to a vendor, so that the vendor's positions can be told in ours."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ class Gaps:
 
     def __init__(self) -> None:
         self.lost = 0
-        """All that was dropped."""
+        """All that was dropped, less all that was added."""
 
-        self._gaps: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)  # (place at the vendor, lost up to there)
+        # (place at the vendor, lost up to there, the place in all that there was)
+        self._gaps: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._gaps)
 
     def note(self, sent: int, lost: int) -> None:
-        """After `sent` had been sent, `lost` was dropped."""
+        """After `sent` had been sent, `lost` was dropped; a negative number says that so much more was sent."""
+        place = self.place(sent)
         self.lost += lost
-        if self._gaps and self._gaps[-1][0] == sent:
-            self._gaps.pop()
-        self._gaps.append((sent, self.lost))
+        at = sent
+        if self._gaps and (self._gaps[-1][0] == sent or place == self._gaps[-1][2]):
+            at, _, place = self._gaps.pop()
+        self._gaps.append((at, self.lost, place))
 
     def place(self, sent: int) -> int:
         """The place in all that there was of the place `sent` in what was sent; of a gap, its beginning."""
-        return sent + next((lost for at, lost in reversed(self._gaps) if at < sent), 0)
+        return next((max(sent + lost, place) for at, lost, place in reversed(self._gaps) if at < sent), sent)

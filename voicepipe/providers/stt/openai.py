@@ -21,6 +21,7 @@ from voicepipe.errors import StageError
 from voicepipe.providers.net import failures, http
 from voicepipe.providers.net.openai import OpenAiOptions
 from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.stt.texts import Texts
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.stages.transcriber import (
@@ -41,6 +42,9 @@ BUFFER_SAMPLES = 120 * RATE_HZ
 
 SHORTEST_SAMPLES = RATE_HZ // 10
 """OpenAI refuses sound of less than 0.1 s; silence is added up to it."""
+
+UNREAD_TEXTS = 16
+"""The most texts that nobody has read yet; past it the requests' tasks wait with their answers, which are small."""
 
 TEXT_BYTES = 1 << 20
 """The most that is read of an answer."""
@@ -122,10 +126,7 @@ class _Utterances:
         self.dropped_samples = 0
         """How much was forgotten because one utterance went past `BUFFER_SAMPLES`."""
         self._asking: dict[int, asyncio.Task[None]] = {}
-        # Full means that nobody reads texts: the requests' tasks wait with their answers, which are small.
-        self._heard: asyncio.Queue[Heard | StageError | None] = asyncio.Queue(maxsize=16)
-        self._failure: StageError | None = None
-        self._closed = False
+        self._heard = Texts(UNREAD_TEXTS)
 
     def begin(self, utterance: int) -> None:
         self._utterance, self._n_samples = utterance, 0
@@ -150,22 +151,10 @@ class _Utterances:
         task.add_done_callback(self._forget)
 
     def close(self) -> None:
-        """Wake whoever still listens: there is nothing more to hear."""
-        self._closed = True
-        if not self._heard.full():
-            self._heard.put_nowait(None)
+        self._heard.close()
 
-    def __aiter__(self) -> _Utterances:
-        return self
-
-    async def __anext__(self) -> Heard:
-        while self._failure is None and not self._closed:
-            heard = await self._heard.get()
-            if isinstance(heard, StageError):
-                self._failure = heard
-            elif heard is not None:
-                return heard
-        raise self._failure or StopAsyncIteration
+    def __aiter__(self) -> AsyncIterator[Heard]:
+        return self._heard
 
     async def _ask(self, utterance: int, flush: int, samples: Samples) -> None:
         try:

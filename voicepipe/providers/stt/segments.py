@@ -56,6 +56,9 @@ class Segment:
     speech_ended: bool = False
     """The vendor heard the caller stop at its end."""
 
+    complete: bool = False
+    """All that was said before its end stands in it, though some of it may still be said otherwise."""
+
     requested: bool = False
     """It answers a request to make all final."""
 
@@ -85,18 +88,25 @@ class _Utterance:
 
     def take(self, segment: Segment, text: str) -> None:
         """Add a final text, or replace the interim one."""
+        # A vendor that says a stretch again means it otherwise; one that was asked for the rest and says nothing means
+        # that there is none, whatever stretch it names.
+        if text or (segment.final and not segment.requested):
+            self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
         if not segment.final:
             self.interim, self.interim_at = text, segment.start
             return
         self.interim = ""
         self.language = segment.language or self.language
-        # A vendor that says a stretch again means it otherwise; one that was asked for the rest and says nothing means
-        # that there is none, whatever stretch it names.
-        if text or not segment.requested:
-            self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
         if text:
             self.finals.append(Segment(start=segment.start, end=segment.end, text=text))
             self.finals.sort(key=lambda its: its.start)
+
+    def words_in(self, segment: Segment) -> int:
+        """How many of its words were said to be in that stretch."""
+        texts = [its.text for its in self.finals if segment.start <= its.start <= its.end <= segment.end]
+        if segment.start <= self.interim_at < segment.end:
+            texts.append(self.interim)
+        return sum(len(text.split()) for text in texts)
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +127,7 @@ class Segments:
         # Full: the oldest stays unanswered; it was asked for many turns ago.
         self._requests: deque[_Request] = deque(maxlen=WAITING_FLUSHES)
         self._flushed_at = 0
-        self._final_to = 0
+        self._final_to = self._heard_to = 0
         self._ended = False
         """The latest final segment ended with the caller's silence, and no word came since."""
 
@@ -158,22 +168,38 @@ class Segments:
             self._ended = segment.speech_ended
         elif segment.text:
             self._ended = False
-        answers = self._answers(segment) if segment.final else []
+        if segment.complete:
+            self._heard_to = max(self._heard_to, segment.end)
+        answers = self._answers(segment) if segment.final or segment.complete else []
         return [*answers, *(heard for utterance, _ in shares if (heard := self._grown(utterance, segment)))]
 
     def _share(self, segment: Segment) -> list[tuple[_Utterance, str]]:
         """Whose words these are. Who had interim words there and has none now gets an empty share."""
-        owners = [self._owner((word.start + word.end) // 2) for word in segment.words] or [self._owner(segment.end)]
+        owners = self._owners(segment)
+        texts = [word.text for word in segment.words] or segment.text.split() or [""]
         shares: list[tuple[_Utterance, str]] = []
         for utterance in self._utterances:
             if all(owner is utterance for owner in owners):
                 shares.append((utterance, segment.text))
             elif utterance in owners:
-                words = zip(segment.words, owners, strict=True)
-                shares.append((utterance, " ".join(word.text for word, owner in words if owner is utterance)))
+                words = zip(texts, owners, strict=True)
+                shares.append((utterance, " ".join(text for text, owner in words if owner is utterance)))
             elif utterance.interim and segment.start <= utterance.interim_at < segment.end:
                 shares.append((utterance, ""))
         return shares
+
+    def _owners(self, segment: Segment) -> list[_Utterance | None]:
+        """Whose each word is. Where words have no places, an earlier utterance keeps as many as it has of them."""
+        if segment.words:
+            return [self._owner((word.start + word.end) // 2) for word in segment.words]
+        last = self._owner(segment.end)
+        n_words = max(1, len(segment.text.split()))
+        owners: list[_Utterance | None] = []
+        for utterance in self._utterances:
+            if utterance is last or not segment.text:
+                break
+            owners += [utterance] * utterance.words_in(segment)
+        return (owners + [last] * n_words)[:n_words]
 
     def _owner(self, at: int) -> _Utterance | None:
         return next((its for its in reversed(self._utterances) if its.since <= at), None)
@@ -189,7 +215,7 @@ class Segments:
 
     def _known_to(self, at: int) -> bool:
         """Whether nothing said before `at` can still come."""
-        return at <= self._final_to + (self._margins.trailing if self._ended else 0)
+        return at <= max(self._final_to + (self._margins.trailing if self._ended else 0), self._heard_to)
 
     def _grown(self, utterance: _Utterance, segment: Segment) -> Heard | None:
         text = utterance.text
@@ -210,6 +236,16 @@ class Segments:
     def waiting(self) -> bool:
         """Whether a flush waits for the vendor."""
         return any(its.waited_for for its in self._requests)
+
+    @property
+    def asked_at(self) -> int | None:
+        """Where the audio ended when the vendor was asked the oldest thing that it has not answered."""
+        return self._requests[0].at if self._requests else None
+
+    @property
+    def waited_at(self) -> int | None:
+        """Where the audio ended when the oldest flush came that waits."""
+        return self._oldest().at if self.waiting else None
 
     @property
     def scant(self) -> bool:

@@ -91,6 +91,9 @@ class Call:
         self.mid_message = False
         """It stands in the middle of a message that it will not end: nothing else can be said."""
 
+        self.message_bytes: list[int] = []
+        """How long each message of audio was."""
+
         self.rate_hz = int(dict(query)["sample_rate"])
         self._socket = socket
         self._audio = bytearray()
@@ -144,6 +147,7 @@ class Call:
         if isinstance(message, bytes):
             assert message, "an empty binary message ends the stream"
             self._audio += message
+            self.message_bytes.append(len(message))
         else:
             kind = str(json.loads(message)["type"])
             self.controls.append(kind)

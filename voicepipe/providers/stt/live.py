@@ -1,0 +1,215 @@
+"""An ear that hears the whole call over one WebSocket: what all vendors of that kind have in common.
+
+A vendor adds its query, how it wants its line used (`Manner`), and a `Reader` for its messages. What it calls final is
+joined to the text of an utterance; a flush asks it to make the rest final, unless it has done so already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from voicepipe import clock
+from voicepipe.errors import StageError, StageTimeout
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket, dial
+from voicepipe.providers.stt.segments import Margins, Segment, Segments, Word
+from voicepipe.providers.stt.texts import Texts
+from voicepipe.stages.helpers import helpers
+from voicepipe.stages.transcriber import Heard, Samples, TranscriptStream
+
+SAMPLE_BYTES = 2
+
+UNREAD_TEXTS = 64
+"""The most texts that nobody has read yet."""
+
+
+class Reader(Protocol):
+    """One stream's messages as segments; may remember what came before."""
+
+    @property
+    def idle(self) -> bool:
+        """The vendor hears nobody speak, so that it may leave a request to make all final unanswered."""
+        ...
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """The segment that a message holds; None for a message without one.
+
+        Args:
+            message: as it came.
+            upto: where its words end at the latest, for vendors that tell no positions: where the audio ended when
+                the oldest thing was asked that is not answered, or what was sent so far.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a vendor's live ear is used."""
+
+    line: Line
+    margins: Margins
+    finalize: str | None
+    """The message by which a vendor makes all final that it got; None if it knows no such message."""
+
+    patience_ms: int
+    """How long a flush may stay unanswered when something of its utterance is known already, and the vendor need not
+    answer; without such a message, always."""
+
+    first_patience_ms: int
+    """The same while nothing is known of the utterance: an empty text is only right when nobody spoke."""
+
+    hold_ms: int = 0
+    """How long to wait for the vendor's own word before the message is sent."""
+
+    lifetime_ms: int | None = None
+    """How old a connection may get. An older one ends between two utterances, before the vendor cuts it in one."""
+
+    positions: bool = True
+    """The vendor tells positions, in what it got. False: the reader takes them from `upto`, in what was pushed."""
+
+
+@asynccontextmanager
+async def listening(peer: Peer, path: str, manner: Manner, reader: Reader) -> AsyncIterator[TranscriptStream]:
+    """Yield one session's ear at once, and dial `peer.base_url + path` in the background."""
+    async with dial(peer, path, manner.line) as socket, helpers() as owned:
+        stream = _Stream(peer, socket, manner, reader)
+        owned.start(stream.run(), name=f"stt-{peer.name}")
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+class _Stream:
+    """One session's ear."""
+
+    def __init__(self, peer: Peer, socket: VendorSocket, manner: Manner, reader: Reader) -> None:
+        self._peer, self._socket, self._manner, self._reader = peer, socket, manner, reader
+        self._segments = Segments(manner.margins)
+        self._pushed_samples = 0
+        self._heard = Texts(UNREAD_TEXTS)
+        self._flushed_s = self._received_s = self._up_s = 0.0  # by the loop's own clock, as its timeouts are
+        self._held = False
+        """The latest flush waits for the vendor's own word: the message has not been sent."""
+
+        self._wait: asyncio.Timeout | None = None
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        self._segments.begin(utterance, self._pushed_samples)
+
+    def push(self, samples: Samples) -> None:
+        self._pushed_samples += len(samples)
+        self._socket.send_audio(samples.astype("<i2", copy=False).tobytes())
+
+    def flush(self, flush: int) -> None:
+        answer = self._segments.flush(flush, self._pushed_samples, ask=self._heard.full())
+        if answer is not None:
+            self._heard.put_now(answer)
+            return
+        self._flushed_s = clock.loop_s()
+        self._held = self._manner.finalize is not None and self._manner.hold_ms > 0
+        if not self._held:
+            self._finalize()
+        if self._wait is not None:
+            self._wait.reschedule(self._due_s())
+
+    def close(self) -> None:
+        self._heard.close()
+
+    def __aiter__(self) -> AsyncIterator[Heard]:
+        return self._heard
+
+    # --- the vendor ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn the vendor's messages into texts until it fails; the failure is the last thing heard."""
+        try:
+            await self._socket.connected()
+            self._up_s = clock.loop_s()
+            while not self._worn_out():
+                for heard in await self._next():
+                    await self._heard.put(heard)
+            self._heard.close()
+        except StageError as failure:
+            await self._heard.put(failure)
+
+    async def _next(self) -> list[Heard]:
+        try:
+            async with asyncio.timeout_at(self._due_s()) as self._wait:
+                message = await self._socket.receive()
+        except TimeoutError:
+            return self._go_on_without()
+        finally:
+            self._wait = None
+        self._received_s = clock.loop_s()
+        segment = self._reader.read(message, self._upto())
+        heard = [] if segment is None else self._segments.take(self._placed(segment))
+        self._held = self._held and self._segments.waiting
+        return heard
+
+    def _finalize(self) -> None:
+        self._held = False
+        if self._manner.finalize is not None:
+            self._socket.send(self._manner.finalize)
+
+    def _due_s(self) -> float | None:
+        """When to wait no longer. A vendor may be silent for ever, but not when a flush waits for it."""
+        if not self._segments.waiting:
+            return self._end_s()
+        asked_s = max(self._flushed_s, self._up_s)
+        if self._held:
+            return asked_s + self._manner.hold_ms / 1_000
+        if self._may_stay_unanswered():
+            patience_ms = self._manner.patience_ms if self._segments.known else self._manner.first_patience_ms
+            return asked_s + (self._manner.hold_ms + patience_ms) / 1_000
+        return max(asked_s, self._received_s) + self._peer.idle_timeout_ms / 1_000
+
+    def _may_stay_unanswered(self) -> bool:
+        return self._manner.finalize is None or self._segments.scant or self._reader.idle
+
+    def _go_on_without(self) -> list[Heard]:
+        """The vendor has said nothing for so long as it may."""
+        if not self._segments.waiting:
+            return []  # the connection is worn out
+        if self._held:
+            self._finalize()
+            return []
+        if self._may_stay_unanswered():
+            return [self._segments.give_up()]
+        why = f"nothing came for {self._peer.idle_timeout_ms} ms"
+        raise StageTimeout(self._peer.stage, provider=self._peer.name, why=why, retryable=True)
+
+    # --- a connection's age -------------------------------------------------------------------
+
+    def _end_s(self) -> float | None:
+        lifetime_ms = self._manner.lifetime_ms
+        return None if lifetime_ms is None or not self._reader.idle else self._up_s + lifetime_ms / 1_000
+
+    def _worn_out(self) -> bool:
+        end_s = self._end_s()
+        return end_s is not None and not self._segments.waiting and clock.loop_s() >= end_s
+
+    # --- positions ----------------------------------------------------------------------------
+
+    def _upto(self) -> int:
+        asked = self._segments.waited_at if self._manner.finalize is None else self._segments.asked_at
+        return asked if asked is not None else self._place(self._socket.sent_bytes // SAMPLE_BYTES)
+
+    def _placed(self, segment: Segment) -> Segment:
+        """The segment in positions of what was pushed: a vendor counts what it got."""
+        if self._socket.in_step or not self._manner.positions:
+            return segment
+        words = tuple(Word(self._place(w.start), self._place(w.end), w.text) for w in segment.words)
+        return replace(segment, start=self._place(segment.start), end=self._place(segment.end), words=words)
+
+    def _place(self, sample: int) -> int:
+        return self._socket.pushed_at(sample * SAMPLE_BYTES) // SAMPLE_BYTES
