@@ -124,7 +124,7 @@ def report(seen: list[Seen], ear: str) -> Iterator[str]:
 
 def _row(kind: Kind, seen: list[Seen]) -> str:
     stops = [each.stopped_ms for each in seen if each.stopped_ms is not None]
-    ducked = [each.ducked_ms for each in seen if each.ducked_ms is not None] if kind != "echo alone" else []
+    ducked = [each.ducked_ms for each in seen if each.ducked_ms is not None and "echo" not in kind]
     verdicts = [ms for each in seen for ms in each.verdicts_ms]
     share = f"{len(stops)} ({len(stops) / len(seen):.0%})"
     cells = (kind, f"{len(seen)}", share, MUSTS[kind], _ms(ducked, 90), _ms(verdicts, 100), _ms(stops, 90))
