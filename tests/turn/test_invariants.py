@@ -16,6 +16,7 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import InputText, Message
+from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
 
@@ -23,7 +24,7 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced lost back silent lasts echo mhm stop_word
+    misplaced lost back silent lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
 """.split()  # noqa: SIM905 - a column of so many strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -33,6 +34,7 @@ TOGETHER = {
     "an_answer": ["asked", "token", "clause", "sound", "sent", "finished", "voice_done"],
     "an_overlap": ["asked", "token", "clause", "sound", "sent", "start", "lasts"],
     "an_acknowledgement": ["start", "pause", "mhm", "quiet"],
+    "a_filler": ["phrases", "asked", "wait", "filler_sent"],
     "a_call": ["asked", "call", "finished", "voice_done"],
 }
 """What usually comes together: without it chance alone would hardly ever get as far as a reply."""
@@ -58,6 +60,7 @@ class World:
     open_responses: set[str] = field(default_factory=set)
     in_conversation: set[str] = field(default_factory=set)
     ended_responses: set[str] = field(default_factory=set)
+    filled: set[tuple[int, int]] = field(default_factory=set)
     ducked: str = ""
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -152,6 +155,16 @@ class World:
                     announce="immediate" if pick == 9 else "verdict",
                 )
                 return e.SettingsChanged(changed)
+            case "phrases":
+                return e.PhrasesReady(frozenset(("One moment.", "Sorry.")))
+            case "no_phrases":
+                return e.PhrasesReady(frozenset())
+            case "filler_sent" if (turn, revision) in self.filled:
+                return e.FillerSent(turn, revision, 200)
+            case "reached":
+                return e.ModelReached(turn, revision)
+            case "joined":
+                return e.ModelJoined(turn, revision, "other/llm", "hedge")
             case "stale":
                 return e.SoundArrived(turn, revision + 7, 0, 100, 0)
             case "impostor":
@@ -184,6 +197,13 @@ class World:
                     assert key not in self.opened, "the gate of a revision opens once"
                     self.opened.add(key)
                     assert order.response_id in self.open_responses
+                case c.SayFiller():
+                    key = (order.turn, order.revision)
+                    assert key in self.replies
+                    assert key not in self.stopped | self.opened, "a filler comes before its answer"
+                    assert order.response_id in self.open_responses
+                    assert order.turn not in {turn for turn, _ in self.filled}, "a turn has one filler"
+                    self.filled.add(key)
                 case c.Announce(what):
                     self.announced(what)
                 case _:
@@ -218,6 +238,9 @@ cores = st.builds(
     CoreSettings,
     believes_short=st.booleans(),
     speculate=st.booleans(),
+    rescue=st.sampled_from(
+        (RescueSettings(), RescueSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."))
+    ),
     deadlines=st.just(Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500)),
 )
 

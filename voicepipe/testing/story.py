@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from voicepipe.testing.playbook import Playbook
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, Order, StartReply
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.prices import PriceList
 from voicepipe.turn.record import ModelAttempt
+from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
 
 STEP_MS = 50
@@ -18,6 +20,9 @@ STEP_MS = 50
 
 REPORT_MS = 100
 """How often the ear tells how long a voice over the agent's has lasted."""
+
+
+Role = Literal["hedge", "replacement", "continuation"]
 
 
 class Story:
@@ -35,6 +40,8 @@ class Story:
         max_flushes: int = 3,
         believes_short: bool = True,
         deadlines: Deadlines | None = None,
+        rescue: RescueSettings | None = None,
+        prices: PriceList | None = None,
         **settings: Any,
     ) -> None:
         core = CoreSettings(
@@ -43,6 +50,8 @@ class Story:
             max_flushes=max_flushes,
             believes_short=believes_short,
             deadlines=deadlines or Deadlines(),
+            rescue=rescue or RescueSettings(),
+            prices=prices or PriceList(),
         )
         self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000)
         self._utterances: list[int] = []
@@ -162,6 +171,14 @@ class Story:
         """The question has left for the model."""
         return self._tell(e.ModelAsked(*self._key(of), "fake/llm"))
 
+    def model_reached(self, *, of: int = -1) -> list[Order]:
+        """The question has its connection."""
+        return self._tell(e.ModelReached(*self._key(of)))
+
+    def model_joined(self, provider: str, role: Role = "hedge", *, of: int = -1) -> list[Order]:
+        """A router asks another model too."""
+        return self._tell(e.ModelJoined(*self._key(of), provider, role))
+
     def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Order]:
         """A router says who answers."""
         return self._tell(e.ModelChosen(*self._key(of), provider, why))
@@ -187,11 +204,11 @@ class Story:
         """The model's answer is complete."""
         return self._tell(e.ModelFinished(*self._key(of), reason))
 
-    def clause(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
+    def clause(self, text: str = "It is noon.", *, shortened: bool = False, of: int = -1) -> list[Order]:
         """A clause goes to the voice."""
         key = self._key(of)
         number = self._n_clauses[key] = self._n_clauses.get(key, -1) + 1
-        return self._tell(e.ClauseHandedOver(*key, number, text, "fake/tts"))
+        return self._tell(e.ClauseHandedOver(*key, number, text, "fake/tts", shortened))
 
     def sound(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
         """The voice sends sound of the latest clause."""
@@ -201,6 +218,14 @@ class Story:
     def sent(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
         """Output has left for the client."""
         return self._tell(e.OutputSent(*self._key(of), duration_ms))
+
+    def has_ready(self, *phrases: str) -> list[Order]:
+        """There is sound of these phrases."""
+        return self._tell(e.PhrasesReady(frozenset(phrases)))
+
+    def filler_sent(self, duration_ms: int = 600, *, of: int = -1) -> list[Order]:
+        """Sound of the filler has left for the client."""
+        return self._tell(e.FillerSent(*self._key(of), duration_ms))
 
     def voice_done(self, *, of: int = -1) -> list[Order]:
         """All sound has come."""

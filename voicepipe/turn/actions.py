@@ -11,12 +11,15 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, projection
+from voicepipe.turn import budget, ledger, projection
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
+from voicepipe.turn.apology import APOLOGY
+from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import SayFiller, ShortenClause
 from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio
 from voicepipe.turn.floor import Floor
+from voicepipe.turn.states import Caller
 from voicepipe.turn.turns import Turn
 
 FILLER: Final = "filler"
@@ -31,8 +34,8 @@ WORTH_MS: Final = 250
 class Actions:
     """Looks at the conversation's running answer after every fact."""
 
-    def __init__(self, floor: Floor, agent: AgentSide, answers: Answers) -> None:
-        self._floor, self._agent, self._answers = floor, agent, answers
+    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
+        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
         self._turn = 0
         """The number of the turn that was looked at last."""
 
@@ -56,13 +59,20 @@ class Actions:
         self._fill(turn, now_ms)
 
     def apologise(self, now_ms: int) -> bool:
-        """Begin an apology for an answer that has failed just now; False when there is none to be made."""
+        """Begin an apology for an answer that has failed just now; False when there is none to be made.
+
+        There is none while the caller speaks or another turn is being answered: the conversation goes on by itself.
+        """
         failed, self._floor.failed = self._floor.failed, []
-        for turn in failed[:1]:
-            apology = self._floor.new_turn("apology")
-            apology.words = self._floor.core.rescue.apology
-            self._answers.ask(apology, replace(turn.reply, tools=(), metadata=()), now_ms)
-        return bool(failed)
+        taken = self._agent.busy or any(self._answers.n_pending) or self._caller.state is not Caller.QUIET
+        if not failed or taken:
+            return False
+        apology = self._floor.new_turn("apology")
+        apology.words = self._floor.core.rescue.apology
+        self._answers.ask(apology, replace(failed[0].reply, tools=(), metadata=()), now_ms)
+        failed[0].actions.append(APOLOGY)
+        ledger.keep(self._floor, failed[0], now_ms)
+        return True
 
     # --- the projection -----------------------------------------------------------------------
 

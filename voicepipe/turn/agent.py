@@ -196,7 +196,6 @@ class AgentSide:
         self._stop(turn)
         telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)
         if apology.is_owed(self._floor, turn, stage):
-            turn.actions.append(apology.APOLOGY)
             self._floor.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 

@@ -177,7 +177,7 @@ class Answers:
         """The client wants a reply now: it starts when all that the caller has said is known."""
         in_band = fact.reply.in_conversation
         if in_band:
-            self._give_way()
+            self._give_way(now_ms)
         refusal = self._in_the_way() if in_band else self._one_too_many()
         if refusal:
             self._floor.refuse(fact.event_id, *refusal)
@@ -192,10 +192,13 @@ class Answers:
         telling.start_response(self._floor, turn)
         self._asked.append(turn)
 
-    def _give_way(self) -> None:
-        """Nobody knows of a guess yet, and what the client asks for goes first."""
+    def _give_way(self, now_ms: int) -> None:
+        """Nobody knows of a guess yet, nor has an apology been heard: what the client asks for goes first."""
         if (guess := self._drop_guess()) is not None:
             guess.guess_failed = True
+        running = self._agent.turn
+        if running is not None and running.words and not running.released:
+            self._agent.give_up(running, "abandoned", "overtaken", now_ms, told="client_cancelled")
 
     def _in_the_way(self) -> tuple[str, str] | None:
         expected = self._caller.state is Caller.ENDED and self._floor.settings.create_response

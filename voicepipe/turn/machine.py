@@ -47,7 +47,7 @@ class Core:
         self._answers = Answers(self.floor, self.caller, self.agent)
         self._interruptions = Interruptions(self.floor, self.caller, self.agent, self._answers)
         self._idle = Idle(self.floor, self.caller, self.agent, self._answers)
-        self._actions = Actions(self.floor, self.agent, self._answers)
+        self._actions = Actions(self.floor, self.caller, self.agent, self._answers)
         self._watchdog = Watchdog(self.floor, self.caller, self.agent, self._answers)
         self._history = History(self.floor, self.agent)
         self._spotlight = Spotlight(self.floor)

@@ -193,7 +193,11 @@ class CoreSettings:
     """How often a turn may ask its transcriber for the text before the turn is over."""
 
     rescue: RescueSettings = field(default_factory=RescueSettings)
+    """What is done when the caller would wait for too long."""
+
     prices: PriceList = field(default_factory=PriceList)
+    """What the models and the voice cost."""
+
     believes_short: bool = True
     """Whether the transcriber's text of less than a second of speech can be believed."""
 
