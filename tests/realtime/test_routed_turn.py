@@ -92,3 +92,19 @@ async def test_an_answer_that_breaks_is_finished_by_another_model(
     _, record = await answered(house, speech)
     assert record["agent_text"] == "The museum opens at nine, and closes at five. Come early."
     assert record["actions"][-1] == "continuation"
+
+
+async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fake_house: Any, speech: Samples) -> None:
+    """With one model: the sentence that was begun is heard, and the client is told that there is no more."""
+    said = tokens(LONG)[:12]
+    async with fake_house() as house:
+        house.vendor.llm.usual = LlmCue(tokens=tokens(LONG), fault=Cut(len(said)))
+        async with calling(house.url, session=SESSION) as caller:
+            await caller.say(speech)
+            done = await caller.until("response.done")
+            assert done["response"]["status"] == "failed"
+        record = await record_of(house)
+    assert record["agent_text"] == "".join(said)
+    assert record["outcome"] == "failed"
+    # The fake voice speaks 40 ms for each character.
+    assert record["spoken_ms"] >= 40 * len("".join(said).replace(" ", ""))

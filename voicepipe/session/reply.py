@@ -56,6 +56,9 @@ class Reply:
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
         self._audible_yet = False
+        self._broke: StageError | None = None
+        """How the model failed in an answer of which some is being spoken."""
+
         self._left_out = (0, 0)
         """(clause, ms of silence at its beginning that were left out)"""
 
@@ -81,8 +84,21 @@ class Reply:
             self._synthesizer.open(self._voice) as speech,
             asyncio.TaskGroup() as group,
         ):
-            group.create_task(self._think(speech), name=f"think-{self._turn}")
+            group.create_task(self._think_aloud(speech), name=f"think-{self._turn}")
             group.create_task(self._speak(speech), name=f"speak-{self._turn}")
+        if self._broke is not None:
+            raise self._broke
+
+    async def _think_aloud(self, speech: Speech) -> None:
+        """Think; if the model breaks in its answer, let what it has given be spoken before the turn fails."""
+        try:
+            await self._think(speech)
+        except StageError as failure:
+            if not self._n_clauses:
+                raise
+            self._broke = failure
+            self._hand_over(self._clauses.flush(), speech)
+            speech.finish()
 
     # --- the mind -----------------------------------------------------------------------------
 
