@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from voicepipe.audio.quiet import quietest_cut
 from voicepipe.errors import StageError
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.link import Exchange, Link, link, new_session
-from voicepipe.providers.local.silence import quietest_cut
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Final as FinalText
 from voicepipe.stages.transcriber import Heard, Hearing, Samples, Transcriber, TranscriberCapabilities

@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.quiet import trim
+from voicepipe.audio.samples import Samples
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Task
-from voicepipe.providers.local.silence import Samples, trim
 
 MAX_TEXT_CHARACTERS: Final = 400
 """Longer texts are refused: one sentence is one call, and 2000 characters of it take three seconds and 500 MB."""

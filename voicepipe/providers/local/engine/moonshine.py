@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.quiet import trim
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Task
-from voicepipe.providers.local.silence import trim
 
 MAX_AUDIO_S: Final = 30
 """Longer audio is refused. From about 30 s on the model repeats itself without end, and takes seconds to do so."""

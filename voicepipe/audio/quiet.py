@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Samples = npt.NDArray[np.int16]
+from voicepipe.audio.samples import Samples
 
 FRAME_MS: Final = 20
 FLOOR_DBFS: Final = -50.0

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.providers.local.silence import quietest_cut, trim
+from voicepipe.audio.quiet import quietest_cut, trim
 
 RATE_HZ = 16_000
 
