@@ -18,8 +18,9 @@ from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
 from voicepipe.testing.conformance.transcriber import final, push
-from voicepipe.testing.fakes.deepgram import KEY, Call, FakeDeepgram, results
+from voicepipe.testing.fakes.deepgram import KEY, FakeDeepgram, results
 from voicepipe.testing.fakes.desk import WAIT_S, soon
+from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import eventually
 

@@ -18,8 +18,9 @@ from voicepipe.providers.net.ws import Line, VendorSocket, dial
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing, promptly
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.deepgram import KEY, Call, FakeDeepgram
+from voicepipe.testing.fakes.deepgram import KEY, FakeDeepgram
 from voicepipe.testing.fakes.desk import WAIT_S
+from voicepipe.testing.fakes.live_call import Call
 
 PATH = "/listen?model=m&encoding=linear16&sample_rate=16000"
 LINE = Line(keep_alive='{"type":"KeepAlive"}', farewell='{"type":"CloseStream"}')
