@@ -112,6 +112,9 @@ class Pool:
         self.thrift = Thrift(options.cap_usd_per_turn)
         self._planners: dict[int, Planner] = {}
         self._built_ms: dict[int, float] = {}
+        self._plans: dict[tuple[int, int, str], Plan] = {}
+        """(deadline, who is warm, who spoke last) -> the plan with all candidates, as of the latest tables."""
+
         self._tokens = USUAL_TOKENS
         self._medians_ms: dict[str, float] = {}
         self._index = {each.spec: i for i, each in enumerate(candidates)}
@@ -163,6 +166,9 @@ class Pool:
 
     def _hedged(self, ordered: Candidates, planner: Planner, warm: int, last: str, bounds: Bounds) -> Plan:
         everybody = ordered is self.candidates
+        key = (planner.deadline_ms, warm, last)
+        if everybody and (known := self._plans.get(key)) is not None:
+            return known
         allowed = self._everybody if everybody else self._mask({each.spec for each in ordered})
         first = self._index[ordered[0].spec]
         if self.options.order == "learned":
@@ -172,12 +178,15 @@ class Pool:
         hedge = planner.hedge(first, warm, allowed)
         chosen = self.candidates[first]
         second = None if hedge.second is None else self.candidates[hedge.second]
-        return bounds.plan(
+        plan = bounds.plan(
             chosen,
             later=() if second is None else (Later(second, hedge.after_ms),),
             reserve=tuple([each for each in ordered if each is not chosen and each is not second]),
             hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.hold else None,
         )
+        if everybody:
+            self._plans[key] = plan
+        return plan
 
     def _mask(self, specs: frozenset[str] | set[str]) -> int:
         return sum([1 << i for i, each in enumerate(self.candidates) if each.spec in specs]) if specs else 0
@@ -219,6 +228,7 @@ class Pool:
         )
         self._medians_ms = {each.spec: board.quantile_ms(each, 0.5, now_ms) for each in self.candidates}
         self._built_ms[deadline_ms] = now_ms
+        self._plans.clear()
 
     def turn_usd(self, *, warm: bool) -> float:
         """What a usual turn costs with the first model alone."""

@@ -137,7 +137,7 @@ class Running:
         while call.waiting:
             self._pass_on(call, call.waiting.popleft())
         # Behind the words, which are waited for.
-        asyncio.get_running_loop().call_soon(self._learn, self._latest_ms)
+        asyncio.get_running_loop().call_soon(self._settle, self._latest_ms)
         if call.over:
             self._conclude(call)
 
@@ -243,7 +243,8 @@ class Running:
         if text:
             self._text += text
             self._give(TextDelta(text))
-            self._watch(0.0)
+            if self._learned:
+                self._watch()
 
     def _give(self, event: ModelEvent) -> None:
         self._out.append(event)
@@ -264,6 +265,11 @@ class Running:
             self._give(attempted(call.attempt, tokens, call.usage, call.failure, began_ms=self._began_ms, warm=warm))
             usd += planned_usd(call.attempt, tokens, warm=warm)
         self._pool.spent(self._decision, usd, tokens)
+
+    def _settle(self, now_ms: int) -> None:
+        """Somebody speaks: learn from the race, and look after the speaker."""
+        self._learn(now_ms)
+        self._watch()
 
     def _learn(self, now_ms: int) -> None:
         if self._race.over and not self._learned:
@@ -295,12 +301,12 @@ class Running:
 
     # --- after the first token ----------------------------------------------------------------
 
-    def _watch(self, wait_ms: float) -> None:
+    def _watch(self) -> None:
         """See to it that a speaker that falls silent is noticed."""
         speaker = self._speaker
         if self._stall_timer is not None or self._heir is not None or speaker is None or self._group is None:
             return
-        wait_s = max(wait_ms, self._succession.stall_ms(speaker.attempt.candidate)) / 1_000
+        wait_s = self._succession.stall_ms(speaker.attempt.candidate) / 1_000
         self._stall_timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:

@@ -1,0 +1,249 @@
+"""What the router does for real calls, and what it costs: `python tests/router/measure.py [--turns 2000]`.
+
+Live: vendors on sockets of this machine draw their times to the first token (lognormal, stragglers, errors, hangs) from
+one world; the same turns are asked with one model, with a fallback and with a hedge. Time is compressed by asking many
+sessions at once, not by shortening anything.
+
+Overhead: a model in the process that answers at once, asked directly and through a pool: wall and CPU time to its first
+token and to its end. CPU time is what other work of the machine hardly moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import math
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from voicepipe.bench.simulate_world import World, WorldOptions, draw_world
+from voicepipe.errors import StageError
+from voicepipe.providers.llm.openai import open_model
+from voicepipe.providers.net import http
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Experience, Pool
+from voicepipe.router.routed import RoutedModel, Routes
+from voicepipe.router.scoreboard import WARM_FACTOR
+from voicepipe.stages.model import (
+    Attempted,
+    Finished,
+    Model,
+    ModelEvent,
+    ModelRequest,
+    Said,
+    Text,
+    TextDelta,
+)
+from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
+from voicepipe.testing.fakes.vendor import FakeVendor
+
+MEDIANS_MS = (250.0, 320.0, 280.0)
+PRICES = (Price(0.30, 2.50, 0.03), Price(0.25, 2.00, 0.025), Price(0.28, 0.42, 0.028))
+INPUT_TOKENS, CACHED_TOKENS = 1_500, 1_200
+WORDS = tuple(f" word{i}" for i in range(40))
+TURNS_PER_SESSION = 8
+PROMPT = "word " * 1_200  # 1500 tokens
+DEADLINE_MS = 600
+CAP_SHARE = 0.1
+
+POLICIES: dict[str, dict[str, object]] = {
+    "one model": {"policy": "single"},
+    "fallback 2 s": {"policy": "fallback"},
+    "hedge": {"policy": "hedge"},
+}
+
+
+@dataclass
+class Came:
+    """What came of all turns."""
+
+    ttfts_ms: list[float] = field(default_factory=list)
+    n_failed: int = 0
+    n_calls: int = 0
+    usd: float = 0.0
+
+
+def routed(models: dict[str, Model], options: RouterOptions, candidates: tuple[Candidate, ...]) -> RoutedModel:
+    experience = Experience()
+
+    def pool_for(specs: tuple[str, ...], like: str) -> Pool:
+        return build_pool("p", tuple(each for each in candidates if each.spec in specs), options, experience)
+
+    specs = tuple(each.spec for each in candidates)
+    pools = {"p": pool_for(specs, "")}
+    routes = Routes(
+        pools=pools, rules=(), experiments=(), experience=experience, models=models.__getitem__, pool_for=pool_for
+    )
+    return RoutedModel(models[specs[0]], "p", routes, metadata={})
+
+
+# --- live -----------------------------------------------------------------------------------------
+
+
+def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
+    """What that vendor does with a turn, whose number is the question; sooner once it has read the session."""
+    known: set[int] = set()
+
+    def cue(asked: dict[str, Any]) -> LlmCue:
+        turn = int(asked["messages"][-1]["content"])
+        session = turn // TURNS_PER_SESSION
+        warm = session in known
+        known.add(session)
+        after_ms = float(world.after_ms[turn, vendor]) * (WARM_FACTOR if warm else 1.0)
+        if math.isinf(after_ms):
+            return LlmCue(fault=Hang())
+        if world.fails[turn, vendor]:
+            return LlmCue(fault=Status(503))
+        cached = CACHED_TOKENS if warm else 0
+        return LlmCue(ttft_ms=round(after_ms), tokens=WORDS, input_tokens=INPUT_TOKENS, cached_tokens=cached)
+
+    return cue
+
+
+async def live(world: World, policy: dict[str, object], at_once: int) -> Came:
+    alone_usd = PRICES[0].usd(INPUT_TOKENS, len(WORDS), CACHED_TOKENS)
+    options = RouterOptions(cap_usd_per_turn=CAP_SHARE * alone_usd, deadline_ms=DEADLINE_MS, **policy)  # type: ignore[arg-type]
+    came, sessions = Came(), iter(range(len(world.at_s) // TURNS_PER_SESSION))
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(http.lifetime())
+        models: dict[str, Model] = {}
+        for i in range(1 if policy["policy"] == "single" else len(MEDIANS_MS)):
+            vendor = await stack.enter_async_context(FakeVendor())
+            vendor.llm.usual = cue_of(world, i)
+            connection = ProviderSettings(kind="openai", base_url=vendor.base_url)
+            models[f"v{i}/m"] = open_model(Spec(f"v{i}", "m"), connection)
+        candidates = tuple(
+            Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=MEDIANS_MS[i]) for i, spec in enumerate(models)
+        )
+        model = routed(models, options, candidates)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(caller(model, sessions, came))
+    return came
+
+
+async def caller(model: RoutedModel, sessions: Iterator[int], came: Came) -> None:
+    """Has one session after the other, and in each one turn after the other."""
+    for session in sessions:
+        for turn in range(session * TURNS_PER_SESSION, (session + 1) * TURNS_PER_SESSION):
+            told = (Said("system", (Text(PROMPT),)), Said("user", (Text(str(turn)),)))
+            await ask(model, ModelRequest(model="m", messages=told, session=f"s{session}"), came)
+
+
+async def ask(model: RoutedModel, request: ModelRequest, came: Came) -> None:
+    began_s, ttft_ms = time.perf_counter(), math.inf
+    try:
+        async with model.open(request) as events:
+            async for event in events:
+                if isinstance(event, TextDelta) and math.isinf(ttft_ms):
+                    ttft_ms = 1_000 * (time.perf_counter() - began_s)
+                if isinstance(event, Attempted):
+                    came.n_calls += 1
+                    came.usd += event.cost_usd or 0.0
+    except StageError:
+        came.n_failed += 1
+    came.ttfts_ms.append(ttft_ms)
+
+
+async def live_table(n_turns: int, at_once: int) -> None:
+    # No bad minutes: the whole run lasts less than one of them.
+    world = draw_world(MEDIANS_MS, WorldOptions(n_turns=n_turns, incidents_per_h=1e-6))
+    say(f"\nlive: {n_turns} turns, {at_once} at once, a word by {DEADLINE_MS} ms, hedges for {CAP_SHARE:.0%} more")
+    say(f"{'':<14}{'p50 ms':>8}{'p95':>8}{'p99':>8}{'missed':>9}{'failed':>8}{'calls':>7}{'cost':>7}")
+    alone_usd = 0.0
+    for name, policy in POLICIES.items():
+        came = await live(world, policy, at_once)
+        alone_usd = alone_usd or came.usd
+        times = np.minimum(np.array(came.ttfts_ms), 10_500.0)
+        p50, p95, p99 = np.percentile(times, (50, 95, 99))
+        missed = float(np.mean(times > DEADLINE_MS))
+        calls = came.n_calls / n_turns
+        say(
+            f"{name:<14}{p50:>8.0f}{p95:>8.0f}{p99:>8.0f}{missed:>9.2%}{came.n_failed:>8}{calls:>7.2f}"
+            f"{came.usd / alone_usd:>7.2f}"
+        )
+
+
+# --- overhead -------------------------------------------------------------------------------------
+
+
+class AtOnce:
+    """A model that answers at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @asynccontextmanager
+    async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        yield self._events()
+
+    async def _events(self) -> AsyncIterator[ModelEvent]:
+        for word in ("It", " is", " noon", "."):
+            yield TextDelta(word)
+        yield Finished("stop")
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Nothing to open."""
+
+
+async def overhead_table(n: int) -> None:
+    models: dict[str, Model] = {f"v{i}/m": AtOnce(f"v{i}/m") for i in range(3)}
+    # The first is well known to be fast, as it is in most requests: its hedge is planned, and not started.
+    candidates = tuple(
+        Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=60.0 * (i + 1)) for i, spec in enumerate(models)
+    )
+    pooled = routed(models, RouterOptions(cap_usd_per_turn=1e-6, order="given"), candidates)
+    ways: dict[str, Model] = {"directly": models["v0/m"], "routed": pooled}
+    say(f"\noverhead: {n} answers each, in turns, microseconds")
+    say(f"{'':<12}{'first token, wall p50/p99':>28}{'cpu p50/p99':>18}{'all, wall p50/p99':>22}{'cpu p50/p99':>18}")
+    measured: dict[str, list[tuple[float, ...]]] = {name: [] for name in ways}
+    for i in range(n + 500):
+        for name, model in ways.items():
+            figures = await one(model, f"s{i % 50}")
+            if i >= 500:
+                measured[name].append(figures)
+    for name, rows in measured.items():
+        columns = np.array(rows).T
+        cells = [f"{np.percentile(each, 50):.0f}/{np.percentile(each, 99):.0f}" for each in columns]
+        say(f"{name:<12}{cells[0]:>28}{cells[1]:>18}{cells[2]:>22}{cells[3]:>18}")
+
+
+async def one(model: Model, session: str) -> tuple[float, float, float, float]:
+    request = ModelRequest(model="m", messages=(Said("user", (Text("What time is it?"),)),), session=session)
+    wall_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+    first: tuple[float, float] | None = None
+    async with model.open(request) as events:
+        async for event in events:
+            if first is None and isinstance(event, TextDelta):
+                first = (time.perf_counter_ns() - wall_ns) / 1e3, (time.thread_time_ns() - cpu_ns) / 1e3
+    assert first is not None
+    return *first, (time.perf_counter_ns() - wall_ns) / 1e3, (time.thread_time_ns() - cpu_ns) / 1e3
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def main(options: argparse.Namespace) -> None:
+    await overhead_table(options.answers)
+    await live_table(options.turns, options.at_once)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=2_000)
+    parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--answers", type=int, default=3_000)
+    logging.disable(logging.CRITICAL)  # of vendors that are told to fail
+    asyncio.run(main(parser.parse_args()))
