@@ -1,0 +1,173 @@
+"""Sound files of any kind, read a piece at a time, so that an hour of speech never lies in memory.
+
+libsndfile reads wav, flac, ogg (Vorbis, Opus) and mp3; what browsers and telephones record (webm, mp4, m4a) PyAV does,
+where it is installed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.audio.files import UnreadableSound
+from voicepipe.audio.quiet import quietest_cut
+from voicepipe.audio.samples import FULL_SCALE, Samples, silence
+
+READ_FRAMES: Final = 1 << 15
+"""Frames that are decoded at a time."""
+
+RATES_HZ: Final = range(4_000, 192_001)
+MOST_CHANNELS: Final = 16
+"""Of a file that anybody may send: what is outside has not been recorded with a microphone."""
+
+MOST_FRAMES: Final = 1 << 40
+"""A header that promises more promises nothing."""
+
+PIECE_S: Final = 25
+"""The longest piece. Every transcriber keeps 30 s of an utterance at least."""
+
+EARLIEST_CUT_S: Final = 12
+"""A piece is cut in its quietest spot after this."""
+
+Blocks = Iterator[npt.NDArray[np.float32]]
+"""float32, (n_frames, n_channels), full scale 1."""
+
+ACCEPTED: Final = "wav, flac, ogg, mp3"
+RECORDED: Final = "webm, mp4, m4a"
+
+
+class TooLong(UnreadableSound):
+    """There is more of it than is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    rate_hz: int
+    n_channels: int
+    blocks: Blocks
+
+
+class Pieces:
+    """A sound in pieces that can be heard one by one. Everything here blocks: in a thread, one call at a time."""
+
+    def __init__(self, file: bytes, rate_hz: int, *, longest_s: int) -> None:
+        """Open the file.
+
+        Args:
+            file: all of it, in any container.
+            rate_hz: of the pieces.
+            longest_s: how much of it there may be.
+
+        Raises:
+            UnreadableSound: it is no sound that can be read here; the text says what can.
+        """
+        import soxr  # type: ignore[import-untyped]  # costly to import, and rarely needed
+
+        opened = _open(file)
+        if opened.rate_hz not in RATES_HZ or not 0 < opened.n_channels <= MOST_CHANNELS:
+            why = f"expected {RATES_HZ[0]} to {RATES_HZ[-1]} Hz and 1 to {MOST_CHANNELS} channels"
+            raise UnreadableSound(f"{why}, got {opened.rate_hz} Hz and {opened.n_channels}")
+        self._blocks, self._from_hz, self._rate_hz = opened.blocks, opened.rate_hz, rate_hz
+        self._resampled = soxr.ResampleStream(opened.rate_hz, rate_hz, 1, dtype="float32")
+        self._most_frames = longest_s * opened.rate_hz
+        self._longest_s = longest_s
+        self._n_frames = 0
+        self._waiting: Samples = silence(0)
+        self._over = False
+
+    @property
+    def read_s(self) -> float:
+        """How much of the file has been read."""
+        return self._n_frames / self._from_hz
+
+    def __iter__(self) -> Pieces:
+        return self
+
+    def __next__(self) -> Samples:
+        """The next piece, int16, (n_samples,), mono, of 25 s at most.
+
+        Raises:
+            UnreadableSound: the file is broken here.
+            TooLong: it goes on too long.
+        """
+        n_most = PIECE_S * self._rate_hz
+        while len(self._waiting) <= n_most and not self._over:
+            self._waiting = np.concatenate((self._waiting, *self._more(n_most)))
+        if len(self._waiting) > n_most:
+            n = quietest_cut(self._waiting[:n_most], self._rate_hz, from_ms=1_000 * EARLIEST_CUT_S)
+        else:
+            n = len(self._waiting)
+        piece, self._waiting = self._waiting[:n], self._waiting[n:]
+        if not n:
+            raise StopIteration
+        return piece
+
+    def _more(self, n_samples: int) -> list[Samples]:
+        """Some more blocks, about `n_samples` of them; fewer at the end."""
+        found, n_found = list[Samples](), 0
+        while n_found < n_samples and not self._over:
+            block = next(self._blocks, None)
+            self._over = block is None
+            mono = np.zeros(0, np.float32) if block is None else block.mean(axis=1, dtype=np.float32)
+            self._n_frames += len(mono)
+            if self._n_frames > self._most_frames:
+                raise TooLong(f"expected at most {self._longest_s} s of sound, got more")
+            found.append(_int16(self._resampled.resample_chunk(mono, last=self._over)))
+            n_found += len(found[-1])
+        return found
+
+
+def _int16(sound: npt.NDArray[np.float32]) -> Samples:
+    return np.clip(np.rint(np.nan_to_num(sound) * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+
+
+def _open(file: bytes) -> _Opened:
+    import soundfile  # type: ignore[import-untyped]
+
+    with suppress(soundfile.SoundFileError):
+        sound = soundfile.SoundFile(io.BytesIO(file))
+        if sound.frames < MOST_FRAMES:  # a FLAC stream of unknown length is one that libsndfile can't read
+            return _Opened(sound.samplerate, sound.channels, _by_libsndfile(sound))
+    try:
+        av = import_module("av")  # not by name: those who check types need not have it
+    except ImportError:
+        raise UnreadableSound(f"expected a sound file: {ACCEPTED}. {RECORDED} need PyAV, see the README") from None
+    try:
+        container = av.open(io.BytesIO(file), metadata_errors="ignore")
+        if container.streams.audio:
+            # One thread: several would be as many for each request.
+            codec = container.streams.audio[0].codec_context
+            codec.thread_count = 1
+            return _Opened(codec.sample_rate, codec.channels, _by_ffmpeg(av, container))
+    except (av.FFmpegError, ValueError, OverflowError):
+        pass
+    raise UnreadableSound(f"expected a sound file: {ACCEPTED}, {RECORDED}")
+
+
+def _by_libsndfile(sound: Any) -> Blocks:
+    import soundfile
+
+    with sound:
+        try:
+            while len(block := sound.read(READ_FRAMES, dtype="float32", always_2d=True)):
+                yield block
+        except soundfile.SoundFileError as broken:
+            raise UnreadableSound(f"the sound file is broken: {broken}") from None
+
+
+def _by_ffmpeg(av: Any, container: Any) -> Blocks:
+    with container:
+        floats = av.AudioResampler(format="fltp")
+        try:
+            for frame in container.decode(audio=0):
+                for each in floats.resample(frame):
+                    yield each.to_ndarray().T.astype(np.float32, copy=False)
+        except (av.FFmpegError, ValueError) as broken:
+            raise UnreadableSound(f"the sound file is broken: {broken}") from None
