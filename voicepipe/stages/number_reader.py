@@ -1,0 +1,181 @@
+"""Numbers as a person reads them aloud: sums, measures, times, years, telephone numbers. No I/O.
+
+The names of numbers are num2words'. What is not surely one of these stays as it is written: a voice has a reading of
+its own for versions, dates in digits and codes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal
+
+from num2words import num2words  # type: ignore[import-untyped]
+
+from voicepipe.stages.reading import READINGS, Reading
+
+MOST_DIGITS = 15
+"""Of a number that is said as one: a longer one is said digit by digit."""
+
+CODE_DIGITS = 7
+"""From here on a number without separators is a code, and said digit by digit."""
+
+_FIRST_YEAR, _LAST_YEAR = 1100, 2099
+_SCALES = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
+_BEFORE = r"(?<![\w.,:/+-])"
+_LOOSE = r"(?<![\w.,:/+])(?<!\d[-\u2013])(?<![$€£])"
+_AFTER = r"(?![\w:/]|[.,-]\d)"
+
+
+class NumberReader:
+    """Reads one language's numbers."""
+
+    def __init__(self, language: str) -> None:
+        """`language` is one of `READINGS`."""
+        self._language, self._reading = language, READINGS[language]
+        self._rules = _rules(self, self._reading, language)
+
+    def read(self, text: str) -> str:
+        """The text with its numbers in words."""
+        if not any(char.isdecimal() for char in text):
+            return text
+        for pattern, say in self._rules:
+            text = pattern.sub(say, text)
+        return text
+
+    # --- kinds of numbers ---------------------------------------------------------------------
+
+    def phone(self, found: re.Match[str]) -> str:
+        """Digit by digit, with a pause where it is written with one."""
+        digits = sum(map(str.isdecimal, found[0]))
+        if digits < CODE_DIGITS or digits > MOST_DIGITS:
+            return found[0]
+        groups = [self._digits(group) for group in re.findall(r"\d+", found[0])]
+        return ("plus " if found[0].startswith("+") else "") + ", ".join(groups)
+
+    def money(self, found: re.Match[str]) -> str:
+        """Whole units, and the rest after them."""
+        one, more = self._reading.money[found["sign"]]
+        scale = found.groupdict().get("scale") or ""
+        plain = self._plain(found["n"])
+        whole, _, rest = plain.partition(".")
+        if scale or len(rest) not in (0, 2):
+            return _joined(self._number(plain), _SCALES.get(scale.lower(), scale), more)
+        said = f"{self._reading.one} {one}" if whole == "1" else f"{self._number(whole)} {more}"
+        return said if not int(rest or 0) else _joined(said, self._reading.money_and, self._number(str(int(rest))))
+
+    def percent(self, found: re.Match[str]) -> str:
+        """A share."""
+        return f"{self._signed(found)} {self._reading.percent}"
+
+    def degrees(self, found: re.Match[str]) -> str:
+        """A temperature, or an angle."""
+        names = {"C": "Celsius", "F": "Fahrenheit"}
+        one, more = self._reading.degrees
+        return _joined(self._signed(found), one if found["n"] == "1" else more, names.get(found["scale"] or "", ""))
+
+    def measure(self, found: re.Match[str]) -> str:
+        """A number with its unit."""
+        one, more = self._reading.units[found["unit"]]
+        if found["n"] == "1":
+            return f"{self._reading.one} {one}"
+        return f"{self._signed(found)} {more}"
+
+    def time(self, found: re.Match[str]) -> str:
+        """An hour and its minutes; a stretch of minutes and seconds is written the same, and read as well so."""
+        hour, minute = int(found["hour"]), int(found["minute"] or 0)
+        half = (found.groupdict().get("half") or "").strip().replace(".", "").upper()
+        if hour > 24 or minute > 59:
+            return found[0]
+        at = hour == 1
+        said = self._reading.one if at and self._reading.hour[0] not in ("", "o'clock") else self._number(str(hour))
+        if minute:
+            oh = "oh " if self._language == "en" and minute < 10 else ""
+            past = self._reading.past[0 if at else 1]
+            return _joined(said, past, oh + self._number(str(minute)), half)
+        o_clock = self._reading.hour[0 if at else 1]
+        if self._language == "en" and (half or hour > 12):
+            o_clock = half or "hundred"
+        return _joined(said, o_clock)
+
+    def span(self, found: re.Match[str]) -> str:
+        """From one number to another."""
+        return f"{self._counted(found['from'])} {self._reading.to} {self._counted(found['to'])}"
+
+    def ordinal(self, found: re.Match[str]) -> str:
+        """A place in an order."""
+        return _words(found["n"], self._language, "ordinal")
+
+    def number(self, found: re.Match[str]) -> str:
+        """Any other."""
+        return self._signed(found)
+
+    # --- by hand ------------------------------------------------------------------------------
+
+    def _signed(self, found: re.Match[str]) -> str:
+        said = self._counted(found["n"])
+        return f"{self._reading.minus} {said}" if found["minus"] else said
+
+    def _counted(self, written: str) -> str:
+        plain = self._plain(written)
+        digits = len(plain.replace(".", ""))
+        if plain == written and plain.isdecimal():
+            if (plain[0] == "0" and digits > 1) or digits >= CODE_DIGITS:
+                return self._digits(plain)
+            if digits == 4 and _FIRST_YEAR <= int(plain) <= _LAST_YEAR:
+                return _words(plain, self._language, "year")
+        return self._number(plain) if digits <= MOST_DIGITS else self._digits(plain.replace(".", ""))
+
+    def _number(self, plain: str) -> str:
+        return _words(plain, self._language, "cardinal")
+
+    def _digits(self, digits: str) -> str:
+        return " ".join(self._number(digit) for digit in digits)
+
+    def _plain(self, written: str) -> str:
+        ungrouped = re.sub(f"[{re.escape(self._reading.groups)}]", "", written)
+        return ungrouped.replace(self._reading.decimal, ".")
+
+
+@lru_cache(maxsize=1_024)
+def _words(plain: str, language: str, kind: Literal["cardinal", "ordinal", "year"]) -> str:
+    said: str = num2words(float(plain) if "." in plain else int(plain), lang=language, to=kind)
+    return said.replace(",", "")
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
+
+
+def _rules(reader: NumberReader, reading: Reading, language: str) -> list[Rule]:
+    """What is looked for, the more special before the more general."""
+    groups, decimal = re.escape(reading.groups), re.escape(reading.decimal)
+    amount = rf"(?:\d{{1,3}}(?:[{groups}]\d{{3}})+|\d+)(?:{decimal}\d+)?"
+    number = rf"(?P<minus>[-\u2212](?=\d))?(?P<n>{amount})"
+    sign = "|".join(re.escape(sign) for sign in sorted(reading.money, key=len, reverse=True))
+    english = language == "en"
+    scale = r"(?:\s?(?P<scale>thousand|million|billion|trillion|bn|[kmbKMB]))?" if english else ""
+    half = r"\s?[aApP]\.?[mM]\b"
+    clock = rf":(?P<minute>\d\d)(?:\s(?:{'|'.join(reading.hour)})\b)?"
+    if english:
+        clock = rf"(?=:\d\d|{half})(?::(?P<minute>\d\d))?(?P<half>{half}\.?)?"
+    unit = "|".join(re.escape(unit) for unit in sorted(reading.units, key=len, reverse=True))
+    written: list[tuple[str, Callable[[re.Match[str]], str]]] = [
+        (r"(?<![\w.,:/-])(?:\+\d|\(?0\d)[\d ()./-]{4,}\d(?![\w/]|[.,-]\d)", reader.phone),
+        (rf"{_BEFORE}(?:\(\d{{3}}\) ?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}{_AFTER}", reader.phone),
+        (rf"(?<!\w)(?P<sign>{sign})\s?(?P<n>{amount}){scale}{_AFTER}", reader.money),
+        (rf"{_BEFORE}(?P<n>{amount})\s?(?P<sign>{sign}){scale}(?!\w)", reader.money),
+        (rf"{_LOOSE}{number}\s?%", reader.percent),
+        (rf"{_LOOSE}{number}\s?°\s?(?P<scale>[CF]\b)?", reader.degrees),
+        (rf"(?<![\w.,:/-])(?P<hour>\d{{1,2}}){clock}(?![\w:])", reader.time),
+        (rf"{_BEFORE}(?P<from>{amount})\s?[-\u2013]\s?(?P<to>{amount})(?![\w:/-]|[.,]\d)", reader.span),
+        (rf"{_LOOSE}{number}\s?(?P<unit>{unit})(?![\w/])", reader.measure),
+        (rf"{_LOOSE}{number}{_AFTER}", reader.number),
+    ]
+    if english:
+        written.append((r"(?<![\w.,])(?P<n>\d{1,6})(?:st|nd|rd|th)\b", reader.ordinal))
+    return [(re.compile(pattern), say) for pattern, say in written]

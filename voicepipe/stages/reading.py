@@ -1,0 +1,319 @@
+"""How signs, sums and measures are said, per language, as data: to add a language is to add an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One language's. Numbers themselves are num2words', under the same primary subtag."""
+
+    groups: str
+    """What stands between thousands, as a set for a regular expression."""
+
+    decimal: str
+    """What stands before decimals."""
+
+    dot: str
+    at: str
+    slash: str
+    percent: str
+    degrees: tuple[str, str]
+    """One, more."""
+
+    minus: str
+    to: str
+    """Between the ends of a range."""
+
+    one: str
+    """The number before a noun."""
+
+    signs: Mapping[str, str]
+    """A sign that stands between two words, and its name."""
+
+    money: Mapping[str, tuple[str, str]]
+    """A currency's sign, and its name for one and for more."""
+
+    money_and: str
+    """Between whole units and the rest."""
+
+    hour: tuple[str, str]
+    """What follows a full hour's number: for one, for more."""
+
+    past: tuple[str, str]
+    """What stands between an hour and its minutes: for one o'clock, and later."""
+
+    units: Mapping[str, tuple[str, str]]
+    """A unit of measure, and its name for one and for more."""
+
+
+EN: Final = Reading(
+    groups=",",
+    decimal=".",
+    dot="dot",
+    at="at",
+    slash="slash",
+    percent="percent",
+    degrees=("degree", "degrees"),
+    minus="minus",
+    to="to",
+    one="one",
+    signs={"&": "and", "=": "equals", "+": "plus", "\u00d7": "times", "÷": "divided by", "≈": "about", "→": "to"},
+    money={
+        "$": ("dollar", "dollars"),
+        "€": ("euro", "euros"),
+        "£": ("pound", "pounds"),
+        "¥": ("yen", "yen"),
+        "₹": ("rupee", "rupees"),
+    },
+    money_and="",
+    hour=("o'clock", "o'clock"),
+    past=("", ""),
+    units={
+        "km/h": ("kilometer per hour", "kilometers per hour"),
+        "mph": ("mile per hour", "miles per hour"),
+        "km": ("kilometer", "kilometers"),
+        "cm": ("centimeter", "centimeters"),
+        "mm": ("millimeter", "millimeters"),
+        "m": ("meter", "meters"),
+        "mi": ("mile", "miles"),
+        "ft": ("foot", "feet"),
+        "kg": ("kilogram", "kilograms"),
+        "mg": ("milligram", "milligrams"),
+        "g": ("gram", "grams"),
+        "lbs": ("pound", "pounds"),
+        "lb": ("pound", "pounds"),
+        "oz": ("ounce", "ounces"),
+        "ml": ("milliliter", "milliliters"),
+        "l": ("liter", "liters"),
+        "L": ("liter", "liters"),
+        "kB": ("kilobyte", "kilobytes"),
+        "KB": ("kilobyte", "kilobytes"),
+        "MB": ("megabyte", "megabytes"),
+        "GB": ("gigabyte", "gigabytes"),
+        "TB": ("terabyte", "terabytes"),
+        "ms": ("millisecond", "milliseconds"),
+        "s": ("second", "seconds"),
+        "sec": ("second", "seconds"),
+        "min": ("minute", "minutes"),
+        "h": ("hour", "hours"),
+        "hrs": ("hour", "hours"),
+        "kWh": ("kilowatt hour", "kilowatt hours"),
+        "kW": ("kilowatt", "kilowatts"),
+        "W": ("watt", "watts"),
+        "V": ("volt", "volts"),
+        "kHz": ("kilohertz", "kilohertz"),
+        "MHz": ("megahertz", "megahertz"),
+        "GHz": ("gigahertz", "gigahertz"),
+        "Hz": ("hertz", "hertz"),
+    },
+)
+
+DE: Final = Reading(
+    groups=".",
+    decimal=",",
+    dot="Punkt",
+    at="at",
+    slash="Schrägstrich",
+    percent="Prozent",
+    degrees=("Grad", "Grad"),
+    minus="minus",
+    to="bis",
+    one="ein",
+    signs={"&": "und", "=": "gleich", "+": "plus", "\u00d7": "mal", "÷": "geteilt durch", "≈": "etwa", "→": "nach"},
+    money={"$": ("Dollar", "Dollar"), "€": ("Euro", "Euro"), "£": ("Pfund", "Pfund")},
+    money_and="",
+    hour=("Uhr", "Uhr"),
+    past=("Uhr", "Uhr"),
+    units={
+        "km/h": ("Kilometer pro Stunde", "Kilometer pro Stunde"),
+        "km": ("Kilometer", "Kilometer"),
+        "cm": ("Zentimeter", "Zentimeter"),
+        "mm": ("Millimeter", "Millimeter"),
+        "m": ("Meter", "Meter"),
+        "kg": ("Kilogramm", "Kilogramm"),
+        "mg": ("Milligramm", "Milligramm"),
+        "g": ("Gramm", "Gramm"),
+        "ml": ("Milliliter", "Milliliter"),
+        "l": ("Liter", "Liter"),
+        "min": ("Minute", "Minuten"),
+        "h": ("Stunde", "Stunden"),
+        "s": ("Sekunde", "Sekunden"),
+    },
+)
+
+FR: Final = Reading(
+    groups=" \u00a0\u202f",
+    decimal=",",
+    dot="point",
+    at="arobase",
+    slash="barre oblique",
+    percent="pour cent",
+    degrees=("degré", "degrés"),
+    minus="moins",
+    to="à",
+    one="un",
+    signs={"&": "et", "=": "égale", "+": "plus", "\u00d7": "fois", "÷": "divisé par", "≈": "environ", "→": "vers"},
+    money={"$": ("dollar", "dollars"), "€": ("euro", "euros"), "£": ("livre", "livres")},
+    money_and="",
+    hour=("heure", "heures"),
+    past=("heure", "heures"),
+    units={
+        "km/h": ("kilomètre heure", "kilomètres heure"),
+        "km": ("kilomètre", "kilomètres"),
+        "cm": ("centimètre", "centimètres"),
+        "mm": ("millimètre", "millimètres"),
+        "m": ("mètre", "mètres"),
+        "kg": ("kilogramme", "kilogrammes"),
+        "mg": ("milligramme", "milligrammes"),
+        "g": ("gramme", "grammes"),
+        "ml": ("millilitre", "millilitres"),
+        "l": ("litre", "litres"),
+        "min": ("minute", "minutes"),
+        "h": ("heure", "heures"),
+        "s": ("seconde", "secondes"),
+    },
+)
+
+ES: Final = Reading(
+    groups=".\u00a0\u202f",
+    decimal=",",
+    dot="punto",
+    at="arroba",
+    slash="barra",
+    percent="por ciento",
+    degrees=("grado", "grados"),
+    minus="menos",
+    to="a",
+    one="un",
+    signs={"&": "y", "=": "igual a", "+": "más", "\u00d7": "por", "÷": "entre", "≈": "aproximadamente", "→": "a"},
+    money={"$": ("dólar", "dólares"), "€": ("euro", "euros"), "£": ("libra", "libras")},
+    money_and="con",
+    hour=("", ""),
+    past=("y", "y"),
+    units={
+        "km/h": ("kilómetro por hora", "kilómetros por hora"),
+        "km": ("kilómetro", "kilómetros"),
+        "cm": ("centímetro", "centímetros"),
+        "mm": ("milímetro", "milímetros"),
+        "m": ("metro", "metros"),
+        "kg": ("kilogramo", "kilogramos"),
+        "mg": ("miligramo", "miligramos"),
+        "g": ("gramo", "gramos"),
+        "ml": ("mililitro", "mililitros"),
+        "l": ("litro", "litros"),
+        "min": ("minuto", "minutos"),
+        "h": ("hora", "horas"),
+        "s": ("segundo", "segundos"),
+    },
+)
+
+IT: Final = Reading(
+    groups=".\u00a0\u202f",
+    decimal=",",
+    dot="punto",
+    at="chiocciola",
+    slash="barra",
+    percent="per cento",
+    degrees=("grado", "gradi"),
+    minus="meno",
+    to="a",
+    one="un",
+    signs={"&": "e", "=": "uguale", "+": "più", "\u00d7": "per", "÷": "diviso", "≈": "circa", "→": "a"},
+    money={"$": ("dollaro", "dollari"), "€": ("euro", "euro"), "£": ("sterlina", "sterline")},
+    money_and="e",
+    hour=("", ""),
+    past=("e", "e"),
+    units={
+        "km/h": ("chilometro all'ora", "chilometri all'ora"),
+        "km": ("chilometro", "chilometri"),
+        "cm": ("centimetro", "centimetri"),
+        "mm": ("millimetro", "millimetri"),
+        "m": ("metro", "metri"),
+        "kg": ("chilogrammo", "chilogrammi"),
+        "mg": ("milligrammo", "milligrammi"),
+        "g": ("grammo", "grammi"),
+        "ml": ("millilitro", "millilitri"),
+        "l": ("litro", "litri"),
+        "min": ("minuto", "minuti"),
+        "h": ("ora", "ore"),
+        "s": ("secondo", "secondi"),
+    },
+)
+
+PT: Final = Reading(
+    groups=".\u00a0\u202f",
+    decimal=",",
+    dot="ponto",
+    at="arroba",
+    slash="barra",
+    percent="por cento",
+    degrees=("grau", "graus"),
+    minus="menos",
+    to="a",
+    one="um",
+    signs={"&": "e", "=": "igual a", "+": "mais", "\u00d7": "vezes", "÷": "dividido por", "≈": "cerca de", "→": "para"},
+    money={
+        "R$": ("real", "reais"),
+        "$": ("dólar", "dólares"),
+        "€": ("euro", "euros"),
+        "£": ("libra", "libras"),
+    },
+    money_and="e",
+    hour=("hora", "horas"),
+    past=("e", "e"),
+    units={
+        "km/h": ("quilómetro por hora", "quilómetros por hora"),
+        "km": ("quilómetro", "quilómetros"),
+        "cm": ("centímetro", "centímetros"),
+        "mm": ("milímetro", "milímetros"),
+        "m": ("metro", "metros"),
+        "kg": ("quilograma", "quilogramas"),
+        "mg": ("miligrama", "miligramas"),
+        "g": ("grama", "gramas"),
+        "ml": ("mililitro", "mililitros"),
+        "l": ("litro", "litros"),
+        "min": ("minuto", "minutos"),
+        "h": ("hora", "horas"),
+        "s": ("segundo", "segundos"),
+    },
+)
+
+NL: Final = Reading(
+    groups=".",
+    decimal=",",
+    dot="punt",
+    at="apenstaartje",
+    slash="schuine streep",
+    percent="procent",
+    degrees=("graad", "graden"),
+    minus="min",
+    to="tot",
+    one="één",
+    signs={"&": "en", "=": "is", "+": "plus", "\u00d7": "keer", "÷": "gedeeld door", "≈": "ongeveer", "→": "naar"},
+    money={"$": ("dollar", "dollar"), "€": ("euro", "euro"), "£": ("pond", "pond")},
+    money_and="",
+    hour=("uur", "uur"),
+    past=("uur", "uur"),
+    units={
+        "km/h": ("kilometer per uur", "kilometer per uur"),
+        "km": ("kilometer", "kilometer"),
+        "cm": ("centimeter", "centimeter"),
+        "mm": ("millimeter", "millimeter"),
+        "m": ("meter", "meter"),
+        "kg": ("kilogram", "kilogram"),
+        "mg": ("milligram", "milligram"),
+        "g": ("gram", "gram"),
+        "ml": ("milliliter", "milliliter"),
+        "l": ("liter", "liter"),
+        "min": ("minuut", "minuten"),
+        "h": ("uur", "uur"),
+        "s": ("seconde", "seconden"),
+    },
+)
+
+READINGS: Final[Mapping[str, Reading]] = {"en": EN, "de": DE, "fr": FR, "es": ES, "it": IT, "pt": PT, "nl": NL}
+"""By primary language subtag (BCP-47)."""

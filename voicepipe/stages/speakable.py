@@ -1,0 +1,126 @@
+"""What a voice should be given for what was written: without markup and pictures, with signs and numbers as words.
+
+The text that the client, the history and the record see stays as it was written. No I/O.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from functools import cache
+from typing import Final
+
+from voicepipe.stages.number_reader import NumberReader
+from voicepipe.stages.reading import READINGS, Reading
+
+PATH_PARTS: Final = 2
+"""An address is read with so many parts of its path; of a longer one, or one with a query, nobody writes down more than
+the host."""
+
+_FENCE = re.compile(r"```+|~~~+")
+_RULE = re.compile(r"^\s*(?:([-*_=])\s*)(?:\1\s*){2,}$|^\s*\|?(?:\s*:?-{2,}:?\s*\|?)+\s*$")
+_LINE_MARK = re.compile(r"^\s*(?:#{1,6}\s+|(?:>\s?)+|[-*+\u2022\u2023\u25e6]\s+(?:\[[ xX]\]\s+)?)")
+_NUMBERED = re.compile(r"^\s*(\d{1,3})[.)]\s+(?=\S)")
+_IMAGE_OR_LINK = re.compile(r"!?\[([^\]]*)\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)")
+_NOTE = re.compile(r"\s?\[\^?\d{1,3}\]")
+_TAG = re.compile(r"</?(?:a|b|br|code|div|em|h[1-6]|i|li|ol|p|pre|s|span|strong|sub|sup|u|ul)(?:\s[^<>]*)?/?>", re.I)
+_ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+\-.!~|>$])")
+_EMPHASIS = re.compile(r"\*\*|~~|`+|(?<![\w*])\*(?=\S)|(?<=\S)\*(?![\w*])|(?<!\w)_+(?=\S)|(?<=\S)_+(?!\w)")
+_SNAKE = re.compile(r"(?<=\w)_+(?=\w)")
+
+_EMOTICON = re.compile(r"(?<!\S)(?:[:;=8][-^']?[()DPpOo3/|\\\]\[]|<3|\^\^|[xX]D)(?=[\s.,!?]|$)")
+_PICTURE = re.compile(
+    "[\U0001f000-\U0001faff\U000e0020-\U000e007f\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\u200d\u20e3]+"
+)
+"""Emoji and what joins and colours them: Unicode's blocks of pictographs, dingbats, technical signs and tags."""
+
+_MAIL = re.compile(r"(?:mailto:)?\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
+_ADDRESS = re.compile(
+    r"<?(?:https?://|www\.)(?P<host>[\w.-]*\w)(?::\d+)?(?P<path>/[^\s<>\"']*)?>?"
+    r"|(?<![\w.@/])(?P<bare>(?:[\w-]+\.)+(?:com|org|net|io|dev|ai|app|edu|gov|info|eu|uk|de|fr|es|it|nl|pt|br))"
+    r"(?P<below>/[^\s<>\"']*)?(?![\w-])",
+    re.I,
+)
+_PART = re.compile(r"[\w-]{1,24}")
+_ENDS = tuple(".!?:;,\u2026\u3002\uff01\uff1f")
+
+
+class Speakable:
+    """One reply's clauses, in order. It keeps what reaches over several: whether a block of code is open."""
+
+    def __init__(self, language: str | None) -> None:
+        """`language` is a BCP-47 tag. Of one that is not known, numbers and signs stay for the voice to read."""
+        primary = (language or "").partition("-")[0].lower()
+        self._reading = READINGS.get(primary)
+        self._numbers = None if self._reading is None else _reader(primary)
+        self._in_code = False
+
+    def read(self, clause: str) -> str:
+        """What to say for `clause`; empty when nothing in it can be said."""
+        text = "\n".join(filter(None, map(self._line, self._without_code(clause).splitlines())))
+        said = " ".join(text.split())
+        return said if any(map(str.isalnum, said)) else ""
+
+    # --- by hand ------------------------------------------------------------------------------
+
+    def _without_code(self, clause: str) -> str:
+        """Code is for the eye: blocks of it are passed over."""
+        kept = []
+        for i, part in enumerate(_FENCE.split(clause)):
+            if i:
+                self._in_code = not self._in_code
+            if not self._in_code:
+                kept.append(part)
+        return " ".join(kept)
+
+    def _line(self, line: str) -> str:
+        if _RULE.match(line):
+            return ""
+        unmarked = _NUMBERED.sub(r"\1, ", _LINE_MARK.sub("", line, count=1))
+        text = self._unmarked(unmarked).strip()
+        is_item = unmarked != line
+        return f"{text}." if is_item and text and not text.endswith(_ENDS) else text
+
+    def _unmarked(self, line: str) -> str:
+        text = _NOTE.sub("", _IMAGE_OR_LINK.sub(r"\1", line))
+        text = html.unescape(_TAG.sub(" ", text))
+        if line.count("|") > 1:
+            text = ", ".join(cell.strip() for cell in text.split("|") if cell.strip())
+        text = _PICTURE.sub(" ", _EMOTICON.sub(" ", text))
+        if self._reading is not None:
+            text = _addresses(text, self._reading)
+        text = _SNAKE.sub(" ", _EMPHASIS.sub("", _ESCAPED.sub(r"\1", text)))
+        if self._reading is not None and self._numbers is not None:
+            text = self._numbers.read(_signs(text, self._reading))
+        return re.sub(r"\s+([.,!?;:])(?=\s|$)", r"\1", text)
+
+
+@cache
+def _reader(language: str) -> NumberReader:
+    return NumberReader(language)
+
+
+def _signs(text: str, reading: Reading) -> str:
+    for sign, name in reading.signs.items():
+        if sign in text:
+            text = re.sub(rf"(?<=\s){re.escape(sign)}(?=\s)", name, text)
+    return text
+
+
+def _addresses(text: str, reading: Reading) -> str:
+    text = _MAIL.sub(lambda m: f"{_dotted(m[1], reading)} {reading.at} {_dotted(m[2], reading)}", text)
+    return _ADDRESS.sub(lambda m: _address(m, reading), text)
+
+
+def _address(found: re.Match[str], reading: Reading) -> str:
+    host, path = found["host"] or found["bare"], found["path"] or found["below"] or ""
+    ending = path[len(path.rstrip(".,!?;:)")) :]
+    parts = [part for part in path.rstrip(".,!?;:)").split("/") if part]
+    said = [_dotted(host.removeprefix("www."), reading)]
+    if len(parts) <= PATH_PARTS and all(map(_PART.fullmatch, parts)):
+        said += [f"{reading.slash} {part.replace('-', ' ').replace('_', ' ')}" for part in parts]
+    return " ".join(said) + ending
+
+
+def _dotted(name: str, reading: Reading) -> str:
+    return name.replace(".", f" {reading.dot} ")
