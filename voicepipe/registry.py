@@ -72,9 +72,11 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("local", "llm"): "voicepipe.providers.local.llm:open_model",
     ("local", "tts"): "voicepipe.providers.local.tts:open_synthesizer",
     ("deepgram", "stt"): "voicepipe.providers.stt.deepgram:open_transcriber",
+    ("flux", "stt"): "voicepipe.providers.stt.flux:open_transcriber",
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",
+    ("cartesia", "tts"): "voicepipe.providers.tts.cartesia:open_synthesizer",
     ("anthropic", "llm"): "voicepipe.providers.llm.anthropic:open_model",
     ("gemini", "llm"): "voicepipe.providers.llm.gemini:open_model",
 }

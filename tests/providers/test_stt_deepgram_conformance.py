@@ -10,11 +10,12 @@ from voicepipe.providers.stt.deepgram import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Transcriber
 from voicepipe.testing.conformance.live_transcriber import LiveTranscriberConformance
+from voicepipe.testing.conformance.storm import TranscriberStorm
 from voicepipe.testing.conformance.transcriber import SttDesk
 from voicepipe.testing.fakes.deepgram import KEY, FakeDeepgram
 
 
-class TestDeepgramTranscriber(LiveTranscriberConformance):
+class TestDeepgramTranscriber(LiveTranscriberConformance, TranscriberStorm):
     @pytest.fixture
     async def vendor(self) -> AsyncIterator[FakeDeepgram]:
         async with FakeDeepgram() as vendor:

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line
 from voicepipe.providers.stt import deepgram_wire as wire
+from voicepipe.providers.stt import flux
 from voicepipe.providers.stt.deepgram_options import RATE_HZ, DeepgramOptions
 from voicepipe.providers.stt.live import Manner, listening
 from voicepipe.providers.stt.segments import Margins, Segment
@@ -43,11 +44,13 @@ FIRST_FINALIZE_MS = 1_500
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name.
+    """The ear `spec.model` at the server that `settings` name; a Flux model speaks a wire of its own.
 
     Raises:
         ConfigError: a setting is missing or wrong.
     """
+    if spec.model.startswith("flux"):
+        return flux.open_transcriber(spec, settings)
     options = DeepgramOptions.of(spec, settings)
     return _Deepgram(Peer.of("stt", spec, settings, auth_scheme="Token", scheme="ws"), options)
 

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from voicepipe.errors import ConfigError
+from voicepipe.providers.stt.terms import terms
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Hearing
 
@@ -19,9 +20,7 @@ MANY_LANGUAGES = frozenset({"nova-2", "nova-2-general", "nova-3", "nova-3-genera
 Source: Deepgram docs, "Multilingual Codeswitching" and "Models & Languages Overview"."""
 
 KEY_TERMS = 50
-KEY_TERM_WORDS = 6
-"""Bounds of our own on what a prompt becomes; a prompt of prose has no terms in it. Deepgram's limit is 500 tokens for
-all of them, unverified."""
+"""A bound of our own; Deepgram's limit is 500 tokens for all of them, unverified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +67,9 @@ class DeepgramOptions:
         if hearing.language or hearing.model in MANY_LANGUAGES:
             pairs.append(("language", hearing.language or "multi"))
         if hearing.prompt and hearing.model.startswith("nova-3"):  # older models know `keywords`, single words only
-            pairs += [("keyterm", term) for term in _terms(hearing.prompt)]
+            pairs += [("keyterm", term) for term in terms(hearing.prompt, KEY_TERMS)]
         extra = msgspec.json.decode(self.extra or "{}", type=dict[str, str])
         return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
-
-
-def _terms(prompt: str) -> list[str]:
-    terms = [term.strip() for line in prompt.splitlines() for term in line.split(",")]
-    return [term for term in terms if 0 < len(term.split()) <= KEY_TERM_WORDS][:KEY_TERMS]
 
 
 def _read(key: str, name: str, text: str) -> int | bool | str:

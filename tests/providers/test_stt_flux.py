@@ -1,0 +1,276 @@
+"""What the ear at Flux sends, and how it takes what Flux says of turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from urllib.parse import parse_qs
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
+from voicepipe.providers.stt import deepgram, flux
+from voicepipe.providers.stt.flux import FluxOptions, open_transcriber
+from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
+from voicepipe.testing.conformance.transcriber import push
+from voicepipe.testing.fakes.deepgram import KEY
+from voicepipe.testing.fakes.desk import WAIT_S
+from voicepipe.testing.fakes.flux import FakeFlux, turn_info
+from voicepipe.testing.fakes.live_call import Call
+from voicepipe.testing.fakes.tone import tone
+
+SPEC = Spec("deepgram", "flux-general-en")
+HEARING = Hearing(model="flux-general-en", language="en-US")
+SECOND = tone("x" * 25, rate_hz=16_000)
+Ear = Callable[..., Transcriber]
+
+
+@pytest.fixture
+async def vendor() -> AsyncIterator[FakeFlux]:
+    """A vendor that says only what the test says."""
+    async with FakeFlux() as vendor:
+        vendor.desk.usual = None
+        yield vendor
+
+
+@pytest.fixture
+def ear(vendor: FakeFlux) -> Ear:
+    """Make an ear, with options as keywords."""
+
+    def make(*, api_key: str = KEY, idle_timeout_ms: int = PATIENT_MS, **options: str) -> Transcriber:
+        settings = ProviderSettings(
+            kind="flux",
+            base_url=vendor.base_url,
+            api_key=api_key,
+            idle_timeout_ms=idle_timeout_ms,
+            options=tuple(options.items()),
+        )
+        return open_transcriber(SPEC, settings)
+
+    return make
+
+
+@asynccontextmanager
+async def calling(vendor: FakeFlux, transcriber: Transcriber) -> AsyncIterator[tuple[TranscriptStream, Call]]:
+    """A stream that is up with a second of its first utterance pushed, and the vendor's end of it."""
+    async with transcriber.open(HEARING) as stream:
+        call = await vendor.nth(0)
+        stream.begin(1)
+        push(stream, SECOND)
+        yield stream, call
+
+
+async def heard(stream: TranscriptStream) -> Heard:
+    """The next text."""
+    async with asyncio.timeout(WAIT_S):
+        return await anext(aiter(stream))
+
+
+# --- what is sent -----------------------------------------------------------------------------
+
+
+def test_registry_finds_it() -> None:
+    """By its own name, and by Deepgram's for its models; its capabilities say that it tells turns."""
+    assert factory("flux", "stt", key="agents.default.stt") is open_transcriber
+    settings = ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1")
+    its = deepgram.open_transcriber(SPEC, settings).capabilities
+    assert (its.rate_hz, its.streams, its.partials, its.finalize, its.turn_events) == (16_000, True, True, True, True)
+
+
+async def test_handshake(vendor: FakeFlux) -> None:
+    """The key in Deepgram's own scheme at the second version of its address, whatever version the settings name."""
+    settings = ProviderSettings(kind="deepgram", base_url=vendor.base_url.replace("/v2", "/v1"), api_key=KEY)
+    async with calling(vendor, deepgram.open_transcriber(SPEC, settings)) as (_, call):
+        pass
+    assert call.headers["Authorization"] == f"Token {KEY}"
+    assert dict(call.query) == {
+        "model": "flux-general-en",
+        "encoding": "linear16",
+        "sample_rate": "16000",
+        "eot_threshold": "0.7",
+        "eager_eot_threshold": "0.5",
+        "eot_timeout_ms": "5000",
+    }
+
+
+def query(hearing: Hearing, **options: str) -> dict[str, list[str]]:
+    settings = ProviderSettings(kind="flux", options=tuple(options.items()))
+    return parse_qs(FluxOptions.of(SPEC, settings).query(hearing))
+
+
+def test_query() -> None:
+    """A language only as a hint to the model that takes one; terms of the prompt; options; what is added wins."""
+    many = query(Hearing(model="flux-general-multi", language="pt-BR", prompt="Zürich, Maïs"))
+    assert (many["language_hint"], many["keyterm"]) == (["pt"], ["Zürich", "Maïs"])
+    one = query(HEARING, eager_eot_threshold="0", eot_threshold="1", extra='{"tag": "t", "model": "mine"}')
+    assert (one["eot_threshold"], one["tag"], one["model"]) == (["1"], ["t"], ["mine"])
+    assert not {"language_hint", "eager_eot_threshold"} & one.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"eot_threshold": "0.4"}, "a number from 0.5 to 1"),
+        ({"eager_eot_threshold": "0.8"}, "0.3 to the eot_threshold of 0.7"),
+        ({"eager_eot_threshold": "0.1"}, "expected 0, or 0.3"),
+        ({"eot_timeout_ms": "1"}, "from 500 to 60000"),
+        ({"force_end_after_ms": "-1"}, "from 0 to 5000"),
+        ({"extra": "[]"}, "a JSON object"),
+        ({"endpointing_ms": "10"}, "unknown for kind flux"),
+    ],
+)
+def test_wrong_option(options: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        query(HEARING, **options)
+
+
+async def test_wrong_key(vendor: FakeFlux, ear: Ear) -> None:
+    async with ear(api_key="wrong").open(HEARING) as stream:
+        with pytest.raises(StageRefused) as raised:
+            await heard(stream)
+    assert (raised.value.status, raised.value.retryable) == (401, False)
+
+
+async def test_kept_alive_by_silence_and_left_in_good_order(
+    vendor: FakeFlux, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flux knows no message for it. Silence moves no position: the words after it are still the caller's."""
+    monkeypatch.setattr(flux, "LINE", replace(flux.LINE, keep_alive_ms=10))
+    async with calling(vendor, ear()) as (stream, call):
+        await call.until(lambda: call.heard_ms >= 1_200)
+        await call.say(turn_info("EndOfTurn", "Yes.", 100, call.heard_ms))
+        assert await heard(stream) == Final(1, 0, "Yes.")
+    async with promptly():
+        await call.closed.wait()
+    assert call.controls == ["CloseStream"]
+    assert call.close_code == 1000
+    assert np.array_equal(call.samples[:16_000], SECOND)
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+async def test_turn_as_it_goes(vendor: FakeFlux, ear: Ear) -> None:
+    """The end that is expected is told at once; the end that follows says nothing new."""
+    async with calling(vendor, ear()) as (stream, call):
+        await call.say(turn_info("StartOfTurn", "book", 0, 400))
+        assert await heard(stream) == Interim(1, "book")
+        await call.say(turn_info("Update", "book a table", 0, 700))
+        assert await heard(stream) == Interim(1, "book a table")
+        await call.say(turn_info("EagerEndOfTurn", "Book a table.", 0, 950, languages=["en"]))
+        assert await heard(stream) == Final(1, 0, "Book a table.", "en")
+        stream.flush(1)
+        assert await heard(stream) == Final(1, 1, "Book a table.", "en")
+        await call.say(turn_info("EndOfTurn", "Book a table.", 0, 1_000, trigger="model"))
+        push(stream, SECOND)
+        await call.say(turn_info("Update", "for two", 1_000, 1_800, turn=1))
+        assert await heard(stream) == Interim(1, "Book a table. for two")
+    assert "ForceEndTurn" not in call.controls
+
+
+async def test_end_that_is_taken_back(vendor: FakeFlux, ear: Ear) -> None:
+    """The caller goes on after an expected end: the whole turn is said again, and nothing of it twice."""
+    async with calling(vendor, ear()) as (stream, call):
+        await call.say(turn_info("EagerEndOfTurn", "I would like", 0, 600))
+        assert await heard(stream) == Final(1, 0, "I would like")
+        await call.say(turn_info("TurnResumed", "I would like", 0, 700))
+        await call.say(turn_info("Update", "I would like a table", 0, 900))
+        assert await heard(stream) == Interim(1, "I would like a table")
+        await call.say(turn_info("EndOfTurn", "I would like a table.", 0, 1_000))
+        assert await heard(stream) == Final(1, 0, "I would like a table.")
+
+
+async def test_flush_is_answered_by_what_reaches_so_far(vendor: FakeFlux, ear: Ear) -> None:
+    """The turn is not cut for it. Text that ends before the flush does not answer it."""
+    async with calling(vendor, ear(force_end_after_ms="5000")) as (stream, call):
+        stream.flush(1)
+        await call.say(turn_info("Update", "book a", 0, 800))
+        assert await heard(stream) == Interim(1, "book a")
+        await call.say(turn_info("Update", "book a table", 0, 1_000))
+        assert await heard(stream) == Final(1, 1, "book a table")
+    assert call.controls == ["CloseStream"]
+
+
+async def test_turn_is_ended_when_nothing_reaches_so_far(vendor: FakeFlux, ear: Ear) -> None:
+    """As when audio has stopped coming: Flux says nothing without any."""
+    async with calling(vendor, ear(force_end_after_ms="20")) as (stream, call):
+        await call.say(turn_info("Update", "book a", 0, 800))
+        assert await heard(stream) == Interim(1, "book a")
+        stream.flush(1)
+        await call.until(lambda: call.controls == ["ForceEndTurn"])
+        await call.say(turn_info("EndOfTurn", "Book a table.", 0, 960, trigger="manual"))
+        assert await heard(stream) == Final(1, 1, "Book a table.")
+
+
+async def test_nobody_spoke(vendor: FakeFlux, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a turn in progress the request is ignored: a noise is answered by no words, and nothing breaks."""
+    monkeypatch.setattr(flux, "FIRST_FORCED_MS", 20)
+    async with calling(vendor, ear(force_end_after_ms="0")) as (stream, call):
+        stream.flush(1)
+        assert await heard(stream) == Final(1, 1, "")
+        await call.say(turn_info("EndOfTurn", "Yes.", 0, 1_000))
+        assert await heard(stream) == Final(1, 0, "Yes.")
+    assert call.controls == ["ForceEndTurn", "CloseStream"]
+
+
+async def test_stall_in_a_turn(vendor: FakeFlux, ear: Ear) -> None:
+    """With somebody speaking it must answer."""
+    async with calling(vendor, ear(force_end_after_ms="0", idle_timeout_ms=50)) as (stream, call):
+        await call.say(turn_info("StartOfTurn", "yes", 0, 500))
+        assert await heard(stream) == Interim(1, "yes")
+        stream.flush(1)
+        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+            await heard(stream)
+
+
+async def test_words_without_times(vendor: FakeFlux, ear: Ear) -> None:
+    """An earlier model gives none: the next utterance gets what the first did not have."""
+    async with calling(vendor, ear()) as (stream, call):
+        stream.flush(1)
+        await call.say(turn_info("Update", "yes", 0, 1_000, timed=False))
+        assert await heard(stream) == Final(1, 1, "yes")
+        push(stream, SECOND)
+        stream.begin(2)
+        push(stream, SECOND)
+        await call.say(turn_info("EndOfTurn", "Yes. No no.", 0, 3_000, timed=False))
+        assert [await heard(stream), await heard(stream)] == [Final(1, 0, "Yes."), Final(2, 0, "No no.")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"type": "Connected", "request_id": "r", "sequence_id": 0}',
+        '{"type": "Warning", "request_id": "r", "sequence_id": 1, "code": "SLOW", "description": "x"}',
+        '{"type": "ConfigureSuccess", "thresholds": {}}',
+        '{"type": "Novelty", "words": []}',
+    ],
+)
+async def test_message_that_says_nothing_to_us(vendor: FakeFlux, ear: Ear, message: str) -> None:
+    async with calling(vendor, ear()) as (stream, call):
+        await call.say(message)
+        await call.say(turn_info("EndOfTurn", "Yes.", 0, 900))
+        assert await heard(stream) == Final(1, 0, "Yes.")
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ('{"type": "Error", "code": "INTERNAL_SERVER_ERROR", "description": "Broke."}', r"\(Broke\.\)"),
+        ('{"type": "Error", "code": "INTERNAL_SERVER_ERROR"}', r"\(INTERNAL_SERVER_ERROR\)"),
+        ('{"type": "Error"}', r"\(no reason\)"),
+        ('{"type": "TurnInfo", "words": [1]}', "expected a message of its own"),
+        ("words", "expected a message of its own"),
+        (b"\x00\x01", "expected text, got 2 bytes"),
+    ],
+)
+async def test_message_that_breaks(vendor: FakeFlux, ear: Ear, message: str | bytes, why: str) -> None:
+    async with calling(vendor, ear()) as (stream, call):
+        await call.say(message)
+        with pytest.raises(StageBroken, match=why) as raised:
+            await heard(stream)
+    assert raised.value.retryable

@@ -1,0 +1,145 @@
+"""Speech to text by Deepgram's Flux models over `/v2/listen`, which tell by themselves when a turn is over.
+
+The whole call is sent. Whoever listens stays the master of turns: what Flux says of them is a text with nothing after
+it. A flush is answered by the next message that reaches so far, or by the end that Flux expects; only if none comes
+within `force_end_after_ms` is it told to end its turn (`ForceEndTurn`), since that cuts what it hears as one.
+Sources: Deepgram docs, "Turn-based Audio (Flux)", "Understanding the Flux State Machine", "End-of-Turn Detection
+Parameters", "Force End Turn", "Bring Your Own Turn Detection", "Close Stream". Marked `unverified` is what they do not
+say.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlencode
+
+from voicepipe.errors import ConfigError
+from voicepipe.providers.net.options import Read, json_object, members, number, read, whole
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line
+from voicepipe.providers.stt import flux_wire as wire
+from voicepipe.providers.stt.deepgram_options import KEY_TERMS
+from voicepipe.providers.stt.live import Manner, listening
+from voicepipe.providers.stt.segments import Margins
+from voicepipe.providers.stt.terms import terms
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
+
+RATE_HZ: Final = 16_000
+"""What the models hear; sending more only costs upload."""
+
+MANY_LANGUAGES: Final = "flux-general-multi"
+"""The model that takes hints at languages; the others hear English. Source: "Language Prompting"."""
+
+LINE: Final = Line(
+    audio_bytes_per_ms=2 * RATE_HZ // 1_000,
+    buffer_ms=30_000,
+    # Unverified: Flux knows no KeepAlive, and a stream without audio is taken to end after 10 s as on `/v1/listen`.
+    keep_alive=bytes(2 * RATE_HZ // 10),
+    keep_alive_ms=4_000,
+    farewell=wire.CLOSE_STREAM,
+)
+
+MARGINS: Final = Margins(
+    lead=RATE_HZ // 2,  # noticing a voice takes 100 to 250 ms; as much again for word times that are rough
+    trailing=RATE_HZ // 5,  # a pause is flushed some 100 ms after the last voiced sample
+    scant=RATE_HZ // 5,
+)
+
+FORCED_MS: Final = 400
+"""How long `ForceEndTurn` may stay unanswered where Flux hears nobody: without a turn in progress it is ignored."""
+
+FIRST_FORCED_MS: Final = 1_000
+"""The same while nothing is known of the utterance."""
+
+READERS: Final[dict[str, Read]] = {
+    "eot_threshold": number(0.5, 1.0),
+    "eager_eot_threshold": number(0.0, 0.9),
+    "eot_timeout_ms": whole(500, 60_000, "milliseconds"),
+    "force_end_after_ms": whole(0, 5_000, "milliseconds"),
+    "extra": json_object(str),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FluxOptions:
+    """What may be set below `[providers.NAME.options]`."""
+
+    eot_threshold: float = 0.7
+    """How sure Flux must be that the caller has finished, to end its turn. 0.7 is its own default; 1 never ends one."""
+
+    eager_eot_threshold: float = 0.5
+    """How sure to expect the end (0.3 to 0.9, at most the other): work may start then. 0 turns that off."""
+
+    eot_timeout_ms: int = 5_000
+    """Silence after which Flux ends its turn however unsure it is."""
+
+    force_end_after_ms: int = 300
+    """How long a flush waits for Flux's own word before its turn is ended. An `Update` comes every 250 ms."""
+
+    extra: str = ""
+    """A JSON object of strings, added to the query: `{"mip_opt_out": "true"}`."""
+
+    @classmethod
+    def of(cls, spec: Spec, settings: ProviderSettings) -> FluxOptions:
+        """Read `settings.options`.
+
+        Raises:
+            ConfigError: an option is unknown or has a wrong value.
+        """
+        options = cls(**read("flux", READERS, spec, settings))
+        eager = options.eager_eot_threshold
+        if eager and not 0.3 <= eager <= options.eot_threshold:
+            key = f"providers.{spec.provider}.eager_eot_threshold"
+            raise ConfigError(f"{key}: expected 0, or 0.3 to the eot_threshold of {options.eot_threshold}, got {eager}")
+        return options
+
+    def query(self, hearing: Hearing) -> str:
+        """What follows `/listen?`. Source: Deepgram API reference, "Turn-based Audio (Flux)"."""
+        pairs = [
+            ("model", hearing.model),
+            ("encoding", "linear16"),
+            ("sample_rate", str(RATE_HZ)),
+            ("eot_threshold", f"{self.eot_threshold:g}"),
+            ("eot_timeout_ms", str(self.eot_timeout_ms)),
+        ]
+        if self.eager_eot_threshold:
+            pairs.append(("eager_eot_threshold", f"{self.eager_eot_threshold:g}"))
+        if hearing.language and hearing.model == MANY_LANGUAGES:
+            pairs.append(("language_hint", hearing.language.partition("-")[0].lower()))
+        pairs += [("keyterm", term) for term in terms(hearing.prompt, KEY_TERMS)]
+        extra = members(self.extra, str)
+        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The ear `spec.model` at the server that `settings` name; a `base_url` that ends with `/v1` is that of `/v2`.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    peer = Peer.of("stt", spec, settings, auth_scheme="Token", scheme="ws")
+    if peer.base_url.endswith("/v1"):
+        peer = replace(peer, base_url=peer.base_url[: -len("/v1")] + "/v2")
+    return _Flux(peer, FluxOptions.of(spec, settings))
+
+
+class _Flux:
+    def __init__(self, peer: Peer, options: FluxOptions) -> None:
+        self.name = peer.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
+        self._peer, self._options = peer, options
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        manner = Manner(
+            line=LINE,
+            margins=MARGINS,
+            finalize=wire.FORCE_END_TURN,
+            hold_ms=self._options.force_end_after_ms,
+            patience_ms=FORCED_MS,
+            first_patience_ms=FIRST_FORCED_MS,
+        )
+        reader = wire.Turns(self._peer, RATE_HZ)
+        return listening(self._peer, f"/listen?{self._options.query(hearing)}", manner, reader)

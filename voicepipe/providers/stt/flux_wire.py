@@ -1,0 +1,113 @@
+"""Flux's messages, `/v2/listen`, as segments.
+
+Source: Deepgram API reference, "Turn-based Audio (Flux)" (Connected, TurnInfo, Error), "Understanding the Flux State
+Machine", and Deepgram's own Python client for the times of words, `Warning` and `ForceEndTurn`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.stt.segments import Segment, Word
+
+FORCE_END_TURN = '{"type":"ForceEndTurn"}'
+CLOSE_STREAM = '{"type":"CloseStream"}'
+
+_ENDS = ("EagerEndOfTurn", "EndOfTurn")
+
+
+class _Word(msgspec.Struct):
+    word: str
+    start: float | None = None
+    end: float | None = None
+
+
+class _Message(msgspec.Struct):
+    type: str
+    event: str = ""
+    turn_index: int = 0
+    audio_window_end: float = 0.0
+    transcript: str = ""
+    words: list[_Word] = []
+    languages: list[str] = []
+    trigger: str = ""
+    code: str = ""
+    description: str = ""
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class Turns:
+    """One stream's turns. Each message has the whole text of its turn, and says up to where Flux has heard."""
+
+    def __init__(self, peer: Peer, rate_hz: int) -> None:
+        self._peer, self._rate_hz = peer, rate_hz
+        self._turn = self._start = self._end = 0
+        self._speaking = False
+
+    @property
+    def idle(self) -> bool:
+        """No turn is in progress: `ForceEndTurn` would be ignored."""
+        return not self._speaking
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """The segment that a message holds; None for a message without one.
+
+        Vendors add types of messages without notice: one that is not known says nothing to us.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        if isinstance(message, bytes):
+            raise failures.broken(self._peer, f"expected text, got {len(message)} bytes")
+        try:
+            read = _message.decode(message)
+        except msgspec.DecodeError as error:
+            why = f"expected a message of its own, got {len(message)} characters ({error})"
+            raise failures.broken(self._peer, why) from None
+        match read.type:
+            case "TurnInfo":
+                return self._segment(read)
+            case "Error":
+                raise _failure(self._peer, read)
+            case _:
+                return None
+
+    def _segment(self, read: _Message) -> Segment:
+        if read.turn_index != self._turn:
+            self._turn, self._start = read.turn_index, self._end
+        end = self._end = max(self._end, round(read.audio_window_end * self._rate_hz))
+        if read.event == "EndOfTurn":
+            self._speaking = False
+        elif read.event == "StartOfTurn" or read.transcript:
+            self._speaking = True
+        return Segment(
+            start=self._start,
+            end=end,
+            text=read.transcript.strip(),
+            words=self._words(read.words),
+            # An end that is only expected has the text of the end, or is taken back first ("TurnResumed").
+            final=read.event in _ENDS,
+            speech_ended=read.event in _ENDS,
+            complete=True,
+            requested=read.trigger == "manual",
+            language=read.languages[0] if read.languages else None,
+        )
+
+    def _words(self, words: list[_Word]) -> tuple[Word, ...]:
+        """The words' places; none if any word has none."""
+        timed = [
+            Word(round(w.start * self._rate_hz), round(w.end * self._rate_hz), w.word)
+            for w in words
+            if w.start is not None and w.end is not None
+        ]
+        return tuple(timed) if len(timed) == len(words) else ()
+
+
+def _failure(peer: Peer, error: _Message) -> StageError:
+    words = failures.quote(peer, error.description or error.code) or "no reason"
+    return failures.broken(peer, f"the vendor ended its stream with an error ({words})")

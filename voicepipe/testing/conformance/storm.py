@@ -1,0 +1,70 @@
+"""A hundred callers who hang up at any point: nothing of them may be left at the vendor."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from voicepipe.stages.transcriber import Hearing, Samples, Transcriber, TranscriptStream
+from voicepipe.testing.conformance.promptness import LeavesNothing
+from voicepipe.testing.conformance.transcriber import final, push
+from voicepipe.testing.fakes.live_call import Call
+
+TURNS = 100
+SEED = 20_261_121
+
+
+class CountsCalls(Protocol):
+    """A fake that knows which of its calls are open."""
+
+    calls: list[Call]
+
+    @property
+    def open_calls(self) -> Sequence[Call]: ...
+    async def nth(self, n: int) -> Call: ...
+
+
+class TranscriberStorm(LeavesNothing):
+    """For an ear whose vendor is a fake. Fixtures: `transcriber`, `vendor`; perhaps `hearing`."""
+
+    async def test_storm(self, transcriber: Transcriber, vendor: CountsCalls, hearing: Hearing) -> None:
+        """Each turn is cut at a random point, from the dialling to the answer."""
+        dice = random.Random(SEED)
+        speech = np.zeros(transcriber.capabilities.rate_hz // 2, dtype=np.int16)
+        for _ in range(TURNS):
+            came = len(vendor.calls)
+            cut = asyncio.Event()
+            async with asyncio.TaskGroup() as group:
+                turn = group.create_task(self._turn(transcriber, hearing, speech, cut, dice.randrange(4)))
+                point = dice.randrange(60)
+                if dice.random() < 0.5:
+                    await vendor.nth(came)
+                for _ in range(point):
+                    if turn.done():
+                        break
+                    await asyncio.sleep(0)
+                cut.set()
+                turn.cancel()
+        for call in vendor.calls:
+            await call.until(call.closed.is_set)
+        assert len(vendor.calls) >= TURNS // 4
+        assert not vendor.open_calls
+
+    async def _turn(
+        self, transcriber: Transcriber, hearing: Hearing, speech: Samples, cut: asyncio.Event, n_flushes: int
+    ) -> None:
+        async with transcriber.open(hearing) as stream:
+            stream.begin(1)
+            for flush in range(1, n_flushes + 1):
+                push(stream, speech)
+                await asyncio.sleep(0)
+                await self._flush(stream, flush)
+            await cut.wait()
+
+    async def _flush(self, stream: TranscriptStream, flush: int) -> None:
+        stream.flush(flush)
+        await final(stream)
