@@ -17,6 +17,7 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import InputText, Message
 from voicepipe.turn.rescue import RescueSettings
+from voicepipe.turn.interruptions import VERDICT
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
 
@@ -32,8 +33,8 @@ TOGETHER = {
     "a_late_text": ["start", "pause", "quiet", "text"],
     "a_beginning": ["asked", "token", "clause", "sound", "sent"],
     "an_answer": ["asked", "token", "clause", "sound", "sent", "finished", "voice_done"],
-    "an_overlap": ["asked", "token", "clause", "sound", "sent", "start", "lasts"],
-    "an_acknowledgement": ["start", "pause", "mhm", "quiet"],
+    "an_overlap": ["an_ended_utterance", "a_beginning", "start", "lasts"],
+    "a_murmur": ["a_beginning", "start", "pause", "mhm", "quiet"],
     "a_filler": ["phrases", "asked", "wait", "filler_sent"],
     "a_call": ["asked", "call", "finished", "voice_done"],
 }
@@ -57,6 +58,7 @@ class World:
     spoke: set[tuple[int, int]] = field(default_factory=set)
     audible: set[tuple[int, int]] = field(default_factory=set)
     sounded: set[tuple[int, int]] = field(default_factory=set)
+    unsent: dict[tuple[int, int], int] = field(default_factory=dict)
     open_responses: set[str] = field(default_factory=set)
     in_conversation: set[str] = field(default_factory=set)
     ended_responses: set[str] = field(default_factory=set)
@@ -138,9 +140,11 @@ class World:
                 return e.ClauseHandedOver(turn, revision, clause, CLAUSE, "fake/tts")
             case "sound" if clause:
                 self.sounded.add((turn, revision))
-                return e.SoundArrived(turn, revision, clause - 1, 200 + pick, 10)
+                self.unsent[turn, revision] = self.unsent.get((turn, revision), 0) + 200 + pick * 500
+                return e.SoundArrived(turn, revision, clause - 1, 200 + pick * 500, 10)
             case "sent" if (turn, revision) in self.opened & self.spoke:
-                return e.OutputSent(turn, revision, 100 if (turn, revision) in self.sounded else 0)
+                usual_ms = 100 if (turn, revision) in self.sounded else 0
+                return e.OutputSent(turn, revision, self.unsent.pop((turn, revision), usual_ms))
             case "voice_done" if (turn, revision) in self.asked:
                 return e.VoiceFinished(turn, revision)
             case "stage_failed":
@@ -245,6 +249,12 @@ cores = st.builds(
 )
 
 
+def parts_of(action: str) -> list[str]:
+    """What an action is made of."""
+    together = TOGETHER.get(action)
+    return [action] if together is None else [part for each in together for part in parts_of(each)]
+
+
 def play(plot: list[tuple[int, str, int]], core: CoreSettings, *, reply_audible: bool = True) -> World:
     session = TurnSettings(
         transcribe=True, ducks=True, idle_timeout_ms=3_000, reply=ReplySettings(audible=reply_audible)
@@ -252,12 +262,14 @@ def play(plot: list[tuple[int, str, int]], core: CoreSettings, *, reply_audible:
     world = World(Playbook(session, core))
     now_ms = 1_000
     for wait_ms, action, pick in plot:
-        for part in TOGETHER.get(action, [action]):
+        for part in parts_of(action):
             now_ms += wait_ms
             world.watch(world.book.at(now_ms))
             fact = world.fact(part, pick)
             if fact is not None:
                 world.watch(world.book.at(now_ms, fact))
+            if world.book.core.agent.state is Agent.DUCKED:
+                assert VERDICT in world.book.core.floor.due, "a lowered voice has its deadline"
     return world
 
 
