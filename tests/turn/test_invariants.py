@@ -16,8 +16,8 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import InputText, Message
-from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.interruptions import VERDICT
+from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import Agent, Caller
 
