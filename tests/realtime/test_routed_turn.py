@@ -40,13 +40,13 @@ async def house_with(fake_house: Any) -> AsyncIterator[Callable[..., Any]]:
 
 
 async def record_of(house: Any) -> Record:
-    """The only turn, when it is over."""
+    """The first turn, when it is over."""
 
     async def probe() -> Record | None:
         async with aiohttp.ClientSession() as http, http.get(f"{house.url}/v1/turns") as answer:
             turns: list[Record] = (await answer.json())["data"]
             over = [turn for turn in turns if turn["outcome"] is not None]
-            return over[0] if over else None
+            return over[-1] if over else None
 
     return await eventually(probe)
 
@@ -108,3 +108,22 @@ async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fak
     assert record["outcome"] == "failed"
     # The fake voice speaks 40 ms for each character.
     assert record["spoken_ms"] >= 40 * len("".join(said).replace(" ", ""))
+
+
+async def test_a_rule_looks_at_what_the_session_says_of_its_caller(fake_house: Any, speech: Samples) -> None:
+    """By the session's metadata; what a single response says can't take it back."""
+    settings = {
+        "agents.default.llm": "fake/plain",
+        "pools.gold.models": "fake/golden",
+        "rules.gold.when": "user_tier=gold",
+        "rules.gold.pool": "gold",
+    }
+    async with fake_house(settings) as house:
+        house.vendor.llm.usual = lambda asked: LlmCue(tokens=(f"I am {asked['model']}.",))
+        session = {**SESSION, "providerData": {"voicepipe": {"metadata": {"user_tier": "gold"}}}}
+        async with calling(house.url, session=session) as caller:
+            await caller.say(speech)
+            await caller.until("response.done")
+        record = await record_of(house)
+    assert record["agent_text"] == "I am golden."
+    assert record["route"].startswith("rule gold")

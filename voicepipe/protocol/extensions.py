@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 
 from voicepipe.protocol.fields import JsonObject, flag, one_of, record
+from voicepipe.protocol.metadata import read_metadata
 from voicepipe.turn.announcements import KeptBy, TakenBy
 from voicepipe.turn.settings import Announce
 
@@ -45,12 +46,20 @@ class Extensions:
     announce: Announce = "verdict"
     """When the client hears of a voice over the agent's: once it has the floor, or at once."""
 
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Names and values that rules about the model look at."""
+
     def to_wire(self) -> dict[str, Any]:
         """The echo: `providerData.voicepipe` of the session object."""
-        return {name: getattr(self, name) for name in (*_NAMES, "announce")}
+        told: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, "announce")}
+        return told | {"metadata": dict(self.metadata)} if self.metadata else told
 
 
-def read_extensions(value: object, path: str) -> dict[str, bool | str | None] | None:
+Change = bool | str | tuple[tuple[str, str], ...] | None
+"""What one name of an opt-in becomes."""
+
+
+def read_extensions(value: object, path: str) -> dict[str, Change] | None:
     """What an opt-in changes, by name; None, for a null or `false`, turns all of it off.
 
     A null at a name turns that one off, or back to what the agent has. What is unknown changes nothing: it may be a
@@ -62,12 +71,15 @@ def read_extensions(value: object, path: str) -> dict[str, bool | str | None] | 
     if value is None or value is False:
         return None
     asked = record(value, path)
-    changed: dict[str, bool | str | None] = {
+    changed: dict[str, Change] = {
         name: asked[name] is not None and flag(asked[name], f"{path}.{name}") for name in _NAMES if name in asked
     }
     if "announce" in asked:
         told = asked["announce"]
         changed["announce"] = None if told is None else one_of(told, f"{path}.announce", ANNOUNCE)
+    if "metadata" in asked:
+        pairs = asked["metadata"]
+        changed["metadata"] = () if pairs is None else read_metadata(pairs, f"{path}.metadata")
     return changed
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from voicepipe.auth.claims import Lock
 from voicepipe.auth.entry import broken_locks
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol.extensions import echo
 from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.settings import ReplySettings
@@ -34,7 +35,7 @@ def check_locks(session: SessionConfig, locks: Locks) -> None:
     Raises:
         ProtocolError: a field is not in the session, or can't be hidden.
     """
-    whole = session.to_wire()
+    whole = _whole(session)
     for position, lock in enumerate(locks):
         at = f"voicepipe.locks[{position}]"
         if not _has(whole, lock.field.split(".")):
@@ -54,7 +55,7 @@ def check_update(before: SessionConfig, after: SessionConfig, locks: Locks) -> N
     Raises:
         ProtocolError: `field` is the first such field's path in the session.
     """
-    broken = broken_locks(before.to_wire(), after.to_wire(), locks) if locks else ()
+    broken = broken_locks(_whole(before), _whole(after), locks) if locks else ()
     if broken:
         raise ProtocolError(
             "The client secret of this session locks the field: leave it out.",
@@ -81,6 +82,11 @@ def shown(session: SessionConfig, locks: Locks) -> SessionConfig:
         if lock.hidden:
             emptied |= HIDEABLE.get(lock.field, {})
     return replace(session, **emptied) if emptied else session
+
+
+def _whole(session: SessionConfig) -> JsonObject:
+    """The session with what its client has beyond the published fields."""
+    return echo(session.to_wire(), session.extensions)
 
 
 def _has(session: JsonObject, path: list[str]) -> bool:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from voicepipe.protocol.fields import Reader, changes, number, record, refuse_depth, text, wrong_value
+from voicepipe.protocol.fields import Reader, changes, number, record, refuse_depth, text
 from voicepipe.protocol.items import Find, read_context
+from voicepipe.protocol.metadata import read_metadata
 from voicepipe.protocol.session_parts import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
 from voicepipe.turn.settings import ReplySettings
-
-MAX_METADATA_PAIRS: Final = 16
-MAX_METADATA_KEY_CHARS: Final = 64
-MAX_METADATA_VALUE_CHARS: Final = 512
-"""The published bounds of `response.metadata`."""
 
 
 def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettings:
@@ -53,18 +49,6 @@ def _read_joined(value: object, path: str) -> bool:
     return text(value, path) != "none"
 
 
-def _read_metadata(value: object, path: str) -> tuple[tuple[str, str], ...]:
-    given = record(value, path)
-    if len(given) > MAX_METADATA_PAIRS:
-        why = f"at most {MAX_METADATA_PAIRS} pairs"
-        raise wrong_value(path, why, given)
-    for key in given:
-        text(key, f"{path}.{key[:MAX_METADATA_KEY_CHARS]}", max_chars=MAX_METADATA_KEY_CHARS)
-    return tuple(
-        (key, text(words, f"{path}.{key}", max_chars=MAX_METADATA_VALUE_CHARS)) for key, words in given.items()
-    )
-
-
 _OVERRIDES: Final[dict[str, tuple[str, Reader]]] = {
     "modalities": ("audible", _or_null(read_audible)),
     "output_modalities": ("audible", _or_null(read_audible)),
@@ -77,7 +61,7 @@ _OVERRIDES: Final[dict[str, tuple[str, Reader]]] = {
     "max_response_output_tokens": ("max_output_tokens", read_max_tokens),
     "max_output_tokens": ("max_output_tokens", read_max_tokens),
     "temperature": ("temperature", _or_null(_read_temperature)),
-    "metadata": ("metadata", _or_null(_read_metadata)),
+    "metadata": ("metadata", _or_null(read_metadata)),
     "conversation": ("in_conversation", _or_null(_read_joined)),
 }
 """The published keys stand after the older ones, so that they win."""

@@ -182,6 +182,7 @@ class SessionConfig:
             ducks=self.extensions is not None and self.extensions.ducking,
             watched=self.extensions is not None and self.extensions.turn_events,
             language=(self.transcription and self.transcription.language) or self.language,
+            metadata=() if self.extensions is None else self.extensions.metadata,
             reply=self.reply_settings(),
         )
 

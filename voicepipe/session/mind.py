@@ -28,12 +28,12 @@ class Mind:
     def question(self, order: StartReply) -> ModelRequest:
         """What to ask for this reply."""
         self._asked_ms = self._clock.now_ms()
-        language = self._core.floor.settings.language
-        known = (("language", language),) if language else ()
+        settings = self._core.floor.settings
+        language = (("language", settings.language),) if settings.language else ()
         return replace(
             request_of(order, model=self._name, session=self._grant.session_id),
             user=self._grant.identity or "",
-            metadata=(*known, *order.reply.metadata),
+            metadata=(*order.reply.metadata, *language, *settings.metadata),  # later ones win: a token may lock its own
             queued_ms=lambda: self._queued_ms(order.turn, order.revision),
         )
 

@@ -81,6 +81,9 @@ class TurnSettings:
     """Whether the client lowers the agent's voice when it is told to."""
 
     language: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Names and values that rules about the model look at."""
+
     reply: ReplySettings = field(default_factory=ReplySettings)
 
     def __post_init__(self) -> None:
