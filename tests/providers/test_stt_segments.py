@@ -308,3 +308,14 @@ def test_where_it_was_asked(segments: Segments) -> None:
     for flush, at in ((1, 2_000), (2, 3_000)):
         assert segments.flush(flush, at) is None
     assert (segments.asked_at, segments.waited_at) == (2_000, 3_000)
+
+
+def test_resting(segments: Segments) -> None:
+    """Not from a beginning until its words are known."""
+    assert not segments.resting
+    assert segments.flush(1, 2_000) is None
+    assert not segments.resting
+    segments.take(said("yes", 900, 2_000, final=True, requested=True))
+    assert segments.resting
+    segments.begin(2, 2_100)
+    assert not segments.resting

@@ -192,11 +192,13 @@ class _Stream:
 
     def _end_s(self) -> float | None:
         lifetime_ms = self._manner.lifetime_ms
-        return None if lifetime_ms is None or not self._reader.idle else self._up_s + lifetime_ms / 1_000
+        if lifetime_ms is None or not (self._reader.idle and self._segments.resting):
+            return None
+        return self._up_s + lifetime_ms / 1_000
 
     def _worn_out(self) -> bool:
         end_s = self._end_s()
-        return end_s is not None and not self._segments.waiting and clock.loop_s() >= end_s
+        return end_s is not None and clock.loop_s() >= end_s
 
     # --- positions ----------------------------------------------------------------------------
 

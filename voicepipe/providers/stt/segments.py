@@ -126,7 +126,7 @@ class Segments:
         self._utterances: deque[_Utterance] = deque(maxlen=REMEMBERED_UTTERANCES)
         # Full: the oldest stays unanswered; it was asked for many turns ago.
         self._requests: deque[_Request] = deque(maxlen=WAITING_FLUSHES)
-        self._flushed_at = 0
+        self._begun_at = self._flushed_at = 0
         self._final_to = self._heard_to = 0
         self._ended = False
         """The latest final segment ended with the caller's silence, and no word came since."""
@@ -135,6 +135,7 @@ class Segments:
 
     def begin(self, utterance: int, at: int) -> None:
         """What is said from here on, or shortly before, is this utterance's; what was flushed already is not."""
+        self._begun_at = at
         since = max(self._flushed_at, at - self._margins.lead)
         if self._utterances:
             since = max(since, self._utterances[-1].since)
@@ -236,6 +237,11 @@ class Segments:
     def waiting(self) -> bool:
         """Whether a flush waits for the vendor."""
         return any(its.waited_for for its in self._requests)
+
+    @property
+    def resting(self) -> bool:
+        """Whether the words of all that has begun were asked for, and are known."""
+        return not self.waiting and self._flushed_at >= self._begun_at
 
     @property
     def asked_at(self) -> int | None:

@@ -82,9 +82,25 @@ class FakeLiveEar(ABC):
         """What kind of text message that is."""
         return str(json.loads(text)["type"])
 
+    def rate_hz_of(self, query: Mapping[str, str]) -> int:
+        """The sample rate of a call."""
+        return int(query["sample_rate"])
+
+    def audio_of(self, message: str | bytes) -> bytes | None:
+        """The audio that a message holds; None for one without any."""
+        return message if isinstance(message, bytes) else None
+
+    def complaint(self, call: Call) -> str | None:
+        """The error with which it ends a call now, for what came last or for how it was opened; None: it goes on."""
+        return None
+
     def greeting(self, call: Call) -> Iterable[str]:
         """What it says first."""
         return ()
+
+    def turned_away(self, call: Call) -> tuple[str, int, str] | None:
+        """The message, close code and reason with which a call ends as soon as it is up, if it does."""
+        return None
 
     def on_audio(self, call: Call) -> Iterable[str]:
         """What it says when it hears something."""
@@ -146,7 +162,8 @@ class FakeLiveEar(ABC):
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
-        call = Call(socket, parse_qsl(urlsplit(socket.request.path).query), socket.request.headers)
+        query = parse_qsl(urlsplit(socket.request.path).query)
+        call = Call(socket, query, socket.request.headers, self.rate_hz_of(dict(query)))
         self.calls.append(call)
         self._arrived.set()
         self._arrived = asyncio.Event()
@@ -164,14 +181,23 @@ class FakeLiveEar(ABC):
         self, call: Call, socket: ServerConnection, asked: asyncio.Queue[tuple[Asked, SttCue, int]]
     ) -> None:
         try:
+            if await self._complains(call):
+                return
+            if (away := self.turned_away(call)) is not None:
+                await call.say(away[0])
+                await call.hang_up(*away[1:])
             await call.say_all(self.greeting(call))
             async for message in socket:
-                if isinstance(message, bytes):
-                    call.take_audio(message)
+                audio = self.audio_of(message)
+                if audio is not None:
+                    call.take_audio(audio)
                     await call.say_all(self.on_audio(call))
                     continue
+                assert isinstance(message, str)
                 kind = self.kind_of(message)
-                call.take_control(kind)
+                call.take_control(kind, message)
+                if await self._complains(call):
+                    return
                 if kind == self.finalize:
                     self._note(call, asked)
                 elif kind == self.bye:
@@ -179,6 +205,13 @@ class FakeLiveEar(ABC):
                     await call.hang_up()
         except ConnectionClosed:
             pass  # cut, or closed while it was spoken to
+
+    async def _complains(self, call: Call) -> bool:
+        words = self.complaint(call)
+        if words is not None:
+            await call.say(words)
+            await call.hang_up()
+        return words is not None
 
     def _note(self, call: Call, asked: asyncio.Queue[tuple[Asked, SttCue, int]]) -> None:
         question = Asked(self.finalize, headers=dict(call.headers))

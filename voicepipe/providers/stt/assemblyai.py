@@ -1,0 +1,148 @@
+"""Speech to text by AssemblyAI's streaming models over `/v3/ws`, which tell by themselves when a turn is over.
+
+The whole call is sent. Whoever listens stays the master of turns: what the vendor says of them is a text with nothing
+after it, and a flush has it end its turn at once (`ForceEndpoint`), which costs nothing where texts are never said
+otherwise.
+Sources: AssemblyAI docs, "Streaming API", "Message Sequence", "Turn detection", "Common session errors and closures",
+and its api-spec repository; its own and Pipecat's clients for the words of the query. Marked `unverified` is what they
+do not say.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from voicepipe.providers.net.options import Read, json_object, members, number, read, whole
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line
+from voicepipe.providers.stt import assemblyai_wire as wire
+from voicepipe.providers.stt.live import Manner, listening
+from voicepipe.providers.stt.segments import Margins
+from voicepipe.providers.stt.terms import terms
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
+
+RATE_HZ: Final = 16_000
+"""What the models hear; sending more only costs upload."""
+
+EITHER: Final = "universal-streaming"
+"""Stands for the English model where English is spoken, and for the one of many languages elsewhere."""
+
+KEY_TERMS: Final = 50
+"""A bound of our own; the vendor takes 100, unverified."""
+
+LINE: Final = Line(
+    audio_bytes_per_ms=2 * RATE_HZ // 1_000,
+    buffer_ms=30_000,
+    least_ms=50,  # "Input duration violation", 3007: messages of 50 to 1000 ms are taken, and 50 advised
+    farewell=wire.TERMINATE,  # a session that is not ended is billed until it expires
+)
+
+MARGINS: Final = Margins(
+    lead=RATE_HZ // 2,  # noticing a voice takes 100 to 250 ms; as much again for word times that are rough
+    trailing=2 * RATE_HZ // 5,  # an end is told at the end of its last word, some silence later
+    scant=RATE_HZ // 2,
+)
+
+FORCED_MS: Final = 400
+"""How long `ForceEndpoint` may stay unanswered where nobody is heard to speak. Unverified: without a turn it is taken
+to be ignored."""
+
+FIRST_FORCED_MS: Final = 1_500
+"""The same while nothing is known of the utterance."""
+
+LIFETIME_MS: Final = (3 * 60 - 5) * 60_000
+"""A session expires after three hours; it ends between two utterances in the last five minutes of them."""
+
+READERS: Final[dict[str, Read]] = {
+    "end_of_turn_confidence": number(0.0, 1.0),
+    "min_turn_silence_ms": whole(0, 10_000, "milliseconds"),
+    "max_turn_silence_ms": whole(0, 60_000, "milliseconds"),
+    "extra": json_object(str),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssemblyAiOptions:
+    """What may be set below `[providers.NAME.options]`."""
+
+    end_of_turn_confidence: float = 0.4
+    """How sure the vendor must be that the caller has finished. 0.4 is its own default; 1 leaves it to silence."""
+
+    min_turn_silence_ms: int = 160
+    """The silence that it waits for when it is sure."""
+
+    max_turn_silence_ms: int = 1_280
+    """The silence after which it ends its turn however unsure it is. 1280 is its own default."""
+
+    extra: str = ""
+    """A JSON object of strings, added to the query: `{"format_turns": "true"}`."""
+
+    @classmethod
+    def of(cls, spec: Spec, settings: ProviderSettings) -> AssemblyAiOptions:
+        """Read `settings.options`.
+
+        Raises:
+            ConfigError: an option is unknown or has a wrong value.
+        """
+        return cls(**read("assemblyai", READERS, spec, settings))
+
+    def query(self, hearing: Hearing) -> str:
+        """What follows `/ws?`. Source: AssemblyAI API reference, "Streaming API"."""
+        model = _model(hearing)
+        pairs = [
+            ("speech_model", model),
+            ("sample_rate", str(RATE_HZ)),
+            ("encoding", "pcm_s16le"),
+            ("end_of_turn_confidence_threshold", f"{self.end_of_turn_confidence:g}"),
+            ("min_turn_silence", str(self.min_turn_silence_ms)),
+            ("max_turn_silence", str(self.max_turn_silence_ms)),
+        ]
+        if model.startswith(EITHER):  # later models write as people do, without being told
+            pairs.append(("format_turns", "false"))
+        if model.endswith("-multilingual"):
+            pairs.append(("language_detection", "true"))
+        if expected := terms(hearing.prompt, KEY_TERMS):
+            pairs.append(("keyterms_prompt", msgspec.json.encode(expected).decode()))
+        extra = members(self.extra, str)
+        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
+
+
+def _model(hearing: Hearing) -> str:
+    if hearing.model != EITHER:
+        return hearing.model
+    english = (hearing.language or "").lower().startswith("en")
+    return f"{EITHER}-{'english' if english else 'multilingual'}"
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The ear `spec.model` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    peer = Peer.of("stt", spec, settings, auth_scheme="", scheme="ws")
+    return _AssemblyAi(peer, AssemblyAiOptions.of(spec, settings))
+
+
+class _AssemblyAi:
+    def __init__(self, peer: Peer, options: AssemblyAiOptions) -> None:
+        self.name = peer.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
+        self._peer, self._options = peer, options
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        manner = Manner(
+            line=LINE,
+            margins=MARGINS,
+            finalize=wire.FORCE_ENDPOINT,
+            patience_ms=FORCED_MS,
+            first_patience_ms=FIRST_FORCED_MS,
+            lifetime_ms=LIFETIME_MS,
+        )
+        return listening(self._peer, f"/ws?{self._options.query(hearing)}", manner, wire.Turns(self._peer, RATE_HZ))

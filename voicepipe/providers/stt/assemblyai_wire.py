@@ -1,0 +1,113 @@
+"""AssemblyAI's streaming messages, `/v3/ws`, as segments.
+
+Source: AssemblyAI docs, "Message Sequence" (Begin, SpeechStarted, Turn, Termination), "Common session errors and
+closures" (Error), and its api-spec repository for the fields of a `Turn`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.stt.segments import Segment, Word
+
+FORCE_ENDPOINT = '{"type":"ForceEndpoint"}'
+TERMINATE = '{"type":"Terminate"}'
+
+STATUSES: Final = {1008: 401, 3006: 400, 3009: 429}
+"""The HTTP statuses that errors stand for: not authorized; a message that makes no sense; too many sessions. The
+others pass: 3005 a fault of the vendor's, 3007 audio too fast, 3008 the session expired."""
+
+
+class _Word(msgspec.Struct):
+    text: str
+    start: int
+    end: int
+
+
+class _Message(msgspec.Struct):
+    type: str
+    turn_order: int = 0
+    transcript: str = ""
+    utterance: str = ""
+    end_of_turn: bool = False
+    words: list[_Word] = []
+    language_code: str | None = None
+    error_code: int = 0
+    error: str = ""
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class Turns:
+    """One stream's turns. Each message has the whole text of its turn; its words are never said otherwise."""
+
+    def __init__(self, peer: Peer, rate_hz: int) -> None:
+        self._peer, self._samples_per_ms = peer, rate_hz // 1_000
+        self._turn = self._start = self._end = 0
+        self._speaking = self._ended = False
+
+    @property
+    def idle(self) -> bool:
+        """No turn is in progress, so that there is none to end."""
+        return not self._speaking
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """The segment that a message holds; None for a message without one.
+
+        Vendors add types of messages without notice: one that is not known says nothing to us.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        if isinstance(message, bytes):
+            raise failures.broken(self._peer, f"expected text, got {len(message)} bytes")
+        try:
+            read = _message.decode(message)
+        except msgspec.DecodeError as error:
+            why = f"expected a message of its own, got {len(message)} characters ({error})"
+            raise failures.broken(self._peer, why) from None
+        match read.type:
+            case "Turn":
+                return self._segment(read)
+            case "SpeechStarted":
+                self._speaking = True
+                return None
+            case "Error":
+                raise _failure(self._peer, read)
+            case _:
+                return None
+
+    def _segment(self, read: _Message) -> Segment:
+        if read.turn_order != self._turn:
+            self._turn, self._start, self._ended = read.turn_order, self._end, False
+        words = tuple(Word(w.start * self._samples_per_ms, w.end * self._samples_per_ms, w.text) for w in read.words)
+        self._end = max(self._end, words[-1].end if words else 0)
+        # A turn that has ended may be told again, with commas and capitals: that is no answer to anything.
+        ends = read.end_of_turn and not self._ended
+        self._ended = self._ended or read.end_of_turn
+        self._speaking = not self._ended and (self._speaking or bool(words))
+        return Segment(
+            start=self._start,
+            end=self._end,
+            # The transcript lacks the latest word until that is known for sure.
+            text=read.transcript if read.end_of_turn else " ".join(word.text for word in words),
+            words=words,
+            # An utterance is told when the caller has paused, before it is sure that the turn is over.
+            final=read.end_of_turn or bool(read.utterance),
+            speech_ended=read.end_of_turn or bool(read.utterance),
+            requested=ends,
+            language=read.language_code,
+        )
+
+
+def _failure(peer: Peer, error: _Message) -> StageError:
+    if status := STATUSES.get(error.error_code):
+        return failures.refused(peer, status, msgspec.json.encode({"message": error.error}))
+    words = failures.quote(peer, error.error) or "no reason"
+    return failures.broken(peer, f"the vendor ended its stream with an error ({error.error_code}: {words})")
