@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import uuid4
 
+import msgspec
+
 from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
@@ -25,6 +27,7 @@ from voicepipe.stages.helpers import Helpers
 _log = logging.getLogger(__name__)
 
 B = TypeVar("B")
+T = TypeVar("T")
 
 HELD = 32
 """Messages of the living context that wait to be taken; a vendor's hold 20 to 200 ms of sound each."""
@@ -81,8 +84,8 @@ class Context(Generic[B]):
         self.key = uuid4().hex
         """What to call it at the vendor; for several contexts in one turn, with a dot and more after it."""
 
-        self.cancel: Callable[[], Sequence[str]] = tuple
-        """Asked when the turn is left: the messages that end what is open at the vendor, none when nothing is."""
+        self.cancel: Callable[[], Sequence[str] | None] = lambda: None
+        """Asked when the turn is left: the messages that end what is open at the vendor; None when nothing is."""
 
         self.is_trusted = True
         """False: something went wrong in a way that may be the socket's, so that nobody else should get it."""
@@ -188,17 +191,17 @@ class SharedSocket(Generic[B]):
         assert context is not None
         self.rested_s = clock.loop_s()
         if not self.over:
-            self._cancel(context.key, context.cancel(), reuse=context.is_trusted and self.up_s is not None)
+            self._cancel(context.key, context.cancel(), reuse=context.is_trusted and self.settled.is_set())
         context.close()
         self._changed()
 
-    def _cancel(self, key: str, messages: Sequence[str], *, reuse: bool) -> None:
-        if messages and self._source.plan.confirms_cancel and reuse:
+    def _cancel(self, key: str, messages: Sequence[str] | None, *, reuse: bool) -> None:
+        if not reuse or (messages is not None and not self._source.plan.confirms_cancel):
+            self.leave()
+        elif messages is not None:
             self._lingering.add(key)
             for message in messages:
                 self.socket.send(message)
-        elif messages or not reuse:
-            self.leave()
 
     def leave(self) -> None:
         """Hang up; a dial that is under way is given up."""
@@ -242,8 +245,16 @@ class SharedSocket(Generic[B]):
             await self.living.hear(note.body)
 
 
-def untold(peer: Peer, message: str | bytes, error: Exception) -> StageError:
-    """The error for a message that is none of the vendor's own."""
+def decoded(peer: Peer, decoder: msgspec.json.Decoder[T], message: str | bytes) -> T:
+    """A message as what the vendor's are.
+
+    Raises:
+        StageError: it is none of the vendor's own.
+    """
     if isinstance(message, bytes):
-        return failures.broken(peer, f"expected text, got {len(message)} bytes")
-    return failures.broken(peer, f"expected a message of its own, got {len(message)} characters ({error})")
+        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
+    try:
+        return decoder.decode(message)
+    except msgspec.DecodeError as error:
+        why = f"expected a message of its own, got {len(message)} characters ({error})"
+        raise failures.broken(peer, why) from None

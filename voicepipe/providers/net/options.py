@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from voicepipe.errors import ConfigError
-from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.registry import ProviderSettings, Spec, Stage
+
+STAGES = frozenset({"stt", "llm", "tts"})
 
 Read = Callable[[str], Any]
 """A text as the option's value.
@@ -18,8 +20,13 @@ Raises:
 """
 
 
-def read(kind: str, readers: Mapping[str, Read], spec: Spec, settings: ProviderSettings) -> dict[str, Any]:
+def read(
+    kind: str, readers: Mapping[str, Read], spec: Spec, settings: ProviderSettings, *, stage: Stage | None = None
+) -> dict[str, Any]:
     """The options that `settings` name, each as its reader reads it.
+
+    With a `stage`, those whose name begins with another one's, such as `stt_`, are passed over: one section may serve
+    several stages.
 
     Raises:
         ConfigError: an option is unknown or has a wrong value.
@@ -27,6 +34,8 @@ def read(kind: str, readers: Mapping[str, Read], spec: Spec, settings: ProviderS
     chosen: dict[str, Any] = {}
     for name, text in settings.options:
         key = f"providers.{spec.provider}.{name}"
+        if name not in readers and stage is not None and name.partition("_")[0] in STAGES - {stage}:
+            continue
         if name not in readers:
             raise ConfigError(f"{key}: unknown for kind {kind}; expected one of {', '.join(sorted(readers))}")
         try:

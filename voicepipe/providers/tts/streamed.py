@@ -13,6 +13,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import pybase64
+
 from voicepipe import clock
 from voicepipe.audio.samples import PcmJoiner
 from voicepipe.errors import StageError, StageTimeout
@@ -20,6 +22,21 @@ from voicepipe.providers.net import failures, warm
 from voicepipe.providers.net.contexts import B, Context, Note, Plan, Source
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.synthesizer import Speech, Spoken, Voice, WordTime
+
+PONG_MS = 3_000
+"""How long a ping may stay unanswered by a voice: one that is dead is noticed while nobody waits for it."""
+
+
+def pcm_of(peer: Peer, data: str) -> bytes:
+    """The bytes of a piece of sound in a message.
+
+    Raises:
+        StageError: it is not base64.
+    """
+    try:
+        return pybase64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise failures.broken(peer, f"expected base64, got {len(data)} characters ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +74,8 @@ class Tongue(Protocol[M]):
         """The messages that say that no clause follows."""
         ...
 
-    def cancel(self) -> Sequence[str]:
-        """The messages that end what is open at the vendor; none when nothing is."""
+    def cancel(self) -> Sequence[str] | None:
+        """The messages that end what is open at the vendor; None when nothing is."""
         ...
 
     def hear(self, body: M) -> Iterable[Told]:

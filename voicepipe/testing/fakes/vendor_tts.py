@@ -25,8 +25,8 @@ async def answer(request: web.Request, asked: Asked, cue: TtsCue) -> web.StreamR
     await asyncio.sleep(cue.ttfb_ms / 1_000)
     body = _body(str(asked.question["input"]), cue)
     course = Course(cue.fault, cue.hold)
-    places = _places(cue, len(body))
-    for begin, end in zip(places, [*places[1:], len(body)], strict=True):
+    begins = places(cue, len(body))
+    for begin, end in zip(begins, [*begins[1:], len(body)], strict=True):
         match await course.reach(begin):
             case Cut():
                 await wire.cut()
@@ -37,14 +37,14 @@ async def answer(request: web.Request, asked: Asked, cue: TtsCue) -> web.StreamR
     return await wire.end()
 
 
-def _places(cue: TtsCue, n_bytes: int) -> list[int]:
+def places(cue: TtsCue, n_bytes: int) -> list[int]:
     """Where pieces begin, the cue's own positions among them; the last may be the body's end."""
-    places = {0, *range(0, n_bytes, cue.chunk_bytes)}
+    found = {0, *range(0, n_bytes, cue.chunk_bytes)}
     if cue.hold is not None:
-        places.add(cue.hold.after)
+        found.add(cue.hold.after)
     if cue.fault is not None and hasattr(cue.fault, "after"):
-        places.add(cue.fault.after)
-    return sorted({min(place, n_bytes) for place in places})
+        found.add(cue.fault.after)
+    return sorted({min(place, n_bytes) for place in found})
 
 
 def _content_type(cue: TtsCue) -> str:

@@ -1,0 +1,192 @@
+"""Text to speech by Cartesia's Sonic models, over the WebSocket `/tts/websocket`.
+
+A turn is a context, to which each clause is added and flushed: `flush_done` ends its sound. A context that has been
+silent expires, so that a clause said later begins another one.
+Sources: Cartesia API reference, "Text to Speech (WebSocket)", version 2026-03-01; docs, "Contexts", "Context Flushing
+and Flush IDs", "Concurrency and WebSocket Limits"; pipecat's and LiveKit's clients. Unverified: that a cancelled
+context is confirmed by `done`; the default voice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from voicepipe import clock
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.contexts import Note, Plan, decoded
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line
+from voicepipe.providers.tts.streamed import PONG_MS, ClauseOver, Sound, StreamedSynthesizer, Told, Words, pcm_of
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
+
+VERSION = "2026-03-01"
+
+VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
+"""Who speaks when nobody was named: the voice of the reference's examples."""
+
+VOICE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+SILENT_S = 0.8
+"""A context that sent nothing for so long gets no more text: it expires after a second ("Contexts")."""
+
+PLAN = Plan(
+    line=Line(pong_ms=PONG_MS),
+    contexts=24,  # "dozens"; one speaks, the others are cancelled ones that have yet to end
+    idle_ms=240_000,  # closed after 5 minutes ("Concurrency and WebSocket Limits")
+)
+
+BUFFER_MS = 3_000
+"""The service's own default, said because older versions have another. Text waits for its flush, which comes soon."""
+
+
+class _Timed(msgspec.Struct):
+    words: list[str] = []
+    start: list[float] = []
+
+
+class _Message(msgspec.Struct):
+    type: str
+    context_id: str | None = None
+    data: str = ""
+    word_timestamps: _Timed | None = None
+
+
+_decoder = msgspec.json.Decoder(_Message)
+
+
+def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
+    """The voice `spec.model` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    chosen = options.read(
+        "cartesia", {"tts_voice": str, "tts_extra": options.json_object()}, spec, settings, stage="tts"
+    )
+    peer = Peer.of(
+        "tts",
+        spec,
+        settings,
+        auth_scheme="",
+        key_header="X-API-Key",
+        more_headers={"Cartesia-Version": VERSION},
+        scheme="ws",
+    )
+    return StreamedSynthesizer(peer, _Wire(peer, **chosen))
+
+
+class _Wire:
+    plan = PLAN
+
+    def __init__(self, peer: Peer, *, tts_voice: str = VOICE, tts_extra: str = "") -> None:
+        self._peer, self._voice, self._extra = peer, tts_voice, options.members(tts_extra)
+
+    def path(self, voice: Voice) -> str:
+        return "/tts/websocket"
+
+    def read(self, message: str | bytes) -> Iterable[Note[_Message | StageError]]:
+        heard = decoded(self._peer, _decoder, message)
+        if heard.type != "error":
+            return (Note(heard.context_id, heard, closes=heard.type == "done"),)
+        failure = failures.in_band(self._peer, str(message).encode())
+        if heard.context_id is None:
+            raise failure
+        return (Note(heard.context_id, failure, closes=True),)
+
+    def begin(self, key: str, voice: Voice) -> _Tongue:
+        return _Tongue(self._peer, key, self._fields(voice))
+
+    def _fields(self, voice: Voice) -> dict[str, Any]:
+        """What all messages of a context must have in common."""
+        named = voice.voice if voice.voice is not None and VOICE_ID.fullmatch(voice.voice) else self._voice
+        fields: dict[str, Any] = {
+            "model_id": voice.model,
+            "voice": {"mode": "id", "id": named},
+            "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": RATE_HZ},
+            "add_timestamps": True,
+            "max_buffer_delay_ms": BUFFER_MS,
+        }
+        if voice.language:
+            fields["language"] = voice.language.partition("-")[0].lower()
+        if voice.speed != 1.0:
+            fields["generation_config"] = {"speed": voice.speed}
+        return fields | self._extra
+
+
+class _Tongue:
+    def __init__(self, peer: Peer, key: str, fields: dict[str, Any]) -> None:
+        self._peer, self._key, self._fields = peer, key, fields
+        self._n_contexts = self._n_said = self._n_over = 0
+        self._is_open = self._is_finished = False
+        self._sound_bytes = self._clause_bytes = 0
+        self._heard_s = 0.0
+
+    @property
+    def owes(self) -> bool:
+        return self._n_said > self._n_over or (self._is_finished and self._is_open)
+
+    def say(self, clause: str) -> Sequence[str]:
+        if not self._is_open or (not self.owes and clock.loop_s() - self._heard_s > SILENT_S):
+            self._begin_context()
+        self._n_said += 1
+        return self._message(f"{clause} "), self._message(flush=True)
+
+    def finish(self) -> Sequence[str]:
+        self._is_finished = True
+        return (self._message(goes_on=False),) if self._is_open else ()
+
+    def cancel(self) -> Sequence[str] | None:
+        if not self._is_open:
+            return None
+        return (msgspec.json.encode({"context_id": self._context, "cancel": True}).decode(),)
+
+    def hear(self, body: _Message | StageError) -> Iterable[Told]:
+        if isinstance(body, StageError):
+            self._is_open = False
+            raise body
+        if body.context_id != self._context:
+            return  # one that was silent for too long, and has expired now
+        self._heard_s = clock.loop_s()
+        match body.type:
+            case "chunk":
+                pcm = pcm_of(self._peer, body.data)
+                self._sound_bytes += len(pcm)
+                yield Sound(pcm)
+            case "timestamps" if body.word_timestamps is not None:
+                yield self._words(body.word_timestamps)
+            case "flush_done":
+                yield from self._over(self._n_over + 1)
+            case "done":
+                self._is_open = False
+                yield from self._over(self._n_said)
+
+    @property
+    def _context(self) -> str:
+        return f"{self._key}.{self._n_contexts}"
+
+    def _begin_context(self) -> None:
+        self._n_contexts += 1
+        self._is_open = True
+        self._sound_bytes = self._clause_bytes = 0
+
+    def _over(self, n_over: int) -> Iterable[Told]:
+        for _ in range(self._n_over, min(n_over, self._n_said)):
+            yield ClauseOver()
+        self._n_over = min(n_over, self._n_said)
+        self._clause_bytes = self._sound_bytes
+
+    def _words(self, timed: _Timed) -> Words:
+        """From the context's beginning to the clause's."""
+        before_ms = self._clause_bytes * 500 // RATE_HZ
+        pairs = zip(timed.words, timed.start, strict=False)
+        return Words(tuple(WordTime(word, max(0, round(start * 1_000) - before_ms)) for word, start in pairs))
+
+    def _message(self, transcript: str = "", *, goes_on: bool = True, flush: bool = False) -> str:
+        own = {"context_id": self._context, "transcript": transcript, "continue": goes_on}
+        return msgspec.json.encode(self._fields | own | ({"flush": True} if flush else {})).decode()

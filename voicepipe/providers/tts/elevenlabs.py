@@ -1,0 +1,222 @@
+"""Text to speech by ElevenLabs, over the WebSocket `/text-to-speech/VOICE/multi-stream-input`.
+
+A turn is a context, to which each clause is added and flushed. Nothing marks the end of a clause's sound; the times of
+characters that come with it do, and words are read off them.
+Sources: ElevenLabs API reference, "Multi-Context WebSocket"; docs, "Multi-Context Websocket"; pipecat's and LiveKit's
+clients, and their issues for the errors. Unverified: the status of a handshake's refusal; what else than the errors of
+`STATUS` may come; the default voice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.contexts import Note, Plan, decoded
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line
+from voicepipe.providers.net.ws_failures import LASTING_CODES
+from voicepipe.providers.tts.streamed import PONG_MS, ClauseOver, Sound, StreamedSynthesizer, Told, Words, pcm_of
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
+
+VOICE = "JBFqnCBsd6RMkjVDRZzb"
+"""Who speaks when nobody was named: the voice of the examples in ElevenLabs' own client."""
+
+VOICE_ID = re.compile(r"[A-Za-z0-9]{20}")
+
+SPEEDS = (0.7, 1.2)
+"""The slowest and the fastest that `voice_settings.speed` may say."""
+
+TOLD_LANGUAGE = frozenset({"eleven_flash_v2_5", "eleven_turbo_v2_5"})
+"""Models that take a `language_code`; the others find out, or speak one only. Source: pipecat's client."""
+
+INACTIVITY_S = 180
+"""The longest that a context may be given no text; longer than the usual 20 s, since tools take their time."""
+
+PLAN = Plan(
+    line=Line(farewell='{"close_socket":true}', pong_ms=PONG_MS),
+    contexts=5,  # the limit of a socket; a cancelled context counts until it says that it is final
+    idle_ms=15_000,  # a socket without contexts is closed after 20 s, unverified for one that asked for more
+)
+
+STATUS = {
+    "max_active_conversations": 429,
+    "quota_exceeded": 402,
+    "detected_unusual_activity": 403,
+    "invalid_api_key": 401,
+    "voice_id_does_not_exist": 404,
+    "model_not_found": 404,
+}
+"""Errors that are said in the socket, as the HTTP statuses that they would have been."""
+
+PASSING = frozenset({"input_timeout_exceeded"})
+"""Errors with the lasting code 1008 after which another try may succeed."""
+
+
+class _Alignment(msgspec.Struct, rename="camel"):
+    chars: list[str] = []
+    char_start_times_ms: list[float] = []
+
+
+class _Message(msgspec.Struct, rename="camel"):
+    audio: str | None = None
+    is_final: bool | None = None
+    context_id: str | None = None
+    alignment: _Alignment | None = None
+    error: str | None = None
+    message: str = ""
+    code: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Message)
+
+
+def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
+    """The voice `spec.model` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    readers: dict[str, options.Read] = {"tts_voice": str, "tts_voice_settings": options.json_object()}
+    chosen = options.read("elevenlabs", readers, spec, settings, stage="tts")
+    peer = Peer.of("tts", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
+    return StreamedSynthesizer(peer, _Wire(peer, **chosen))
+
+
+class _Wire:
+    plan = PLAN
+
+    def __init__(self, peer: Peer, *, tts_voice: str = VOICE, tts_voice_settings: str = "") -> None:
+        self._peer, self._voice, self._settings = peer, tts_voice, options.members(tts_voice_settings)
+
+    def path(self, voice: Voice) -> str:
+        named = voice.voice if voice.voice is not None and VOICE_ID.fullmatch(voice.voice) else self._voice
+        pairs = [
+            ("model_id", voice.model),
+            ("output_format", f"pcm_{RATE_HZ}"),
+            ("auto_mode", "true"),  # clauses are whole phrases: nothing has to be gathered there
+            ("inactivity_timeout", str(INACTIVITY_S)),
+            ("sync_alignment", "true"),
+        ]
+        if voice.language and voice.model in TOLD_LANGUAGE:
+            pairs.append(("language_code", voice.language.partition("-")[0].lower()))
+        return f"/text-to-speech/{quote(named, safe='')}/multi-stream-input?{urlencode(pairs)}"
+
+    def read(self, message: str | bytes) -> Iterable[Note[_Message]]:
+        heard = decoded(self._peer, _decoder, message)
+        if heard.error is not None:
+            raise self._failure(heard)
+        if heard.context_id is None:
+            return ()
+        return (Note(heard.context_id, heard, closes=bool(heard.is_final)),)
+
+    def begin(self, key: str, voice: Voice) -> _Tongue:
+        settings: dict[str, Any] = {}
+        if voice.speed != 1.0:
+            settings["speed"] = min(max(voice.speed, SPEEDS[0]), SPEEDS[1])
+        return _Tongue(self._peer, key, settings | self._settings)
+
+    def _failure(self, heard: _Message) -> StageError:
+        """It ends the socket, and with it whatever speaks."""
+        words = heard.message or heard.error or ""
+        status = STATUS.get(heard.error or "")
+        if status is not None:
+            return failures.refused(self._peer, status, msgspec.json.encode({"message": words}))
+        retryable = heard.error in PASSING or heard.code not in LASTING_CODES
+        return failures.broken(
+            self._peer,
+            f"the vendor ended its answer with an error ({failures.quote(self._peer, words)})",
+            retryable=retryable,
+        )
+
+
+class _Tongue:
+    def __init__(self, peer: Peer, key: str, settings: dict[str, Any]) -> None:
+        self._peer, self._key, self._settings = peer, key, settings
+        self._is_open = self._is_finished = False
+        self._n_unheard = 0
+        """Clauses of which nothing was heard yet, when nothing was heard since they were said."""
+
+        self._ends: list[int] = []
+        """Where the clauses end in all that was said, in letters: characters that are not space."""
+
+        self._n_over = self._n_letters = 0
+        self._heard_ms = self._clause_ms = 0.0
+        self._word, self._word_ms = "", 0.0
+
+    @property
+    def owes(self) -> bool:
+        if self._is_finished:
+            return self._is_open
+        return self._n_unheard > 0 or (0 < self._n_letters < (self._ends or [0])[-1])
+
+    def say(self, clause: str) -> Sequence[str]:
+        messages = [] if self._is_open else [self._message(text=" ", voice_settings=self._settings)]
+        self._is_open = True
+        self._n_unheard += 1
+        self._ends.append((self._ends or [0])[-1] + _letters(clause))
+        return *messages, self._message(text=f"{clause} ", flush=True)
+
+    def finish(self) -> Sequence[str]:
+        self._is_finished = True
+        return (self._message(close_context=True),) if self._is_open else ()
+
+    def cancel(self) -> Sequence[str] | None:
+        if not self._is_open:
+            return None
+        return () if self._is_finished else (self._message(close_context=True),)
+
+    def hear(self, body: _Message) -> Iterable[Told]:
+        if body.audio:
+            self._n_unheard = 0
+            yield from self._sound(pcm_of(self._peer, body.audio), body.alignment or _Alignment())
+        if body.is_final:
+            self._is_open = False
+
+    def _sound(self, pcm: bytes, times: _Alignment) -> Iterable[Told]:
+        """Sound whose characters begin at times of its own: words, and the places where one clause follows another."""
+        given = 0
+        words: list[WordTime] = []
+        for char, start_ms in zip(times.chars, times.char_start_times_ms, strict=False):
+            if char.isspace():
+                words += self._word_over()
+                continue
+            if self._n_letters >= self._next_end:
+                words += self._word_over()
+                end = 2 * min(round(start_ms * RATE_HZ / 1_000), len(pcm) // 2)
+                yield Words(tuple(words))
+                yield Sound(pcm[given : max(given, end)])
+                yield ClauseOver()
+                given, words = max(given, end), []
+                self._n_over += 1
+                self._clause_ms = self._heard_ms + start_ms
+            if not self._word:
+                self._word_ms = max(0.0, self._heard_ms + start_ms - self._clause_ms)
+            self._word += char
+            self._n_letters += 1
+        yield Words(tuple(words))
+        yield Sound(pcm[given:])
+        self._heard_ms += len(pcm) / 2 * 1_000 / RATE_HZ
+
+    @property
+    def _next_end(self) -> float:
+        """The letter with which the next clause begins; none does after the last."""
+        return self._ends[self._n_over] if self._n_over < len(self._ends) - 1 else float("inf")
+
+    def _word_over(self) -> list[WordTime]:
+        word, self._word = self._word, ""
+        return [WordTime(word, round(self._word_ms))] if word else []
+
+    def _message(self, **fields: Any) -> str:
+        return msgspec.json.encode({"context_id": self._key, **fields}).decode()
+
+
+def _letters(text: str) -> int:
+    return sum(not char.isspace() for char in text)

@@ -1,0 +1,154 @@
+"""Text to speech by Rime's models, over the JSON WebSocket `/ws3`.
+
+The socket holds one turn at a time. Each clause is flushed under a name of its own, by which its sound is known. The
+service confirms no `clear`, so that a turn that is cut while it speaks takes its socket with it.
+Sources: Rime docs, "Websockets JSON" of Coda, Arcana and Mist v3, "Segmentation & Behavior Settings", "Playback speed";
+pipecat's and LiveKit's clients. Unverified: which context a `done` is tagged with when several flushes wait; how long a
+socket may be idle; the default voices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.contexts import Note, Plan, decoded
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line
+from voicepipe.providers.tts.streamed import PONG_MS, ClauseOver, Sound, StreamedSynthesizer, Told, Words, pcm_of
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
+
+VOICE = "astra"
+"""Who speaks when nobody was named: the speaker of the docs' examples for Coda and Arcana."""
+
+MIST_VOICE = "cove"
+"""The same for the Mist models, which have other speakers."""
+
+SLOWER_IS_MORE = frozenset({"mist", "mistv2"})
+"""Models to which a `speedAlpha` over 1 is slower; to the others it is faster ("Playback speed")."""
+
+LANGUAGES = {
+    "ar": "ara",
+    "de": "ger",
+    "en": "eng",
+    "es": "spa",
+    "fr": "fra",
+    "he": "heb",
+    "hi": "hin",
+    "ja": "jpn",
+    "pt": "por",
+    "ta": "tam",
+}
+"""What `lang` may be, by the first part of a BCP-47 tag; a language that is not here is not told."""
+
+PLAN = Plan(
+    line=Line(pong_ms=PONG_MS),
+    confirms_cancel=False,
+    idle_ms=60_000,
+)
+
+
+class _Timed(msgspec.Struct):
+    words: list[str] = []
+    start: list[float] = []
+
+
+class _Message(msgspec.Struct):
+    type: str
+    data: str = ""
+    context: str | None = msgspec.field(name="contextId", default=None)
+    word_timestamps: _Timed | None = None
+
+
+_decoder = msgspec.json.Decoder(_Message)
+
+
+def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
+    """The voice `spec.model` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    readers: dict[str, options.Read] = {"tts_voice": str, "tts_extra": options.json_object(str)}
+    chosen = options.read("rime", readers, spec, settings, stage="tts")
+    peer = Peer.of("tts", spec, settings, scheme="ws")
+    return StreamedSynthesizer(peer, _Wire(peer, **chosen))
+
+
+class _Wire:
+    plan = PLAN
+
+    def __init__(self, peer: Peer, *, tts_voice: str = "", tts_extra: str = "") -> None:
+        self._peer, self._voice, self._extra = peer, tts_voice, options.members(tts_extra, str)
+
+    def path(self, voice: Voice) -> str:
+        usual = MIST_VOICE if voice.model.startswith("mist") else VOICE
+        fields = {
+            "speaker": voice.voice or self._voice or usual,
+            "modelId": voice.model,
+            "audioFormat": "pcm",
+            "samplingRate": str(RATE_HZ),
+            "segment": "never",
+        }
+        if voice.language and (language := LANGUAGES.get(voice.language.partition("-")[0].lower())):
+            fields["lang"] = language
+        if voice.speed != 1.0:
+            fields["speedAlpha"] = f"{1 / voice.speed if voice.model in SLOWER_IS_MORE else voice.speed:g}"
+        return f"/ws3?{urlencode(fields | self._extra)}"
+
+    def read(self, message: str | bytes) -> Iterable[Note[_Message]]:
+        heard = decoded(self._peer, _decoder, message)
+        if heard.type == "error":
+            raise self._failure(str(message))
+        return (Note(heard.context, heard),)
+
+    def begin(self, key: str, voice: Voice) -> _Tongue:
+        return _Tongue(self._peer, key)
+
+    def _failure(self, message: str) -> StageError:
+        return failures.in_band(self._peer, message.encode())
+
+
+class _Tongue:
+    def __init__(self, peer: Peer, key: str) -> None:
+        self._peer, self._key = peer, key
+        self._n_said = self._clause = self._n_done = 0
+
+    @property
+    def owes(self) -> bool:
+        return self._n_said > self._n_done
+
+    def say(self, clause: str) -> Sequence[str]:
+        context = f"{self._key}.{self._n_said}"
+        self._n_said += 1
+        return _message(text=f"{clause} ", contextId=context), _message(operation="flush")
+
+    def finish(self) -> Sequence[str]:
+        return ()
+
+    def cancel(self) -> Sequence[str] | None:
+        return (_message(operation="clear"),) if self.owes else None
+
+    def hear(self, body: _Message) -> Iterable[Told]:
+        clause = self._clause if body.context is None else int(body.context.rpartition(".")[2])
+        for _ in range(self._clause, clause):
+            yield ClauseOver()
+        self._clause = max(self._clause, clause)
+        match body.type:
+            case "chunk":
+                yield Sound(pcm_of(self._peer, body.data))
+            case "timestamps" if body.word_timestamps is not None:
+                pairs = zip(body.word_timestamps.words, body.word_timestamps.start, strict=False)
+                yield Words(tuple(WordTime(word, round(start * 1_000)) for word, start in pairs))
+            case "done":
+                self._n_done = max(self._n_done, clause + 1)
+
+
+def _message(**fields: Any) -> str:
+    return msgspec.json.encode(fields).decode()
