@@ -189,3 +189,19 @@ def test_a_hedge_that_is_overdue_is_started_once(late_ms: int) -> None:
     story.at(0, "begin")
     assert story.at(late_ms) == ["start b hedge"]
     assert story.at(late_ms + 1) == []
+
+
+@given(st.floats(0, 1e8), st.sampled_from([1.0, 300.0, 333.3, 600.0]), st.booleans())
+def test_what_is_due_happens_whatever_instant_it_began_at(began_ms: float, after_ms: float, alone: bool) -> None:
+    """Fractions of a millisecond do not add up: whoever wakes when told finds something to do."""
+    plan = Plan(
+        first=A, later=(Later(B, after_ms),), reserve=(C,), one_at_a_time=alone, deadline_ms=601.7, patience_ms=1_000.3
+    )
+    race = Race(plan)
+    race.begin(began_ms)
+    for _ in range(10):
+        wake_ms = race.wake_ms()
+        if wake_ms is None:
+            break
+        assert race.time_passed(wake_ms)
+    assert race.over

@@ -123,7 +123,7 @@ class Race:
             return None
         due = [self._began_ms + each.after_ms for each in self._later[:1] if self._has_room()]
         due += [each.began_ms + self._plan.patience_ms for each in self.attempts if each.state == "running"]
-        if not self._late and self._reserve:
+        if not self._late and self._reserve and not self._plan.one_at_a_time:
             due.append(self._began_ms + self._plan.deadline_ms)
         if self._plan.hold_until_ms is not None and any(each.state == "ready" for each in self.attempts):
             due.append(self._began_ms + self._plan.hold_until_ms)
@@ -138,7 +138,7 @@ class Race:
 
     def _start_due(self, now_ms: float) -> list[Order]:
         orders: list[Order] = []
-        while self._later and self._later[0].after_ms <= now_ms - self._began_ms and self._has_room():
+        while self._later and self._began_ms + self._later[0].after_ms <= now_ms and self._has_room():
             if self._plan.one_at_a_time:
                 orders += self._close_all_but(None, now_ms)
             orders.append(self._start(self._later.pop(0).candidate, "hedge", now_ms))
@@ -146,7 +146,7 @@ class Race:
 
     def _start_late(self, now_ms: float) -> list[Order]:
         """The deadline has passed in silence: one more may try, beside those that were planned."""
-        if self._late or now_ms - self._began_ms < self._plan.deadline_ms or self._plan.one_at_a_time:
+        if self._late or now_ms < self._began_ms + self._plan.deadline_ms or self._plan.one_at_a_time:
             return []
         self._late = True
         return [self._start(self._reserve.pop(0), "replacement", now_ms)] if self._reserve else []
@@ -154,7 +154,7 @@ class Race:
     def _lose_patience(self, now_ms: float) -> list[Order]:
         orders: list[Order] = []
         for each in [each for each in self.attempts if each.state == "running"]:
-            if now_ms - each.began_ms >= self._plan.patience_ms:
+            if now_ms >= each.began_ms + self._plan.patience_ms:
                 each.timed_out = True
                 orders += [Close(each), *self.failed(each, now_ms)]
         return orders
@@ -188,7 +188,7 @@ class Race:
 
     def _holding(self, now_ms: float) -> bool:
         until_ms = self._plan.hold_until_ms
-        return until_ms is not None and now_ms - self._began_ms < until_ms
+        return until_ms is not None and now_ms < self._began_ms + until_ms
 
     def _has_room(self) -> bool:
         return self._plan.one_at_a_time or self._n_running() < self._most
