@@ -37,6 +37,9 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
         "deepgram": ProviderEntry(
             kind="deepgram", base_url="wss://api.deepgram.com/v1", api_key_env="DEEPGRAM_API_KEY"
         ),
+        "elevenlabs": ProviderEntry(
+            kind="elevenlabs", base_url="wss://api.elevenlabs.io/v1", api_key_env="ELEVENLABS_API_KEY"
+        ),
     }
 )
 """Providers beside the catalog's that need no section; a section of the same name changes what it names."""

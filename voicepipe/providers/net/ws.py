@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -51,6 +51,12 @@ class Line:
 
     buffer_ms: int = 30_000
     """The most audio that waits; past it the oldest is dropped and counted."""
+
+    wrap: Callable[[bytes], str] | None = None
+    """Makes a text of audio, for vendors that take it so; None: it is sent as it is."""
+
+    greeting: str | None = None
+    """Sent first."""
 
     least_ms: int = 0
     """The least audio in one message. Less waits for more; before a text it is filled up with silence."""
@@ -211,8 +217,11 @@ class VendorSocket:
         )
 
     async def _send_all(self, connection: ClientConnection) -> None:
+        if self._line.greeting is not None:
+            await connection.send(self._line.greeting)
+        wrap = self._line.wrap
         while (message := await self._next()) is not None:
-            await connection.send(message)
+            await connection.send(wrap(message) if wrap is not None and isinstance(message, bytes) else message)
             if self._waiting:
                 await asyncio.sleep(0)  # a backlog leaves room for others
 

@@ -17,12 +17,15 @@ from voicepipe.testing.fakes.desk import WAIT_S
 class Call:
     """One connection: what came over it, and the test's hand on it."""
 
-    def __init__(self, socket: ServerConnection, query: list[tuple[str, str]], headers: Headers) -> None:
+    def __init__(self, socket: ServerConnection, query: list[tuple[str, str]], headers: Headers, rate_hz: int) -> None:
         self.query, self.headers = query, headers
         """The query's pairs and the headers of the handshake."""
 
         self.controls: list[str] = []
         """The kinds of the text messages, in order, as the vendor names them."""
+
+        self.texts: list[str] = []
+        """The text messages themselves, but those that hold audio."""
 
         self.close_code: int | None = None
         """How the other side closed; None while it has not, or never did."""
@@ -40,7 +43,7 @@ class Call:
         self.message_bytes: list[int] = []
         """How long each message of audio was."""
 
-        self.rate_hz = int(dict(query)["sample_rate"])
+        self.rate_hz = rate_hz
         self._socket = socket
         self._audio = bytearray()
         self._changed = asyncio.Event()
@@ -99,9 +102,10 @@ class Call:
         self.message_bytes.append(len(data))
         self._tell()
 
-    def take_control(self, kind: str) -> None:
-        """Keep the kind of a text message that came."""
+    def take_control(self, kind: str, text: str) -> None:
+        """Keep a text message that came."""
         self.controls.append(kind)
+        self.texts.append(text)
         self._tell()
 
     def end(self) -> None:

@@ -1,0 +1,164 @@
+"""An ear that is told where a stretch of speech ends: what all vendors of that kind have in common.
+
+A vendor adds how it wants its line used, and a `Wire`: how audio and commits are sent, and what its messages say. Only
+utterances are sent, so that nothing is paid, and nothing misheard, while the agent speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from voicepipe import clock
+from voicepipe.errors import StageError, StageTimeout
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket, dial
+from voicepipe.providers.stt.commits import Commits, Said
+from voicepipe.providers.stt.texts import Texts
+from voicepipe.stages.helpers import helpers
+from voicepipe.stages.transcriber import Final, Heard, Samples, TranscriptStream
+
+UNREAD_TEXTS = 64
+"""The most texts that nobody has read yet."""
+
+
+QUIET_S = 2.0
+"""So long after the last audio a session is between two utterances; in one, audio comes every 20 ms."""
+
+
+class Wire(Protocol):
+    """One stream's messages, in both directions; may remember what came before."""
+
+    def audio(self, pcm: bytes) -> None:
+        """Send more of the segment: 16-bit samples, little end first."""
+        ...
+
+    def commit(self) -> None:
+        """End the segment, which may be empty; the vendor is to answer with its text."""
+        ...
+
+    def discard(self) -> bool:
+        """Forget the segment. True: the vendor knows no other way than a commit, and will answer it."""
+        ...
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """What a message says, in the order of the commits.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        ...
+
+
+@asynccontextmanager
+async def committing(
+    peer: Peer, path: str, line: Line, wire: Callable[[VendorSocket], Wire], *, lifetime_ms: int | None = None
+) -> AsyncIterator[TranscriptStream]:
+    """Yield one session's ear at once, and dial `peer.base_url + path` in the background.
+
+    A connection older than `lifetime_ms` ends between two utterances, before the vendor cuts it in one.
+    """
+    async with dial(peer, path, line) as socket, helpers() as owned:
+        stream = _Stream(peer, socket, wire(socket), lifetime_ms)
+        owned.start(stream.run(), name=f"stt-{peer.name}")
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+class _Stream:
+    """One session's ear."""
+
+    def __init__(self, peer: Peer, socket: VendorSocket, wire: Wire, lifetime_ms: int | None) -> None:
+        self._peer, self._socket, self._wire, self._lifetime_ms = peer, socket, wire, lifetime_ms
+        self._commits = Commits()
+        self._heard = Texts(UNREAD_TEXTS)
+        self._pushed_s = self._asked_s = self._received_s = self._up_s = (
+            0.0  # by the loop's own clock, as its timeouts are
+        )
+        self._wait: asyncio.Timeout | None = None
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        if self._commits.begin(utterance) and self._wire.discard():
+            self._commits.discarded()
+            self._expect_answer()
+
+    def push(self, samples: Samples) -> None:
+        if len(samples):
+            self._commits.pushed()
+            self._pushed_s = clock.loop_s()
+            self._wire.audio(samples.astype("<i2", copy=False).tobytes())
+
+    def flush(self, flush: int) -> None:
+        match self._commits.flush(flush, room=not self._heard.full()):
+            case Final() as answer:
+                self._heard.put_now(answer)
+            case "commit":
+                self._wire.commit()
+                self._expect_answer()
+
+    def close(self) -> None:
+        self._heard.close()
+
+    def __aiter__(self) -> AsyncIterator[Heard]:
+        return self._heard
+
+    def _expect_answer(self) -> None:
+        self._asked_s = clock.loop_s()
+        if self._wait is not None:
+            self._wait.reschedule(self._due_s())
+
+    # --- the vendor ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn the vendor's messages into texts until it fails; the failure is the last thing heard."""
+        try:
+            await self._socket.connected()
+            self._up_s = clock.loop_s()
+            while not self._worn_out():
+                await self._hear_next()
+            self._heard.close()
+        except StageError as failure:
+            await self._heard.put(failure)
+
+    async def _hear_next(self) -> None:
+        try:
+            async with asyncio.timeout_at(self._due_s()) as self._wait:
+                message = await self._socket.receive()
+        except TimeoutError:
+            self._give_up_on_a_commit()
+            return
+        finally:
+            self._wait = None
+        self._received_s = clock.loop_s()
+        for said in self._wire.read(message):
+            heard = self._commits.take(said)
+            if heard is not None:
+                await self._heard.put(heard)
+
+    def _due_s(self) -> float | None:
+        """When to wait no longer. A vendor may be silent for ever, but not when it owes an answer."""
+        if not self._commits.waiting:
+            return self._end_s()
+        return max(self._asked_s, self._up_s, self._received_s) + self._peer.idle_timeout_ms / 1_000
+
+    def _give_up_on_a_commit(self) -> None:
+        if self._commits.waiting:
+            why = f"nothing came for {self._peer.idle_timeout_ms} ms"
+            raise StageTimeout(self._peer.stage, provider=self._peer.name, why=why, retryable=True)
+
+    # --- a connection's age -------------------------------------------------------------------
+
+    def _end_s(self) -> float | None:
+        if self._lifetime_ms is None:
+            return None
+        return max(self._up_s + self._lifetime_ms / 1_000, self._pushed_s + QUIET_S)
+
+    def _worn_out(self) -> bool:
+        end_s = self._end_s()
+        return end_s is not None and not self._commits.waiting and clock.loop_s() >= end_s

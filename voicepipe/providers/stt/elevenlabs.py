@@ -1,0 +1,199 @@
+"""Speech to text by ElevenLabs' Scribe, streaming, over `/v1/speech-to-text/realtime`.
+
+Utterances are sent, and committed at each flush (`commit_strategy=manual`). Scribe refuses a commit of less than 0.3 s
+and ends the session then: silence is added up to it. It knows no way to forget audio but to commit it.
+Sources: ElevenLabs docs, "Realtime" of the API reference and "Realtime event reference"; messages that were recorded
+from the vendor, in public repositories. Marked `unverified` is what the docs do not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final as Constant
+from urllib.parse import urlencode
+
+import msgspec
+import pybase64
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket
+from voicepipe.providers.stt.commits import Committed, Partial, Said
+from voicepipe.providers.stt.committing import committing
+from voicepipe.providers.stt.terms import terms
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
+
+RATE_HZ: Constant = 16_000
+BYTES_PER_MS: Constant = 2 * RATE_HZ // 1_000
+
+LEAST_MS: Constant = 320
+"""A commit of less than 300 ms is refused: the vendor's own words in `commit_throttled`."""
+
+KEEP_ALIVE_MS: Constant = 5_000
+"""Unverified: without audio for some 15 s the vendor closes (seen by others); it knows no other sign of life."""
+
+KEY_TERMS: Constant = 50
+KEY_TERM_CHARS: Constant = 20
+"""The vendor's own limits ("Realtime", `keyterms`)."""
+
+REFUSALS: Constant = {
+    "auth_error": 401,
+    "quota_exceeded": 402,
+    "unaccepted_terms": 403,
+    "input_error": 400,
+    "invalid_request": 400,
+    "chunk_size_exceeded": 413,
+    "rate_limited": 429,
+    "queue_overflow": 429,
+    "resource_exhausted": 503,
+}
+"""The HTTP status that says the same as a type of error ("Realtime event reference", error events)."""
+
+BREAKS: Constant = frozenset(
+    {
+        "error",
+        "commit_throttled",
+        "transcriber_error",
+        "session_time_limit_exceeded",
+        "insufficient_audio_activity",
+    }
+)
+"""Errors after which a new session may do better."""
+
+
+def _audio(pcm: bytes) -> str:
+    return _chunk(pcm, commit=False)
+
+
+def _chunk(pcm: bytes, *, commit: bool) -> str:
+    audio, flag = pybase64.b64encode_as_string(pcm), "true" if commit else "false"
+    return f'{{"message_type":"input_audio_chunk","audio_base_64":"{audio}","commit":{flag},"sample_rate":{RATE_HZ}}}'
+
+
+LINE = Line(
+    audio_bytes_per_ms=BYTES_PER_MS,
+    wrap=_audio,
+    keep_alive=bytes(20 * BYTES_PER_MS),
+    keep_alive_ms=KEEP_ALIVE_MS,
+)
+
+_READERS = {"stt_keep_logs": options.flag, "stt_extra": options.json_object(str)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """What may be set below `[providers.NAME.options]`."""
+
+    stt_keep_logs: bool = True
+    """False: the vendor keeps nothing of it (`enable_logging=false`; for customers who may ask so)."""
+
+    stt_extra: str = ""
+    """A JSON object of strings, added to the query."""
+
+    def query(self, hearing: Hearing) -> str:
+        """What follows `/speech-to-text/realtime?`. Source: ElevenLabs API reference, "Realtime"."""
+        pairs = [
+            ("model_id", hearing.model),
+            ("audio_format", f"pcm_{RATE_HZ}"),
+            ("commit_strategy", "manual"),
+        ]
+        if hearing.language:
+            pairs.append(("language_code", hearing.language.partition("-")[0].lower()))
+        if not self.stt_keep_logs:
+            pairs.append(("enable_logging", "false"))
+        pairs += [("keyterms", term) for term in terms(hearing.prompt, KEY_TERMS) if len(term) <= KEY_TERM_CHARS]
+        extra = options.members(self.stt_extra, str)
+        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The ear `spec.model` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    chosen = _Options(**options.read("elevenlabs", _READERS, spec, settings, stage="stt"))
+    peer = Peer.of("stt", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
+    return _Scribe(peer, chosen)
+
+
+class _Scribe:
+    def __init__(self, peer: Peer, chosen: _Options) -> None:
+        self.name = peer.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
+        self._peer, self._options = peer, chosen
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        path = f"/speech-to-text/realtime?{self._options.query(hearing)}"
+        return committing(self._peer, path, LINE, lambda socket: _Wire(self._peer, socket))
+
+
+class _Message(msgspec.Struct):
+    message_type: str
+    text: str = ""
+    language_code: str | None = None
+    error: str = ""
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class _Wire:
+    """One stream's messages."""
+
+    def __init__(self, peer: Peer, socket: VendorSocket) -> None:
+        self._peer, self._socket = peer, socket
+        self._uncommitted_bytes = 0
+        self._repeated = ""
+        """The text of the last segment: the vendor says it once more, as a partial one of the next."""
+
+    def audio(self, pcm: bytes) -> None:
+        self._uncommitted_bytes += len(pcm)
+        self._socket.send_audio(pcm)
+
+    def commit(self) -> None:
+        self._socket.send_audio(bytes(max(0, LEAST_MS * BYTES_PER_MS - self._uncommitted_bytes)))
+        self._socket.send(_chunk(b"", commit=True))
+        self._uncommitted_bytes = 0
+
+    def discard(self) -> bool:
+        self.commit()
+        return True
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """Vendors add types of messages without notice: one that is not known says nothing to us."""
+        said = self._decoded(message)
+        match said.message_type:
+            case "partial_transcript":
+                return self._partial(said.text.strip())
+            case "committed_transcript":
+                self._repeated = said.text.strip()
+                return (Committed(self._repeated, said.language_code),)
+            case kind if kind in REFUSALS or kind in BREAKS:
+                raise self._failure(kind, said.error)
+        return ()
+
+    def _decoded(self, message: str | bytes) -> _Message:
+        if isinstance(message, bytes):
+            raise failures.broken(self._peer, f"expected text, got {len(message)} bytes")
+        try:
+            return _message.decode(message)
+        except msgspec.DecodeError as error:
+            why = f"expected a message of its own, got {len(message)} characters ({error})"
+            raise failures.broken(self._peer, why) from None
+
+    def _partial(self, text: str) -> Sequence[Said]:
+        repeated, self._repeated = self._repeated, ""
+        return () if text == repeated else (Partial(text),)
+
+    def _failure(self, kind: str, words: str) -> StageError:
+        status = REFUSALS.get(kind)
+        said = failures.quote(self._peer, words) or "no reason"
+        if status is None:
+            return failures.broken(self._peer, f"the vendor ended its stream with {kind} ({said})")
+        body = msgspec.json.encode({"message": f"{kind}: {words}"})
+        return failures.refused(self._peer, status, body)

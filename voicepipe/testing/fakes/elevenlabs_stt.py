@@ -1,0 +1,104 @@
+"""ElevenLabs' Scribe, `/v1/speech-to-text/realtime`, on a real socket of this machine.
+
+async with FakeScribe() as vendor:
+    ...                                           # open the ear at vendor.base_url
+    call = await vendor.nth(0)
+    await call.say(partial("book a"))
+
+Messages are written from ElevenLabs' API reference, "Realtime", and "Realtime event reference". From what others have
+recorded of it come: a wrong key is told on a socket that is open; a commit of less than 0.3 s ends the session; after
+each committed text it comes once more as a partial one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from websockets.datastructures import Headers
+
+from voicepipe.testing.fakes.cues import Status, SttCue
+from voicepipe.testing.fakes.live_call import Call
+from voicepipe.testing.fakes.live_ear import FakeLiveEar
+
+KEY = "xi-test-0123456789"
+"""The one key that it takes."""
+
+LEAST_MS = 300
+"""The shortest segment that may be committed."""
+
+
+def partial(text: str) -> str:
+    """A `partial_transcript`."""
+    return json.dumps({"message_type": "partial_transcript", "text": text})
+
+
+def committed(text: str, *, language: str | None = None) -> str:
+    """A `committed_transcript`; with its language as when that is asked for."""
+    more = {} if language is None else {"language_code": language}
+    return json.dumps({"message_type": "committed_transcript", "text": text, **more})
+
+
+def failed(kind: str, words: str) -> str:
+    """An error of that type."""
+    return json.dumps({"message_type": kind, "error": words})
+
+
+class FakeScribe(FakeLiveEar):
+    """A vendor whose segments the caller commits."""
+
+    base_path = "/v1"
+    finalize = "commit"
+    bye = "there is no such message"
+    error_close = (1000, "")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._committed_bytes: dict[Call, int] = {}
+
+    def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
+        if path != "/v1/speech-to-text/realtime" or not query.get("model_id"):
+            return Status(400, "expected /v1/speech-to-text/realtime and a model_id")
+        if (query.get("audio_format"), query.get("commit_strategy")) != ("pcm_16000", "manual"):
+            return Status(400, "expected pcm_16000, committed by the caller")
+        return None
+
+    def rate_hz_of(self, query: Mapping[str, str]) -> int:
+        return int(query["audio_format"].removeprefix("pcm_"))
+
+    def audio_of(self, message: str | bytes) -> bytes | None:
+        chunk = self._chunk(message)
+        return None if chunk["commit"] else base64.b64decode(chunk["audio_base_64"])
+
+    def kind_of(self, text: str) -> str:
+        assert self._chunk(text)["audio_base_64"] == ""
+        return self.finalize
+
+    def _chunk(self, message: str | bytes) -> dict[str, Any]:
+        chunk: dict[str, Any] = json.loads(message)
+        assert chunk.keys() == {"message_type", "audio_base_64", "commit", "sample_rate"}
+        assert (chunk["message_type"], chunk["sample_rate"]) == ("input_audio_chunk", 16_000)
+        return chunk
+
+    def complaint(self, call: Call) -> str | None:
+        if call.headers.get("xi-api-key") != KEY:
+            return failed("auth_error", "You must be authenticated to use this endpoint.")
+        if not call.controls:
+            return None
+        came_bytes = sum(call.message_bytes)
+        new_ms = (came_bytes - self._committed_bytes.get(call, 0)) * 500 // call.rate_hz
+        self._committed_bytes[call] = came_bytes
+        if new_ms >= LEAST_MS:
+            return None
+        return failed("commit_throttled", f"Commit request ignored: only {new_ms / 1_000:.2f}s of uncommitted audio.")
+
+    def greeting(self, call: Call) -> Iterable[str]:
+        return [json.dumps({"message_type": "session_started", "session_id": "fake", "config": {}})]
+
+    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+        return [committed(cue.text, language=cue.language)]
+
+    def error(self, words: str) -> str:
+        return failed("transcriber_error", words)
