@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,6 +79,10 @@ class Synthesizer(Protocol):
 
     voices: frozenset[str] | None
     """The names that it takes as a voice; None when only its provider knows them."""
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """Have what `open` needs ready for as long as a session may want to speak so. Returns at once, never fails."""
+        ...
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         """Begin one turn's speech.

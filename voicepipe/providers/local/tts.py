@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 import numpy as np
@@ -52,6 +52,10 @@ class LocalSynthesizer:
         self.name = link.provider
         self.voices: frozenset[str] | None = frozenset(VOICES)
         self._link = link
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """There is nothing to do: the engine has loaded the voice."""
+        return nullcontext()
 
     @asynccontextmanager
     async def open(self, voice: Voice) -> AsyncIterator[LocalSpeech]:

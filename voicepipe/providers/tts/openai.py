@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -48,6 +48,9 @@ class _OpenAiSynthesizer:
         self.voices: frozenset[str] | None = None
         self._peer, self._options = peer, options
         self._extra = extra(options.tts_extra)
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()  # the pool of connections keeps those of the last turns
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return self._open(voice)

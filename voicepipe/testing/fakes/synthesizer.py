@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, cast
 
 from voicepipe.errors import StageError
@@ -173,6 +173,18 @@ class FakeSynthesizer:
         self.failing = Failing("tts", name, idle_timeout_ms)
         self.speeches: list[FakeSpeech] = []
         """The turns' voices, in the order in which they were opened."""
+
+        self.warm: list[Voice] = []
+        """The voices of the sessions that may want to speak."""
+
+    @contextmanager
+    def keep_warm(self, voice: Voice) -> Iterator[None]:
+        """Note for which voice somebody wants to be ready, in `warm`."""
+        self.warm.append(voice)
+        try:
+            yield
+        finally:
+            self.warm.remove(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[FakeSpeech]:
         """Begin one turn's speech."""
