@@ -78,6 +78,8 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",
+    ("deepgram", "tts"): "voicepipe.providers.tts.deepgram:open_synthesizer",
+    ("inworld", "tts"): "voicepipe.providers.tts.inworld:open_synthesizer",
     ("cartesia", "tts"): "voicepipe.providers.tts.cartesia:open_synthesizer",
     ("elevenlabs", "tts"): "voicepipe.providers.tts.elevenlabs:open_synthesizer",
     ("rime", "tts"): "voicepipe.providers.tts.rime:open_synthesizer",

@@ -131,7 +131,11 @@ def test_prompt_becomes_terms() -> None:
 
 def test_options() -> None:
     sent = query(
-        HEARING, endpointing_ms="0", smart_format="True", extra='{"punctuate": "false", "mip_opt_out": "true"}'
+        HEARING,
+        endpointing_ms="0",
+        smart_format="True",
+        tts_extra="{}",
+        extra='{"punctuate": "false", "mip_opt_out": "true"}',
     )
     for pair in ("endpointing=false", "smart_format=true", "mip_opt_out=true", "punctuate=false"):
         assert pair in sent

@@ -11,10 +11,12 @@ from voicepipe.providers.net import warm
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.synthesizer import Synthesizer, Voice
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsDesk
-from voicepipe.testing.fakes import cartesia_voice, elevenlabs_voice, rime_voice
+from voicepipe.testing.fakes import cartesia_voice, deepgram_voice, elevenlabs_voice, inworld_voice, rime_voice
 from voicepipe.testing.fakes.live_voice import FakeLiveVoice
 
 VENDORS = {
+    "deepgram": (deepgram_voice.FakeAura, deepgram_voice.KEY, "aura-2-thalia-en"),
+    "inworld": (inworld_voice.FakeInworld, inworld_voice.KEY, "inworld-tts-2"),
     "cartesia": (cartesia_voice.FakeCartesia, cartesia_voice.KEY, "sonic-3"),
     "elevenlabs": (elevenlabs_voice.FakeElevenLabs, elevenlabs_voice.KEY, "eleven_flash_v2_5"),
     "rime": (rime_voice.FakeRime, rime_voice.KEY, "coda"),

@@ -47,6 +47,8 @@ class DeepgramOptions:
         values: dict[str, int | bool | str] = {}
         for name, text in settings.options:
             key = f"providers.{spec.provider}.{name}"
+            if name.startswith("tts_"):
+                continue  # for the voice: one section serves both
             if name not in known:
                 raise ConfigError(f"{key}: unknown; known here are {', '.join(known)}")
             values[name] = _read(key, name, text)

@@ -1,0 +1,127 @@
+"""Text to speech by Deepgram's Aura voices, over the WebSocket `/speak`.
+
+A socket speaks one turn: nothing that it sends bears a name, and it takes twenty flushes a minute, which is about one
+turn's clauses. So each turn gets one that was opened before, and what ends the turn closes it; a turn that goes on past
+the limit has its last clauses flushed as one.
+Sources: Deepgram API reference, "Continuous Text Stream"; docs, "Flush", "TTS Troubleshooting WebSocket, NET, and DATA
+Errors"; issue 617 of its Python client, for the fields of a warning. Unverified: the range of `speed`; the shape of an
+error that is said in the socket.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlencode
+
+import msgspec
+
+from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.contexts import Note, Plan, decoded
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line
+from voicepipe.providers.tts.streamed import PONG_MS, ClauseOver, Sound, StreamedSynthesizer, Told
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
+
+SPEEDS = (0.7, 1.5)
+"""The slowest and the fastest that it speaks; unverified."""
+
+MOST_FLUSHES = 20
+"""In 60 s, on a socket ("Flush", Limits)."""
+
+EXCESSIVE_FLUSH = "EXCESSIVE_FLUSH"
+
+PLAN = Plan(
+    line=Line(pong_ms=PONG_MS),
+    confirms_cancel=False,  # each turn its own socket
+    idle_ms=240_000,
+)
+
+FOR_THE_EAR = ("endpointing_ms", "smart_format", "extra")
+"""Options that say how to listen: one section serves both."""
+
+
+class _Message(msgspec.Struct):
+    type: str
+    code: str | int = ""
+    warn_code: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Message)
+_FLUSH = '{"type":"Flush"}'
+
+
+def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
+    """The voice `spec.model`, such as `aura-2-thalia-en`, at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    readers: dict[str, options.Read] = {"tts_extra": options.json_object(str)} | dict.fromkeys(FOR_THE_EAR, str)
+    chosen = options.read("deepgram", readers, spec, settings, stage="tts")
+    peer = Peer.of("tts", spec, settings, auth_scheme="Token", scheme="ws")
+    return StreamedSynthesizer(peer, _Wire(peer, options.members(chosen.get("tts_extra", ""), str)))
+
+
+class _Wire:
+    plan = PLAN
+
+    def __init__(self, peer: Peer, extra: Mapping[str, str]) -> None:
+        self._peer, self._extra = peer, extra
+
+    def path(self, voice: Voice) -> str:
+        """A voice is a model there."""
+        named = voice.voice if voice.voice is not None and voice.voice.startswith("aura-") else voice.model
+        query = {"model": named, "encoding": "linear16", "sample_rate": str(RATE_HZ)}
+        if voice.speed != 1.0:
+            query["speed"] = f"{min(max(voice.speed, SPEEDS[0]), SPEEDS[1]):g}"
+        return f"/speak?{urlencode(query | dict(self._extra))}"
+
+    def read(self, message: str | bytes) -> Iterable[Note[_Message | bytes]]:
+        if isinstance(message, bytes):
+            return (Note(None, message),)
+        heard = decoded(self._peer, _decoder, message)
+        if heard.type == "Error":
+            raise failures.in_band(self._peer, message.encode())
+        if heard.type == "Warning" and EXCESSIVE_FLUSH in (heard.code, heard.warn_code):
+            raise failures.refused(self._peer, 429, message.encode())
+        return (Note(None, heard),) if heard.type == "Flushed" else ()
+
+    def begin(self, key: str, voice: Voice) -> _Tongue:
+        return _Tongue()
+
+
+class _Tongue:
+    def __init__(self) -> None:
+        self._n_waiting = self._n_flushes = 0
+        self._flushed: deque[int] = deque()  # clauses in each flush that was not answered; at most MOST_FLUSHES
+        self._has_said = False
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._flushed)
+
+    def say(self, clause: str) -> Sequence[str]:
+        self._has_said = True
+        self._n_waiting += 1
+        speak = msgspec.json.encode({"type": "Speak", "text": f"{clause} "}).decode()
+        return (speak, *self._flush()) if self._n_flushes < MOST_FLUSHES - 1 else (speak,)
+
+    def finish(self) -> Sequence[str]:
+        return self._flush() if self._n_waiting else ()
+
+    def cancel(self) -> Sequence[str] | None:
+        return () if self._has_said else None
+
+    def hear(self, body: _Message | bytes) -> Iterable[Told]:
+        if isinstance(body, bytes):
+            yield Sound(body)
+        elif self._flushed:
+            for _ in range(self._flushed.popleft()):
+                yield ClauseOver()
+
+    def _flush(self) -> Sequence[str]:
+        self._flushed.append(self._n_waiting)
+        self._n_flushes, self._n_waiting = self._n_flushes + 1, 0
+        return (_FLUSH,)
