@@ -75,6 +75,7 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("elevenlabs", "stt"): "voicepipe.providers.stt.elevenlabs:open_transcriber",
     ("flux", "stt"): "voicepipe.providers.stt.flux:open_transcriber",
     ("assemblyai", "stt"): "voicepipe.providers.stt.assemblyai:open_transcriber",
+    ("cartesia", "stt"): "voicepipe.providers.stt.cartesia:open_transcriber",
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",

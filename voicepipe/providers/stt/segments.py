@@ -193,7 +193,7 @@ class Segments:
         """Whose each word is. Where words have no places, an earlier utterance keeps as many as it has of them."""
         if segment.words:
             return [self._owner((word.start + word.end) // 2) for word in segment.words]
-        last = self._owner(segment.end)
+        last = self._owner(max(0, segment.end - 1))
         n_words = max(1, len(segment.text.split()))
         owners: list[_Utterance | None] = []
         for utterance in self._utterances:

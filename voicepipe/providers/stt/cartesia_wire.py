@@ -1,0 +1,101 @@
+"""Cartesia's messages of either way, as segments. None of them tells where in the audio its words were said.
+
+Source: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)". The times of words in the
+latter are not said to count from the beginning of the call, and are left alone.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.stt.segments import Segment
+
+FINALIZE = "finalize"
+CLOSE = "close"
+CLOSE_TURNS = '{"type":"close"}'
+
+
+class _Message(msgspec.Struct):
+    type: str
+    text: str = ""
+    transcript: str = ""
+    is_final: bool = False
+    language: str | None = None
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+def _read(peer: Peer, message: str | bytes) -> _Message:
+    if isinstance(message, bytes):
+        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
+    try:
+        read = _message.decode(message)
+    except msgspec.DecodeError as error:
+        why = f"expected a message of its own, got {len(message)} characters ({error})"
+        raise failures.broken(peer, why) from None
+    if read.type == "error":
+        raise failures.in_band(peer, message.encode())
+    return read
+
+
+class Turns:
+    """One stream's turns (Auto). Each message has the whole text of its turn."""
+
+    idle = True
+    """There is no message that a turn would have to answer."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._start = 0
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """The segment that a message holds; None for a message without one.
+
+        Vendors add types of messages without notice: one that is not known says nothing to us.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        read = _read(self._peer, message)
+        if read.type not in ("turn.update", "turn.eager_end", "turn.end"):
+            return None
+        # An end that is only expected has the text of the end, or the turn goes on and is said again.
+        ends = read.type != "turn.update"
+        start = min(self._start, upto)
+        if read.type == "turn.end":
+            self._start = upto
+        return Segment(start=start, end=upto, text=read.transcript.strip(), final=ends, speech_ended=ends)
+
+
+class Chunks:
+    """One stream's texts (Manual). Each goes on where the one before ended, word or no word, until it was flushed."""
+
+    idle = False
+    """`finalize` is answered whoever speaks."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._start = 0
+        self._text = ""
+        self._language: str | None = None
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """As `Turns.read`."""
+        read = _read(self._peer, message)
+        match read.type:
+            case "transcript":
+                text = self._text + read.text
+                self._language = read.language or self._language
+                if read.is_final:
+                    self._text = text
+                # What is final of it says nothing of the audio behind it: only `flush_done` tells that all is there.
+                return Segment(start=min(self._start, upto), end=upto, text=text.strip())
+            case "flush_done":
+                start, text = min(self._start, upto), self._text.strip()
+                self._start, self._text = upto, ""
+                return Segment(start=start, end=upto, text=text, final=True, requested=True, language=self._language)
+            case _:
+                return None

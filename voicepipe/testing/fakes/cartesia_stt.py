@@ -1,0 +1,93 @@
+"""Cartesia's two live ears on a real socket of this machine, as told by cues or by the test's own hand.
+
+async with FakeInkTurns() as vendor:
+    ...                                           # open the ear at vendor.base_url
+    call = await vendor.nth(0)
+    await call.say(turn("eager_end", "hello there"))
+
+Messages are written from Cartesia's API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)", and from
+its own Python client: texts as commands in the one, JSON in the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from websockets.datastructures import Headers
+from websockets.http11 import Response
+
+from voicepipe.testing.fakes.cues import Status, SttCue
+from voicepipe.testing.fakes.live_call import Call
+from voicepipe.testing.fakes.live_ear import FakeLiveEar, refused
+
+KEY = "sk_car_test0123456789"
+"""The one key that it takes."""
+
+
+def said(kind: str, **fields: Any) -> str:
+    """A message."""
+    return json.dumps({"type": kind, "request_id": "fake", **fields})
+
+
+def turn(event: str, transcript: str | None = None) -> str:
+    """A message of a turn: `start` and `resume` have no text."""
+    return said(f"turn.{event}") if transcript is None else said(f"turn.{event}", transcript=transcript)
+
+
+def transcript(text: str, *, is_final: bool = False, language: str | None = "en") -> str:
+    """A chunk of text, to be put behind the final ones before it as it is."""
+    return said("transcript", text=text, is_final=is_final, duration=1.0, language=language)
+
+
+class FakeInk(FakeLiveEar):
+    """A vendor that answers each `finalize` on cue."""
+
+    finalize = "finalize"
+    bye = "close"
+    error_close = (1011, "")
+    path = "/stt/websocket"
+
+    def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
+        if headers.get("X-API-Key") != KEY:
+            return Status(401, "Invalid API key")
+        if path != self.path or not headers.get("Cartesia-Version"):
+            return Status(404, f"expected {self.path} and a version")
+        if not query.get("model") or query.get("encoding") != "pcm_s16le" or not query.get("sample_rate"):
+            return Status(400, "expected a model, pcm_s16le and its sample_rate")
+        return None
+
+    def refused(self, refusal: Status) -> Response:
+        body = {"title": "Refused", "message": refusal.message, "error_code": "fake", "status_code": refusal.status}
+        return refused(refusal, json.dumps(body), {})
+
+    def kind_of(self, text: str) -> str:
+        return text
+
+    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+        half = len(cue.text) // 2
+        chunks = [transcript(part, is_final=True, language=cue.language) for part in (cue.text[:half], cue.text[half:])]
+        return [*(chunks if cue.text else ()), said("flush_done")]
+
+    def error(self, words: str) -> str:
+        return said("error", title="Fake", message=words, error_code="fake")
+
+    def farewell(self, call: Call) -> Iterable[str]:
+        yield said("done")
+
+
+class FakeInkTurns(FakeInk):
+    """A vendor that finds turns by itself, and answers nothing: the test says what it finds."""
+
+    finalize = "no such message"
+    path = "/stt/turns/websocket"
+
+    def kind_of(self, text: str) -> str:
+        return str(json.loads(text)["type"])
+
+    def greeting(self, call: Call) -> Iterable[str]:
+        yield said("connected")
+
+    def farewell(self, call: Call) -> Iterable[str]:
+        return ()
