@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 
 import pytest
 from hypothesis import given
@@ -26,6 +26,9 @@ class Aloud:
 
     def __init__(self, inner: FakeSynthesizer) -> None:
         self.inner, self.name = inner, inner.name
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return speaking(self.inner, voice)
@@ -75,6 +78,9 @@ class TellsTimes:
     name = "fake/voice"
     voices: frozenset[str] | None = None
 
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return self
 
@@ -122,6 +128,9 @@ async def test_word_times_are_of_written_words() -> None:
 class TellsTimesAloud:
     name = "fake/voice"
     voices: frozenset[str] | None = None
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return speaking(TellsTimes(), voice)
