@@ -49,7 +49,13 @@ def speculates() -> bool:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, speculates: bool) -> AsyncIterator[House]:
+def phrases() -> dict[str, str]:
+    """What the agent says of its own accord; a test module may say otherwise."""
+    return {"filler": "", "apology": ""}
+
+
+@pytest.fixture
+async def house(tmp_path: Path, speculates: bool, phrases: dict[str, str]) -> AsyncIterator[House]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
         vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
@@ -63,6 +69,7 @@ async def house(tmp_path: Path, speculates: bool) -> AsyncIterator[House]:
             "agents.default.llm": "fake/mind",
             "agents.default.tts": "fake/mouth",
             "agents.default.speculate": speculates,
+            **{f"agents.default.{name}": words for name, words in phrases.items()},
             "deadlines.transcript_ms": 2_000,
             "deadlines.first_output_ms": 2_500,
             "deadlines.progress_ms": 2_500,

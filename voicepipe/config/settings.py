@@ -151,6 +151,14 @@ class AgentSettings:
     """When a client hears that somebody speaks over the agent: once they have the floor, so that "mhm" stops nothing;
     or at once, so that it falls silent at every voice, as with hosted services."""
 
+    filler: str = ""
+    """A short phrase ("One moment.") to say while an answer is expected to come more than 1.2 s after the caller's last
+    word, never in two turns running. It is spoken when a session begins, once for each voice. Empty: none."""
+
+    apology: str | None = None
+    """What to say when a turn has failed. Unset: a sentence in the session's language, if that is English, German,
+    French, Spanish, Italian, Portuguese or Dutch, or not known. Empty: nothing."""
+
     max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
     """The longest answer, in tokens. Unset: the provider's own limit."""
 

@@ -34,6 +34,8 @@ class OpenMessage:
     """The number of its binary frames; 0 when its sound goes as base64 in deltas."""
 
     said: list[str] = field(default_factory=list)
+    closed: bool = False
+    """The client was told that it is complete, while the response goes on."""
 
     def ids(self) -> JsonObject:
         """What every event of this message's one part bears."""

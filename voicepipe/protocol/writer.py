@@ -266,11 +266,13 @@ class Wire:
         if response is None:
             self.dropped += 1
             return []
+        before = response.message if isinstance(what.item, Message) else None
+        frames = self._close_output(response, before) if before is not None else []
         opened = response.begin(what.item, what.previous_item_id)
         empty = Message(opened.item_id, "assistant", (), "in_progress")
         item = empty if isinstance(opened, OpenMessage) else opened.item("in_progress")
         place = {"response_id": what.response_id, "output_index": opened.output_index}
-        frames = self._event("response.output_item.added", **place, item=self._dialect.item(item))
+        frames += self._event("response.output_item.added", **place, item=self._dialect.item(item))
         if response.conversation_id is not None:
             frames += self._item_begun(item, what.previous_item_id)
         if isinstance(opened, OpenMessage):
@@ -297,6 +299,9 @@ class Wire:
         output: list[Item] = []
         for opened in response.outputs:
             status: ItemStatus = "completed" if what.status == "completed" else "incomplete"
+            if isinstance(opened, OpenMessage) and opened.closed:
+                output.append(opened.item("completed"))
+                continue
             if isinstance(opened, OpenMessage):
                 frames += self._close_message(opened, flush=what.status != "cancelled")
             else:
@@ -309,6 +314,11 @@ class Wire:
         )
         view = response.view(what.status, details=ended_details(what), output=tuple(output), usage=usage)
         return frames + self._event("response.done", response=self._dialect.response(view))
+
+    def _close_output(self, response: OpenResponse, message: OpenMessage) -> Frames:
+        """End a message behind which another begins."""
+        message.closed = True
+        return self._close_message(message, flush=True) + self._close_item(response, message, message.item("completed"))
 
     def _close_message(self, message: OpenMessage, *, flush: bool) -> Frames:
         """End a message's part. What the codec kept back is sent unless the reply was cut."""

@@ -34,6 +34,7 @@ class Mind:
             request_of(order, model=self._name, session=self._grant.session_id),
             user=self._grant.identity or "",
             metadata=(*order.reply.metadata, *language, *settings.metadata),  # later ones win: a token may lock its own
+            deadline_ms=order.first_output_ms,
             queued_ms=lambda: self._queued_ms(order.turn, order.revision),
         )
 

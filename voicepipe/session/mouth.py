@@ -24,10 +24,17 @@ class HeldMouth:
     """One reply's output. Implements `reply.Mouth`."""
 
     def __init__(
-        self, turn: int, revision: int, wire: Wire, outbox: Outbox, on_sound: Callable[[Samples, int], None]
+        self,
+        turn: int,
+        revision: int,
+        wire: Wire,
+        outbox: Outbox,
+        on_sound: Callable[[Samples, int], None],
+        *,
+        fills: bool = False,
     ) -> None:
-        """`on_sound` is told of the sound that goes out, and its rate in Hz."""
-        self.turn, self.revision = turn, revision
+        """`on_sound` is told of the sound that goes out, and its rate in Hz. `fills`: this is the reply's filler."""
+        self.turn, self.revision, self._fills = turn, revision, fills
         self._wire, self._outbox, self._on_sound = wire, outbox, on_sound
         self._response_id = ""
         self._held: list[Callable[[], None]] = []  # bounded: text by the model's limit, sound through `room`
@@ -75,7 +82,7 @@ class HeldMouth:
 
     def _post(self, frames: list[bytes]) -> None:
         for frame in frames:
-            self._outbox.put(Parcel(frame, self.turn, self.revision, output=True))
+            self._outbox.put(Parcel(frame, self.turn, self.revision, output=not self._fills))
 
     def _post_sound(self, samples: Samples) -> None:
         # Counted as `Reply` counts it: what arrived and what was sent must come to the same.
@@ -93,5 +100,6 @@ class HeldMouth:
     def _post_piece(self, piece: Samples, piece_ms: int) -> None:
         self._owed_ms += piece_ms
         for frame in self._wire.audio(self._response_id, piece):
-            self._outbox.put(Parcel(frame, self.turn, self.revision, self._owed_ms, self._owed_ms, True))
+            own_ms, filler_ms = (0, self._owed_ms) if self._fills else (self._owed_ms, 0)
+            self._outbox.put(Parcel(frame, self.turn, self.revision, self._owed_ms, own_ms, True, filler_ms))
             self._owed_ms = 0

@@ -28,6 +28,9 @@ class Parcel:
     output: bool = False
     """Whether its leaving is a fact of the turn: it carries the reply's words or sound."""
 
+    filler_ms: int = 0
+    """Sound of the turn's filler that has left with this frame."""
+
 
 class TakesParcels(Protocol):
     """Where an outbox is emptied into."""

@@ -56,12 +56,17 @@ class Reply:
         self._mouth, self._post = mouth, post
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
+        self._speech: Speech | None = None
         self._audible_yet = False
         self._broke: StageError | None = None
         """How the model failed in an answer of which some is being spoken."""
 
         self._left_out = (0, 0)
         """(clause, ms of silence at its beginning that were left out)"""
+
+    def shorten(self) -> None:
+        """Let the voice begin with the words that there are, up to a whole one."""
+        self._hand_over(self._clauses.hurry(), self._speech)
 
     async def run(self) -> None:
         """Think and speak for one turn; returns when both are done, or one has failed.
@@ -105,6 +110,7 @@ class Reply:
 
     async def _think(self, speech: Speech | None) -> None:
         """Ask the model, and hand its words over clause by clause."""
+        self._speech = speech
         self._post(e.ModelAsked(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
         async with _kept_to("llm", self._model.name), self._model.open(self._request) as answer:
@@ -148,7 +154,8 @@ class Reply:
         for clause in clauses:
             speech.say(clause)
             name = self._synthesizer.name
-            self._post(e.ClauseHandedOver(self._turn, self._revision, self._n_clauses, clause, name))
+            cut = self._clauses.cut_short and not self._n_clauses
+            self._post(e.ClauseHandedOver(self._turn, self._revision, self._n_clauses, clause, name, cut))
             self._n_clauses += 1
 
     # --- the mouth ----------------------------------------------------------------------------

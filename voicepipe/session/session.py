@@ -15,7 +15,7 @@ from voicepipe.protocol import client_events as asked
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
-from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
+from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.protocol.writer import Frames, Wire
 from voicepipe.session.comeback import Comebacks
@@ -25,12 +25,13 @@ from voicepipe.session.hearing import KeptHearing
 from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
 from voicepipe.session.mind import Mind
-from voicepipe.session.mouth import HeldMouth
 from voicepipe.session.outbox import Outbox, Parcel
-from voicepipe.session.reply import Reply
+from voicepipe.session.phrases import PhraseBook
+from voicepipe.session.replies import Replies
 from voicepipe.session.socket import ClientSocket
+from voicepipe.session.voices import Voices
 from voicepipe.stages.model import Model
-from voicepipe.stages.synthesizer import Synthesizer, Voice
+from voicepipe.stages.synthesizer import Synthesizer
 from voicepipe.stages.transcriber import Hearing, Transcriber
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import announcements as a
@@ -57,6 +58,8 @@ class SessionStages:
     stt_model: str
     llm_model: str
     tts_model: str
+    phrases: PhraseBook | None = None
+    """What was spoken before in that voice; None: the session has a book of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +106,19 @@ class Session:
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
         self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
+        book = stages.phrases or PhraseBook(stages.synthesizer)
+        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.floor, self.post)
+        self._replies = Replies(
+            stages.model,
+            self._mind,
+            self._voices,
+            self._listener,
+            wire=self._wire,
+            outbox=self._outbox,
+            post=self.post,
+        )
         self._comebacks = Comebacks(self._wire, self._listener, self.post)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
-        self._mouths: dict[tuple[int, int], HeldMouth] = {}
-        self._replies: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._responses: dict[str, HeldMouth] = {}
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
@@ -127,6 +138,7 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self.post(e.SettingsChanged(self._config.turn_settings()))
+                self._renew_phrases()
                 group.create_task(self._outbox.run(line), name="outbox")
                 group.create_task(self._hearing.run(), name="ear")
                 group.create_task(self._mind.warm(), name="warm")
@@ -253,6 +265,13 @@ class Session:
             self._renew_hearing()
         self._put(self._wire.updated(self._hooks.show(after), **self._comebacks.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._renew_phrases()
+
+    def _renew_phrases(self) -> None:
+        """See to it that what may have to be said at once can be, in the voice as it is now."""
+        self._voices.tell()
+        if self._group is not None and self._voices.lacks():
+            self._group.create_task(self._voices.prepare(), name="phrases")
 
     # --- the core -----------------------------------------------------------------------------
 
@@ -298,11 +317,16 @@ class Session:
             case c.DropAudio():
                 self._listener.drop()
             case c.StartReply():
-                self._start(order)
+                if self._group is not None:
+                    self._replies.start(order, self._group)
             case c.OpenGate():
-                self._open(order)
+                self._replies.open(order)
+            case c.ShortenClause():
+                self._replies.shorten(order)
+            case c.SayFiller():
+                self._replies.fill(order)
             case c.StopReply():
-                self._stop(order)
+                self._replies.stop(order)
             case c.WakeAt(at_ms):
                 self._wake_at(at_ms)
             case c.KeepRecord(record):
@@ -316,11 +340,9 @@ class Session:
         frames = self._wire.announce(what)
         if isinstance(what, a.ResponseEnded):
             frames += self._wire.limits()
-        mouth = self._responses.pop(what.response_id, None) if isinstance(what, a.ResponseEnded) else None
-        if mouth is None:
-            self._put(frames)
-        else:
-            mouth.last_words(frames)
+            if self._replies.end(what.response_id, frames):
+                return
+        self._put(frames)
 
     def _keep(self, record: TurnRecord) -> None:
         self._hooks.keep_record(record)
@@ -333,55 +355,15 @@ class Session:
             self._outbox.put(Parcel(frame))
 
     def _on_sent(self, parcel: Parcel) -> None:
-        self.post(e.OutputSent(parcel.turn, parcel.revision, parcel.counts_ms))
+        key = (parcel.turn, parcel.revision)
+        filler_ms = parcel.filler_ms
+        self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, parcel.counts_ms))
 
     def _wake_at(self, at_ms: int) -> None:
         if self._wake is not None:
             self._wake.cancel()
         delay_s = max(0, at_ms - self._clock.now_ms()) / 1_000
         self._wake = asyncio.get_running_loop().call_later(delay_s, self.post, e.TimePassed())
-
-    # --- replies ------------------------------------------------------------------------------
-
-    def _start(self, order: c.StartReply) -> None:
-        if self._group is None:
-            return
-        key = (order.turn, order.revision)
-        mouth = HeldMouth(order.turn, order.revision, self._wire, self._outbox, self._listener.agent_says)
-        reply = Reply(
-            order,
-            self._mind.question(order),
-            self._voice(order),
-            model=self._stages.model,
-            synthesizer=self._stages.synthesizer,
-            mouth=mouth,
-            post=self.post,
-        )
-        task = self._group.create_task(reply.run(), name=f"reply-{order.turn}.{order.revision}")
-        task.add_done_callback(lambda _: self._replies.pop(key, None))
-        self._mouths[key], self._replies[key] = mouth, task
-
-    def _voice(self, order: c.StartReply) -> Voice:
-        language = self._config.turn_settings().language
-        known = self._stages.synthesizer.voices
-        # Clients name another vendor's voices by habit: one that this provider can't have is its own choice.
-        lacks = order.reply.voice == DEFAULT_VOICE or (known is not None and order.reply.voice not in known)
-        voice = None if lacks else order.reply.voice
-        return Voice(model=self._stages.tts_model, voice=voice, speed=order.reply.speed, language=language)
-
-    def _open(self, order: c.OpenGate) -> None:
-        mouth = self._mouths.pop((order.turn, order.revision), None)
-        if mouth is not None:
-            self._responses[order.response_id] = mouth
-            mouth.open(order.response_id)
-
-    def _stop(self, order: c.StopReply) -> None:
-        key = (order.turn, order.revision)
-        if self._mouths.pop(key, None) is None:
-            self._listener.agent_stops()  # its gate was open
-        if (task := self._replies.pop(key, None)) is not None:
-            task.cancel()
-        self._outbox.drop_sound(order.turn)
 
     # --- the ear ------------------------------------------------------------------------------
 

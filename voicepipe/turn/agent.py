@@ -191,7 +191,8 @@ class AgentSide:
 
         What was sent already is played to its end, so the reply is cut there and not where it plays now.
         """
-        telling.start_response(self._floor, turn)
+        if not turn.words:  # of an apology that can't be made nobody is told
+            telling.start_response(self._floor, turn)
         self._cut(turn, turn.sent_ms)
         self._stop(turn)
         telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)

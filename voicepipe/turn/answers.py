@@ -186,19 +186,27 @@ class Answers:
 
     def ask(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
         """Answer a turn that nobody can revise, from now on and like that."""
+        telling.start_response(self._floor, self._due(turn, reply, now_ms))
+
+    def recite(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
+        """Let a turn's own words be said. The client hears of it once there is sound of them."""
+        self._due(turn, reply, now_ms)
+
+    def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         turn.reply, turn.settled = reply, True
         for mark in (budget.VOICED_LAST, budget.ENDED, budget.REQUESTED):
             turn.mark(mark, now_ms)
-        telling.start_response(self._floor, turn)
         self._asked.append(turn)
+        return turn
 
     def _give_way(self, now_ms: int) -> None:
         """Nobody knows of a guess yet, nor has an apology been heard: what the client asks for goes first."""
         if (guess := self._drop_guess()) is not None:
             guess.guess_failed = True
-        running = self._agent.turn
-        if running is not None and running.words and not running.released:
-            self._agent.give_up(running, "abandoned", "overtaken", now_ms, told="client_cancelled")
+        unheard = [turn for turn in (*self._asked, self._agent.turn) if turn and turn.words and not turn.released]
+        self._asked = [turn for turn in self._asked if turn not in unheard]
+        for turn in unheard:
+            self.drop(turn, "overtaken", now_ms)
 
     def _in_the_way(self) -> tuple[str, str] | None:
         expected = self._caller.state is Caller.ENDED and self._floor.settings.create_response

@@ -1,4 +1,4 @@
-"""When an answer has failed: who is owed an apology."""
+"""When an answer has failed: who is owed an apology, and in which words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,31 @@ from voicepipe.turn.turns import Turn
 
 APOLOGY: Final = "apology"
 
+WORDS: Final = {
+    "en": "Sorry, I can't answer that right now. Please ask me again.",
+    "de": "Entschuldigung, das kann ich gerade nicht beantworten. Bitte fragen Sie noch einmal.",
+    "fr": "Désolé, je ne peux pas répondre pour le moment. Veuillez répéter votre question.",
+    "es": "Lo siento, ahora mismo no puedo responder. Por favor, pregunte otra vez.",
+    "it": "Mi dispiace, in questo momento non posso rispondere. Per favore, ripeta la domanda.",
+    "pt": "Desculpe, não posso responder agora. Por favor, pergunte outra vez.",
+    "nl": "Sorry, daar kan ik nu even geen antwoord op geven. Vraag het me alstublieft nog eens.",
+}
+"""By the first part of a language's tag. A session whose language nobody named is taken for an English one."""
+
+
+def words_for(floor: Floor) -> str:
+    """What to say; empty: nothing."""
+    rescue = floor.core.rescue
+    if rescue.apology or not rescue.apologises:
+        return rescue.apology
+    language = (floor.settings.language or "en").partition("-")[0].lower()
+    return WORDS.get(language, "")
+
+
+def phrases_of(floor: Floor) -> tuple[str, ...]:
+    """All that may have to be said at once."""
+    return tuple(words for words in (floor.core.rescue.filler, words_for(floor)) if words)
+
 
 def is_owed(floor: Floor, turn: Turn, stage: str) -> bool:
     """Whether the caller is told aloud that this turn failed in that stage.
@@ -16,6 +41,6 @@ def is_owed(floor: Floor, turn: Turn, stage: str) -> bool:
     Not if the client is what failed, nor for an apology; and if the voice did, only if the words have been spoken
     before, so that there is sound of them.
     """
-    words, reply = floor.core.rescue.apology, turn.reply
+    words, reply = words_for(floor), turn.reply
     can_be_said = stage != "client" and (stage != "tts" or words in floor.phrases)
     return bool(words) and can_be_said and reply.audible and reply.in_conversation and not turn.words

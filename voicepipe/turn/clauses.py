@@ -33,8 +33,12 @@ class ClauseSplitter:
     Every clause has a letter or a digit: marks that nothing follows are not handed to a voice.
     """
 
+    cut_short: bool = False
+    """The first clause was closed at a word, as `hurry` wanted."""
+
     _text: str = ""
     _first: bool = True
+    _hurried: bool = False
 
     def push(self, delta: str) -> list[str]:
         """Take more text; returns the clauses that it closed."""
@@ -43,8 +47,14 @@ class ClauseSplitter:
         while (end := self._cut()) is not None:
             clause, self._text = self._text[:end].strip(), self._text[end:]
             closed.append(clause)
-            self._first = False
+            # After a short clause the next one is wanted soon, too.
+            self._first, self._hurried = self._hurried, False
         return closed
+
+    def hurry(self) -> list[str]:
+        """Close the first clause at its last whole word; while there is none, as soon as one has come."""
+        self._hurried = self._first
+        return self.push("")
 
     def flush(self) -> list[str]:
         """The text is over; returns what is left, if it can be spoken."""
@@ -60,6 +70,9 @@ class ClauseSplitter:
                     return end
             elif char in _CLAUSE_END and self._first and _ends_clause(text, i):
                 return i + 1
+        if self._hurried and _speakable(text[: (space := text.rfind(" ") + 1)]):
+            self.cut_short = True
+            return space
         if len(text) > MAX_CHARS and (space := text.rfind(" ", 0, MAX_CHARS)) > 0 and _speakable(text[:space]):
             return space
         return None

@@ -22,7 +22,10 @@ class RescueSettings:
     """It is said only if the caller is expected to wait longer than this for the answer."""
 
     apology: str = ""
-    """What to say in place of an answer that failed; empty: nothing."""
+    """What to say in place of an answer that failed; empty: nothing, or what is usual."""
+
+    apologises: bool = False
+    """Where there is no `apology`, one in the session's language is said, if it is among those of `apology`."""
 
     def __post_init__(self) -> None:
         if self.shorten_after_ms is not None and self.shorten_after_ms < 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec
+from voicepipe.turn.prices import PriceList, Tariff
 from voicepipe.turn.record import TurnRecord
 from voicepipe.wiring.stages import LOCAL
 
@@ -28,6 +29,19 @@ class Prices:
         if voice.kind != LOCAL and voice.speech_usd_per_million is None:
             return f"providers.{mouth.provider}.speech_usd_per_million"
         return None
+
+    def of_agent(self, agent: str) -> PriceList:
+        """What the providers of an agent's sessions charge, as far as it is known."""
+        tariffs = {}
+        for mind in self._settings.thinkers(agent):
+            facts = self._settings.facts(mind)
+            if self._settings.providers[mind.provider].kind == LOCAL:
+                tariffs[str(mind)] = Tariff(0.0, 0.0)
+            elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
+                usd = (facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
+                tariffs[str(mind)] = Tariff(*usd)
+        voice = self._settings.providers[self._settings.agents[agent].spec("tts").provider]
+        return PriceList(models=tariffs, speech_usd=0.0 if voice.kind == LOCAL else voice.speech_usd_per_million)
 
     def cost_usd(self, agent: str, record: TurnRecord) -> float:
         """What one turn of the agent cost, calls that were closed unheard among it; what has no price counts as

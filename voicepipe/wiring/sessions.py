@@ -17,7 +17,9 @@ from voicepipe.telemetry.log import log_overrun
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.commands import NoteOverrun
 from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
+from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import LOCAL, Stages
 
 
@@ -28,6 +30,7 @@ class Sessions:
         self._settings, self._sink, self._all_stages = settings, sink, stages
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
+        self._prices = Prices(settings)
 
     def open(self, grant: SessionGrant, note_turn: NoteTurn) -> Session:
         """Return a session that waits for its socket; `note_turn` gets each record of its turns."""
@@ -52,7 +55,12 @@ class Sessions:
             ms_per_1000_tokens=its.speculate_ms_per_1000_tokens,
         )
         return CoreSettings(
-            budget=settings.budget, deadlines=settings.deadlines, speculate=its.speculate, speculation=limits
+            budget=settings.budget,
+            deadlines=settings.deadlines,
+            speculate=its.speculate,
+            speculation=limits,
+            rescue=RescueSettings(filler=its.filler, apology=its.apology or "", apologises=its.apology is None),
+            prices=self._prices.of_agent(agent),
         )
 
     def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:

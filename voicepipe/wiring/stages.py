@@ -9,6 +9,7 @@ from typing import Any
 
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.registry import Spec, Stage, factory
+from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.session import SessionStages
 from voicepipe.wiring.routes import LOCAL as LOCAL
 from voicepipe.wiring.routes import Router
@@ -55,11 +56,16 @@ class Stages:
         Raises:
             ConfigError: as `get` does.
         """
-        specs = {stage: self._settings.agents[name].spec(stage) for stage in STAGES}
+        its = self._settings.agents[name]
+        specs = {stage: its.spec(stage) for stage in STAGES}
+        transcriber = self.get("stt", specs["stt"], key=f"agents.{name}.stt")
+        model = self.router.of_agent(name)
+        synthesizer = self.get("tts", specs["tts"], key=f"agents.{name}.tts")
         return SessionStages(
-            transcriber=self.get("stt", specs["stt"], key=f"agents.{name}.stt"),
-            model=self.router.of_agent(name),
-            synthesizer=self.get("tts", specs["tts"], key=f"agents.{name}.tts"),
+            transcriber=transcriber,
+            model=model,
+            synthesizer=synthesizer,
+            phrases=PhraseBook(synthesizer, prepared=tuple(words for words in (its.filler, its.apology) if words)),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,

@@ -1,0 +1,110 @@
+"""Acting on the budget on a real socket: what the caller hears of it, and what neither model nor record mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import calling
+from voicepipe.testing.fakes.cues import Hold, LlmCue, Status, tokens
+from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.waiting import eventually
+
+VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
+FILLER, APOLOGY = "One moment.", "Sorry. That went wrong."
+
+
+@pytest.fixture
+def phrases() -> dict[str, str]:
+    """Both of them."""
+    return {"filler": FILLER, "apology": APOLOGY}
+
+
+async def closed(house: Any, turn_id: str) -> dict[str, Any]:
+    """The record of that turn, once it has an outcome."""
+    record: dict[str, Any] = await eventually(lambda: house.closed(turn_id))
+    return record
+
+
+def turn_of(done: dict[str, Any]) -> str:
+    turn_id: str = done["response"]["metadata"]["voicepipe_turn"]
+    return turn_id
+
+
+def said_in(done: dict[str, Any]) -> list[tuple[str, str]]:
+    """(item id up to its first underscore, words) of each output of a response."""
+    output = done["response"]["output"]
+    return [(item["id"].partition("_")[0], item["content"][0]["transcript"]) for item in output]
+
+
+@pytest.mark.parametrize("phrases", [{"filler": "", "apology": APOLOGY}])
+async def test_a_failed_turn_is_apologised_for_and_the_call_goes_on(house: Any, question: Samples) -> None:
+    """`response.done` says failed; then a response says the words; the next question is answered as if nothing was."""
+    house.vendor.llm.cue(LlmCue(fault=Status(500)))
+    async with calling(house.base_url, session=VAD) as caller:
+        await caller.say(question)
+        failed = await caller.until("response.done")
+        assert failed["response"]["status"] == "failed"
+        apology = await caller.until("response.done")
+        assert apology["response"]["status"] == "completed"
+        assert said_in(apology) == [("item", APOLOGY)]
+        assert len(caller.sound()) > 0
+        record = await closed(house, turn_of(apology))
+        await caller.say(question)
+        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+    assert (record["cause"], record["outcome"], record["agent_text"]) == ("apology", "completed", APOLOGY)
+    assert (await closed(house, turn_of(failed)))["actions"] == ["apology"]
+    messages = (await house.vendor.llm.nth(1)).question["messages"]
+    assert [message["role"] for message in messages] == ["system", "user"]
+
+
+async def test_a_late_answer_has_a_filler_before_it(house: Any, question: Samples) -> None:
+    """The phrase is an item of its own in the answer's response, complete before the answer begins."""
+    hold = Hold()
+    house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon."), hold=hold))
+    async with calling(house.base_url, session=VAD) as caller:
+        await caller.say(question)
+        await caller.until("response.output_audio.delta")
+        hold.release.set()
+        done = await caller.until("response.done")
+        kinds = caller.kinds()
+        record = await closed(house, turn_of(done))
+        await caller.say(question)
+        await caller.until("response.done")
+    assert said_in(done) == [("filler", FILLER), ("item", "It is noon.")]
+    first_item_done = kinds.index("response.output_item.done")
+    second_item_added = len(kinds) - 1 - kinds[::-1].index("response.output_item.added")
+    assert first_item_done < second_item_added
+    assert (record["actions"], record["filler"], record["agent_text"]) == (["filler"], FILLER, "It is noon.")
+    assert record["marks"]["filler_heard"] < record["marks"]["first_sound"] <= record["marks"]["heard"]
+    messages = (await house.vendor.llm.nth(1)).question["messages"]
+    assert [message["content"] for message in messages[2:3]] == ["It is noon."]
+
+
+async def test_phrases_are_spoken_once_for_all_sessions(house: Any) -> None:
+    """Their sound is made when the first session begins, and whoever comes then waits for it."""
+    async with calling(house.base_url, session=VAD), calling(house.base_url, session=VAD) as caller:
+        await soon((await house.vendor.tts.nth(2)).ended)
+        await caller.send("response.create")
+        await caller.until("response.done")
+    spoken = [asked.question["input"] for asked in house.vendor.tts.asked]
+    assert spoken == [FILLER, "Sorry.", "That went wrong.", "It is noon.", "Anything else?"]
+
+
+@pytest.mark.parametrize("phrases", [{"filler": "", "apology": ""}])
+async def test_a_slow_model_is_spoken_as_far_as_it_has_come(house: Any, question: Samples) -> None:
+    """400 ms after its first word the voice gets what there is, up to a whole word."""
+    hold = Hold(after=3)
+    house.vendor.llm.cue(LlmCue(tokens=tokens("Well the answer is noon."), hold=hold))
+    async with calling(house.base_url, session=VAD) as caller:
+        await caller.say(question)
+        shortened = await house.vendor.tts.nth(0)
+        assert shortened.question["input"] == "Well the"
+        hold.release.set()
+        done = await caller.until("response.done")
+        record = await closed(house, turn_of(done))
+    assert said_in(done)[-1][1] == "Well the answer is noon."
+    assert record["actions"] == ["short_clause"]
+    assert [asked.question["input"] for asked in house.vendor.tts.asked] == ["Well the", "answer is noon."]

@@ -1,0 +1,136 @@
+"""Phrases that are said again and again: each is spoken once by a voice, and is then there at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples
+from voicepipe.errors import StageBroken
+from voicepipe.stages.model import Finished, ModelEvent, ModelRequest, TextDelta
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.turn.clauses import ClauseSplitter
+
+MOST_SOUNDS: Final = 64
+"""Clauses that are kept, in all voices; a further one makes the oldest go."""
+
+MOST_SAMPLES: Final = 15 * RATE_HZ
+"""A clause that lasts longer is none of a phrase; its sound is not kept, so that 64 of them stay below 50 MB."""
+
+
+def clauses_of(words: str) -> list[str]:
+    """The words as they are handed to a voice."""
+    splitter = ClauseSplitter()
+    return [*splitter.push(words), *splitter.flush()]
+
+
+class PhraseBook:
+    """The phrases of one agent, for all of its sessions."""
+
+    def __init__(self, synthesizer: Synthesizer, *, prepared: tuple[str, ...] = ()) -> None:
+        """`prepared`: what is spoken as soon as it is known in which voice."""
+        self.prepared = prepared
+        self._synthesizer = synthesizer
+        self._sounds: OrderedDict[tuple[Voice, str], Samples] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The voice's provider."""
+        return self._synthesizer.name
+
+    def sound(self, voice: Voice, words: str) -> Samples | None:
+        """The phrase's sound, int16 at `RATE_HZ`, (n_samples,); None if some of it was never spoken."""
+        clauses = [self._sounds.get((voice, clause)) for clause in clauses_of(words)]
+        known = [samples for samples in clauses if samples is not None]
+        return np.concatenate(known) if known and len(known) == len(clauses) else None
+
+    async def make(self, voice: Voice, clause: str) -> Samples:
+        """The clause's sound, spoken now if it was not before.
+
+        Raises:
+            StageError: the voice failed.
+        """
+        async with self._one_at_a_time:  # sessions that begin together want the same
+            samples = self._sounds.get((voice, clause))
+            if samples is None:
+                samples = await self._spoken(voice, clause)
+                self._keep((voice, clause), samples)
+            return samples
+
+    def _keep(self, key: tuple[Voice, str], samples: Samples) -> None:
+        if len(samples) <= MOST_SAMPLES:
+            self._sounds[key] = samples
+        while len(self._sounds) > MOST_SOUNDS:
+            self._sounds.popitem(last=False)
+
+    async def _spoken(self, voice: Voice, clause: str) -> Samples:
+        async with self._synthesizer.open(voice) as speech:
+            speech.say(clause)
+            speech.finish()
+            pieces = [spoken.samples async for spoken in speech]
+        if not pieces:
+            raise StageBroken("tts", provider=self.name, why="no sound came", retryable=True)
+        return np.concatenate(pieces)
+
+
+class Recital:
+    """Words that are known already, as a `Model` that answers with them."""
+
+    name = "recital"
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    @asynccontextmanager
+    async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Answer at once, whatever was asked."""
+        yield self._events()
+
+    async def _events(self) -> AsyncIterator[ModelEvent]:
+        yield TextDelta(self._words)
+        yield Finished("stop")
+
+    async def warm(self, request: ModelRequest) -> None:
+        """There is nothing to do."""
+
+
+class RecitingVoice:
+    """A `Synthesizer` for what is in a phrase book, or will be."""
+
+    def __init__(self, book: PhraseBook, synthesizer: Synthesizer) -> None:
+        self.name, self.voices = synthesizer.name, synthesizer.voices
+        self._book = book
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[_Recited]:
+        """Begin one turn's speech."""
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[_Recited]:
+        yield _Recited(self._book, voice)
+
+
+class _Recited:
+    """All of its clauses are given before it is heard: a `Recital` says them in one breath."""
+
+    def __init__(self, book: PhraseBook, voice: Voice) -> None:
+        self._book, self._voice = book, voice
+        self._clauses: list[str] = []  # bounded: one phrase of the settings
+        self._finished = asyncio.Event()
+
+    def say(self, clause: str) -> None:
+        self._clauses.append(clause)
+
+    def finish(self) -> None:
+        self._finished.set()
+
+    async def __aiter__(self) -> AsyncIterator[Spoken]:
+        await self._finished.wait()
+        for number, clause in enumerate(self._clauses):
+            yield Spoken(number, await self._book.make(self._voice, clause))

@@ -1,0 +1,105 @@
+"""The replies of one session: the task of each, and its way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from voicepipe.protocol.writer import Frames, Wire
+from voicepipe.session.listen import Listener
+from voicepipe.session.mind import Mind
+from voicepipe.session.mouth import HeldMouth
+from voicepipe.session.outbox import Outbox
+from voicepipe.session.phrases import Recital
+from voicepipe.session.reply import Reply
+from voicepipe.session.voices import Voices
+from voicepipe.stages.model import Model
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+
+Key = tuple[int, int]
+"""(turn, revision)"""
+
+
+class Replies:
+    """Carries out the orders about replies."""
+
+    def __init__(
+        self,
+        model: Model,
+        mind: Mind,
+        voices: Voices,
+        listener: Listener,
+        *,
+        wire: Wire,
+        outbox: Outbox,
+        post: Callable[[e.Fact], None],
+    ) -> None:
+        self._model, self._mind, self._voices, self._listener = model, mind, voices, listener
+        self._wire, self._outbox, self._post = wire, outbox, post
+        self._held: dict[Key, HeldMouth] = {}
+        self._filled: set[Key] = set()
+        self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
+        self._responses: dict[str, HeldMouth] = {}
+
+    def start(self, order: c.StartReply, group: asyncio.TaskGroup) -> None:
+        """Ask the model, or recite words that are known, in a task of `group`."""
+        key = (order.turn, order.revision)
+        mouth = HeldMouth(*key, self._wire, self._outbox, self._listener.agent_says)
+        reply = Reply(
+            order,
+            self._mind.question(order),
+            self._voices.voice(order.reply),
+            model=Recital(order.words) if order.words else self._model,
+            synthesizer=self._voices.reciting() if order.words else self._voices.synthesizer,
+            mouth=mouth,
+            post=self._post,
+        )
+        task = group.create_task(reply.run(), name=f"reply-{order.turn}.{order.revision}")
+        task.add_done_callback(lambda _: self._forget(key))
+        self._held[key], self._running[key] = mouth, (reply, task)
+
+    def open(self, order: c.OpenGate) -> None:
+        """Let a reply's output go."""
+        mouth = self._held.pop((order.turn, order.revision), None)
+        if mouth is not None:
+            self._responses[order.response_id] = mouth
+            mouth.open(order.response_id)
+
+    def shorten(self, order: c.ShortenClause) -> None:
+        """Let the voice begin with the words that there are."""
+        if (running := self._running.get((order.turn, order.revision))) is not None:
+            running[0].shorten()
+
+    def fill(self, order: c.SayFiller) -> None:
+        """Say a phrase before the reply, if there is sound of it in the voice as it is now."""
+        samples = self._voices.book.sound(self._voices.usual, order.words)
+        if samples is None:
+            return  # the voice has changed since
+        key = (order.turn, order.revision)
+        self._filled.add(key)
+        mouth = HeldMouth(*key, self._wire, self._outbox, self._listener.agent_says, fills=True)
+        mouth.open(order.response_id)
+        mouth.text(order.words)
+        mouth.sound(samples)
+
+    def stop(self, order: c.StopReply) -> None:
+        """Cancel a reply, and drop what it has queued."""
+        key = (order.turn, order.revision)
+        if self._held.pop(key, None) is None or key in self._filled:
+            self._listener.agent_stops()  # its gate was open
+        if (running := self._running.pop(key, None)) is not None:
+            running[1].cancel()
+        self._filled.discard(key)
+        self._outbox.drop_sound(order.turn)
+
+    def end(self, response_id: str, last_words: Frames) -> bool:
+        """Send the events that end a response behind its output; False when nothing of it was let go."""
+        mouth = self._responses.pop(response_id, None)
+        if mouth is not None:
+            mouth.last_words(last_words)
+        return mouth is not None
+
+    def _forget(self, key: Key) -> None:
+        self._running.pop(key, None)
+        self._filled.discard(key)

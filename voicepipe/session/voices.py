@@ -1,0 +1,63 @@
+"""How one session speaks: its voice, and the phrases that it can say at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from voicepipe.errors import StageError
+from voicepipe.protocol.session_config import DEFAULT_VOICE
+from voicepipe.session.phrases import PhraseBook, RecitingVoice, clauses_of
+from voicepipe.stages.synthesizer import Synthesizer, Voice
+from voicepipe.turn import events as e
+from voicepipe.turn.apology import phrases_of
+from voicepipe.turn.floor import Floor
+from voicepipe.turn.settings import ReplySettings
+
+
+class Voices:
+    """The voice of one session, for answers and for phrases."""
+
+    def __init__(
+        self, synthesizer: Synthesizer, model: str, book: PhraseBook, floor: Floor, post: Callable[[e.Fact], None]
+    ) -> None:
+        self.synthesizer, self.book = synthesizer, book
+        self._model, self._floor, self._post = model, floor, post
+
+    def voice(self, reply: ReplySettings) -> Voice:
+        """How to speak a reply."""
+        known = self.synthesizer.voices
+        # Clients name another vendor's voices by habit: one that this provider can't have is its own choice.
+        lacks = reply.voice == DEFAULT_VOICE or (known is not None and reply.voice not in known)
+        voice = None if lacks else reply.voice
+        return Voice(model=self._model, voice=voice, speed=reply.speed, language=self._floor.settings.language)
+
+    @property
+    def usual(self) -> Voice:
+        """How to speak what is no reply."""
+        return self.voice(self._floor.settings.reply)
+
+    def reciting(self) -> RecitingVoice:
+        """The same voice for a phrase."""
+        return RecitingVoice(self.book, self.synthesizer)
+
+    def lacks(self) -> bool:
+        """Whether something that should be ready to be said is not, in the voice as it is now."""
+        return any(self.book.sound(self.usual, words) is None for words in self.book.prepared)
+
+    def tell(self) -> None:
+        """Let the core know which phrases can be said at once."""
+        voice, wanted = self.usual, phrases_of(self._floor)
+        ready = frozenset(words for words in wanted if self.book.sound(voice, words) is not None)
+        if ready != self._floor.phrases:
+            self._post(e.PhrasesReady(ready))
+
+    async def prepare(self) -> None:
+        """Speak what should be ready to be said, and let the core know. Fails in silence."""
+        voice = self.usual
+        try:
+            for words in self.book.prepared:
+                for clause in clauses_of(words):
+                    await self.book.make(voice, clause)
+        except StageError:
+            return  # answers will fail likewise, and tell
+        self.tell()
