@@ -77,6 +77,7 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("assemblyai", "stt"): "voicepipe.providers.stt.assemblyai:open_transcriber",
     ("cartesia", "stt"): "voicepipe.providers.stt.cartesia:open_transcriber",
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
+    ("openai_realtime", "stt"): "voicepipe.providers.stt.openai_realtime:open_transcriber",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",
     ("deepgram", "tts"): "voicepipe.providers.tts.deepgram:open_synthesizer",

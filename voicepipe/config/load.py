@@ -37,6 +37,13 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
         "deepgram": ProviderEntry(
             kind="deepgram", base_url="wss://api.deepgram.com/v1", api_key_env="DEEPGRAM_API_KEY"
         ),
+        "openai-realtime": ProviderEntry(
+            kind="openai_realtime", base_url="wss://api.openai.com/v1", api_key_env="OPENAI_API_KEY"
+        ),
+        "assemblyai": ProviderEntry(
+            kind="assemblyai", base_url="wss://streaming.assemblyai.com/v3", api_key_env="ASSEMBLYAI_API_KEY"
+        ),
+        "cartesia": ProviderEntry(kind="cartesia", base_url="wss://api.cartesia.ai", api_key_env="CARTESIA_API_KEY"),
         "elevenlabs": ProviderEntry(
             kind="elevenlabs", base_url="wss://api.elevenlabs.io/v1", api_key_env="ELEVENLABS_API_KEY"
         ),

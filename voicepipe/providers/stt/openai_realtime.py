@@ -1,0 +1,141 @@
+"""Speech to text over OpenAI's Realtime WebSocket, and by the servers of one's own that speak it: Speaches and vLLM.
+
+Utterances are sent with the vendor's own turn detection off, and committed at each flush. The option `stt_server` says
+who is spoken to.
+Sources: OpenAI API reference, "Realtime", client and server events, and its own Python package for their fields; the
+code of Speaches, and vLLM's, for what is different there. Marked `unverified` is what they do not say.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from voicepipe.providers.net import options
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket
+from voicepipe.providers.stt import openai_realtime_wire as wire
+from voicepipe.providers.stt import vllm_wire
+from voicepipe.providers.stt.committing import Wire, committing
+from voicepipe.providers.stt.terms import terms
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
+
+Server = Literal["openai", "speaches", "vllm"]
+
+RATE_HZ: Final[dict[Server, int]] = {"openai": 24_000, "speaches": 24_000, "vllm": vllm_wire.RATE_HZ}
+"""The one rate that each takes."""
+
+LIFETIME_MS: Final[dict[Server, int | None]] = {"openai": 50 * 60_000, "speaches": None, "vllm": None}
+"""A session of OpenAI's ends after 60 minutes, without a warning; it ends between two utterances after 50."""
+
+KEYWORD_MODELS: Final = ("gpt-transcribe", "gpt-live-transcribe")
+"""Beginnings of the names of models that take `keywords`."""
+
+NO_PROMPT_MODELS: Final = ("gpt-realtime-whisper", "gpt-4o-transcribe-diarize")
+"""Of those that take neither keywords nor a `prompt`."""
+
+KEY_TERMS: Final = 50
+"""A bound of our own."""
+
+READERS: Final = {
+    "stt_server": options.one_of("openai", "speaches", "vllm"),
+    "stt_noise_reduction": options.one_of("off", "near_field", "far_field"),
+    "stt_extra": options.json_object(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealtimeOptions:
+    """What may be set below `[providers.NAME.options]`."""
+
+    stt_server: Server = "openai"
+    """Who is spoken to: `openai`, or a server of one's own, `speaches` or `vllm`."""
+
+    stt_noise_reduction: str = "off"
+    """At OpenAI: `near_field` for a headset, `far_field` for a room, or `off`."""
+
+    stt_extra: str = ""
+    """At OpenAI: a JSON object, merged into `audio.input.transcription`: `{"delay": "minimal"}`."""
+
+    def path(self, hearing: Hearing) -> str:
+        """Where the socket is, below the base address."""
+        pairs = [("intent", "transcription")]
+        if self.stt_server == "vllm":
+            return "/realtime"
+        if self.stt_server == "speaches":  # which takes the model from the address
+            pairs += [("model", hearing.model), *([("language", code)] if (code := _code(hearing)) else [])]
+        return f"/realtime?{urlencode(pairs)}"
+
+    def greeting(self, hearing: Hearing) -> str:
+        """The `session.update` that says how to listen."""
+        match self.stt_server:
+            case "vllm":
+                update: dict[str, Any] = {"model": hearing.model}
+            case "speaches":
+                update = {"session": {"turn_detection": None, "input_audio_transcription": _named(hearing)}}
+            case "openai":
+                update = {"session": {"type": "transcription", "audio": {"input": self._input(hearing)}}}
+        return msgspec.json.encode({"type": "session.update", **update}).decode()
+
+    def _input(self, hearing: Hearing) -> dict[str, Any]:
+        transcription = _named(hearing)
+        if hearing.model.startswith(KEYWORD_MODELS):
+            transcription |= {"keywords": words} if (words := terms(hearing.prompt, KEY_TERMS)) else {}
+        elif hearing.prompt and not hearing.model.startswith(NO_PROMPT_MODELS):
+            transcription["prompt"] = hearing.prompt
+        more = {"noise_reduction": {"type": self.stt_noise_reduction}} if self.stt_noise_reduction != "off" else {}
+        return {
+            "format": {"type": "audio/pcm", "rate": RATE_HZ["openai"]},
+            "transcription": transcription | options.members(self.stt_extra),
+            "turn_detection": None,
+            **more,
+        }
+
+
+def _named(hearing: Hearing) -> dict[str, Any]:
+    code = _code(hearing)
+    return {"model": hearing.model, "language": code} if code else {"model": hearing.model}
+
+
+def _code(hearing: Hearing) -> str:
+    """ISO 639-1, which is all that is taken; empty to let the vendor find out."""
+    return (hearing.language or "").partition("-")[0].lower()
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The ear `spec.model` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    chosen = RealtimeOptions(**options.read("openai_realtime", READERS, spec, settings, stage="stt"))
+    return _RealtimeEar(Peer.of("stt", spec, settings, scheme="ws"), chosen)
+
+
+class _RealtimeEar:
+    def __init__(self, peer: Peer, chosen: RealtimeOptions) -> None:
+        self.name = peer.name
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ[chosen.stt_server], streams=False, partials=True, finalize=True
+        )
+        self._peer, self._options = peer, chosen
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        server = self._options.stt_server
+        line = Line(
+            audio_bytes_per_ms=2 * RATE_HZ[server] // 1_000,
+            wrap=wire.append,
+            greeting=self._options.greeting(hearing),
+        )
+        path = self._options.path(hearing)
+        return committing(self._peer, path, line, self._wire, lifetime_ms=LIFETIME_MS[server])
+
+    def _wire(self, socket: VendorSocket) -> Wire:
+        if self._options.stt_server == "vllm":
+            return vllm_wire.VllmWire(self._peer, socket)
+        return wire.OpenAiWire(self._peer, socket, self.capabilities.rate_hz)

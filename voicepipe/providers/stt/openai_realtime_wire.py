@@ -1,0 +1,157 @@
+"""The events of OpenAI's Realtime transcription, both ways.
+
+Source: OpenAI API reference, "Realtime": client events `input_audio_buffer.*`, server events `input_audio_buffer.*`,
+`conversation.item.input_audio_transcription.*` and `error`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pybase64
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import VendorSocket
+from voicepipe.providers.stt.commits import Committed, Partial, Said
+
+COMMIT: Final = '{"type":"input_audio_buffer.commit"}'
+CLEAR: Final = '{"type":"input_audio_buffer.clear"}'
+
+LEAST_MS: Final = 120
+"""A commit of less than 100 ms is refused (`input_audio_buffer_commit_empty`)."""
+
+STATUS: Final = {
+    "invalid_api_key": 401,
+    "insufficient_quota": 402,
+    "model_not_found": 404,
+    "rate_limit_exceeded": 429,
+}
+"""The HTTP status that says the same as an error's code. Unverified for this socket: the codes are those of the API."""
+
+ITEMS: Final = 64
+"""The most items whose texts are remembered at once."""
+
+
+def append(pcm: bytes) -> str:
+    """More audio, as the event that carries it."""
+    return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
+
+
+class _Language(msgspec.Struct):
+    code: str = ""
+
+
+class _Event(msgspec.Struct):
+    type: str
+    item_id: str = ""
+    delta: str | None = None
+    transcript: str = ""
+    text: str = ""
+    languages: list[_Language] | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+
+
+def decoded(peer: Peer, message: str | bytes) -> _Event:
+    """The event that a message is.
+
+    Raises:
+        StageError: it is an error, or no event.
+    """
+    if isinstance(message, bytes):
+        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
+    try:
+        event = _event.decode(message)
+    except msgspec.DecodeError as error:
+        why = f"expected an event of its own, got {len(message)} characters ({error})"
+        raise failures.broken(peer, why) from None
+    if event.type == "error" or event.type.endswith(".failed"):
+        raise failure(peer, message.encode())
+    return event
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+
+
+class _Failed(msgspec.Struct):
+    error: _Error | str = ""
+
+
+def failure(peer: Peer, event: bytes) -> StageError:
+    """The stage error for an event that tells of one."""
+    try:
+        error = msgspec.json.decode(event, type=_Failed).error
+    except msgspec.DecodeError:
+        error = ""
+    code = error.code if isinstance(error, _Error) else None
+    if code in STATUS:
+        return failures.refused(peer, STATUS[code], event)
+    return failures.in_band(peer, event)
+
+
+class OpenAiWire:
+    """One stream's events. Items may be told of in another order than that in which they were committed."""
+
+    def __init__(self, peer: Peer, socket: VendorSocket, rate_hz: int) -> None:
+        self._peer, self._socket = peer, socket
+        self._least_bytes = LEAST_MS * rate_hz * 2 // 1_000
+        self._uncommitted_bytes = 0
+        # Full: the oldest would be forgotten, but no vendor has been silent about so many.
+        self._order: deque[str] = deque(maxlen=ITEMS)
+        """The items that are committed and not completed, or not yet told of."""
+
+        self._texts: dict[str, str] = {}
+        self._done: dict[str, Committed] = {}
+
+    def audio(self, pcm: bytes) -> None:
+        self._uncommitted_bytes += len(pcm)
+        self._socket.send_audio(pcm)
+
+    def commit(self) -> None:
+        self._socket.send_audio(bytes(max(0, self._least_bytes - self._uncommitted_bytes)))
+        self._socket.send(COMMIT)
+        self._uncommitted_bytes = 0
+
+    def discard(self) -> bool:
+        self._socket.send(CLEAR)
+        self._uncommitted_bytes = 0
+        return False
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """Vendors add types of events without notice: one that is not known says nothing to us."""
+        event = decoded(self._peer, message)
+        match event.type:
+            case "input_audio_buffer.committed":
+                self._order.append(event.item_id)
+            case "conversation.item.input_audio_transcription.delta":
+                return self._delta(event.item_id, event.delta or "")
+            case "conversation.item.input_audio_transcription.completed":
+                return self._completed(event)
+            case "input_audio_buffer.cleared":
+                self._texts = {item: text for item, text in self._texts.items() if item in self._order}
+        return ()
+
+    def _delta(self, item: str, delta: str) -> Sequence[Said]:
+        self._texts[item] = self._texts.get(item, "") + delta
+        if self._order and self._order[0] != item:
+            return ()
+        return (Partial(self._texts[item].strip()),)
+
+    def _completed(self, event: _Event) -> Sequence[Said]:
+        item, languages = event.item_id, event.languages
+        if item not in self._order:
+            self._order.append(item)
+        self._done[item] = Committed(event.transcript.strip(), languages[0].code or None if languages else None)
+        told: list[Said] = []
+        while self._order and self._order[0] in self._done:
+            first = self._order.popleft()
+            self._texts.pop(first, None)
+            told.append(self._done.pop(first))
+        return told

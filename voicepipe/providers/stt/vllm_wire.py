@@ -1,0 +1,102 @@
+"""The events of vLLM's `/v1/realtime`, both ways: OpenAI's names, and a course of its own.
+
+A commit begins to transcribe, and a final one ends it; what is sent before the text has come is thrown away, so that it
+waits here. Source: vLLM's docs, `realtime.api_router`, and its code, `realtime/connection.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import VendorSocket
+from voicepipe.providers.stt.commits import Committed, Partial, Said
+from voicepipe.providers.stt.openai_realtime_wire import decoded
+
+RATE_HZ: Final = 16_000
+BYTES_PER_MS: Final = 2 * RATE_HZ // 1_000
+
+BEGIN: Final = '{"type":"input_audio_buffer.commit","final":false}'
+END: Final = '{"type":"input_audio_buffer.commit","final":true}'
+
+LEAST_MS: Final = 200
+"""The shortest segment; unverified: a model may want to hear something before it answers."""
+
+WAITING_MS: Final = 30_000
+"""The most audio that waits for the text of the segment before; past it the oldest is dropped."""
+
+
+class VllmWire:
+    """One stream's events."""
+
+    def __init__(self, peer: Peer, socket: VendorSocket) -> None:
+        self._peer, self._socket = peer, socket
+        self._sent_bytes = 0
+        """Of the segment under way; 0: none is."""
+
+        self._owed = False
+        """The text of the segment before has not come."""
+
+        self._text = ""
+        # Full: the oldest audio goes; the ends of segments (None) stay.
+        self._waiting: deque[bytes | None] = deque()
+        self._waiting_bytes = 0
+
+    def audio(self, pcm: bytes) -> None:
+        if not self._owed:
+            self._send(pcm)
+            return
+        self._waiting.append(pcm)
+        self._waiting_bytes += len(pcm)
+        while self._waiting_bytes > WAITING_MS * BYTES_PER_MS:
+            oldest = next(its for its in self._waiting if its is not None)
+            self._waiting.remove(oldest)
+            self._waiting_bytes -= len(oldest)
+
+    def commit(self) -> None:
+        if self._owed:
+            self._waiting.append(None)
+        else:
+            self._end()
+
+    def discard(self) -> bool:
+        self.commit()
+        return True
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """Vendors add types of events without notice: one that is not known says nothing to us."""
+        event = decoded(self._peer, message)
+        match event.type:
+            case "transcription.delta":
+                self._text += event.delta or ""
+                return (Partial(self._text.strip()),)
+            case "transcription.done":
+                self._go_on()
+                return (Committed(event.text.strip()),)
+        return ()
+
+    def _send(self, pcm: bytes) -> None:
+        if not self._sent_bytes:
+            self._socket.send(BEGIN)
+        self._sent_bytes += len(pcm)
+        self._socket.send_audio(pcm)
+
+    def _end(self) -> None:
+        missing = LEAST_MS * BYTES_PER_MS - self._sent_bytes
+        if missing > 0:
+            self._send(bytes(missing))
+        self._socket.send(END)
+        self._sent_bytes, self._owed = 0, True
+
+    def _go_on(self) -> None:
+        """The text has come: send what waited, up to the end of the next segment."""
+        self._text, self._owed, self._sent_bytes = "", False, 0
+        while self._waiting and not self._owed:
+            pcm = self._waiting.popleft()
+            if pcm is None:
+                self._end()
+            else:
+                self._waiting_bytes -= len(pcm)
+                self._send(pcm)
