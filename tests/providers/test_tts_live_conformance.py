@@ -2,52 +2,213 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
+from voicepipe.errors import StageRefused
 from voicepipe.providers.net import warm
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.synthesizer import Synthesizer, Voice
-from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsDesk
-from voicepipe.testing.fakes import cartesia_voice, deepgram_voice, elevenlabs_voice, inworld_voice, rime_voice
+from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.testing.conformance.promptness import LeavesNothing
+from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsDesk, outcome, sound_of, speak
+from voicepipe.testing.fakes import cartesia_voice, elevenlabs_voice, rime_voice
+from voicepipe.testing.fakes.cues import Garbage, Hold, InBandError, Malformed, NoEnd, TtsCue
+from voicepipe.testing.fakes.desk import WAIT_S, soon
 from voicepipe.testing.fakes.live_voice import FakeLiveVoice
+from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import eventually
 
 VENDORS = {
-    "deepgram": (deepgram_voice.FakeAura, deepgram_voice.KEY, "aura-2-thalia-en"),
-    "inworld": (inworld_voice.FakeInworld, inworld_voice.KEY, "inworld-tts-2"),
     "cartesia": (cartesia_voice.FakeCartesia, cartesia_voice.KEY, "sonic-3"),
     "elevenlabs": (elevenlabs_voice.FakeElevenLabs, elevenlabs_voice.KEY, "eleven_flash_v2_5"),
     "rime": (rime_voice.FakeRime, rime_voice.KEY, "coda"),
 }
+TURNS = 100
+SEED = 20_261_121
 
 
-class TestLiveSynthesizers(ScriptedSynthesizerConformance):
-    @pytest.fixture(params=VENDORS)
-    def kind(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
+@pytest.fixture(params=VENDORS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
-    @pytest.fixture
-    async def vendor(self, kind: str) -> AsyncIterator[FakeLiveVoice]:
-        async with VENDORS[kind][0]() as vendor:
-            yield vendor
 
-    @pytest.fixture
-    def desk(self, vendor: FakeLiveVoice) -> TtsDesk:
-        return vendor.desk
+@pytest.fixture
+async def vendor(kind: str) -> AsyncIterator[FakeLiveVoice]:
+    async with VENDORS[kind][0]() as vendor:
+        yield vendor
+
+
+@pytest.fixture
+def desk(vendor: FakeLiveVoice) -> TtsDesk:
+    return vendor.desk
+
+
+@pytest.fixture
+def voice(kind: str) -> Voice:
+    return Voice(model=VENDORS[kind][2])
+
+
+def synthesizer_at(kind: str, base_url: str, *, patience_ms: int, key: str | None = None) -> Synthesizer:
+    _, usual_key, model = VENDORS[kind]
+    settings = ProviderSettings(
+        kind=kind, base_url=base_url, api_key=usual_key if key is None else key, idle_timeout_ms=patience_ms
+    )
+    made: Synthesizer = factory(kind, "tts", key="agents.default.tts")(Spec(kind, model), settings)
+    return made
+
+
+@pytest.fixture(params=[False, True], ids=["dialled", "warm"])
+async def synthesizer(
+    kind: str, vendor: FakeLiveVoice, patience_ms: int, request: pytest.FixtureRequest
+) -> AsyncIterator[Synthesizer]:
+    async with warm.lifetime() if request.param else nullcontext():
+        yield synthesizer_at(kind, vendor.base_url, patience_ms=patience_ms)
+
+
+class TestPort(ScriptedSynthesizerConformance):
+    """Its other fixtures are the module's."""
 
     @pytest.fixture
     def voice(self, kind: str) -> Voice:
         return Voice(model=VENDORS[kind][2])
 
-    @pytest.fixture(params=[False, True], ids=["dialled", "warm"])
-    async def synthesizer(
-        self, kind: str, vendor: FakeLiveVoice, voice: Voice, patience_ms: int, request: pytest.FixtureRequest
-    ) -> AsyncIterator[Synthesizer]:
-        settings = ProviderSettings(
-            kind=kind, base_url=vendor.base_url, api_key=VENDORS[kind][1], idle_timeout_ms=patience_ms
-        )
-        async with warm.lifetime() if request.param else nullcontext():
-            made: Synthesizer = factory(kind, "tts", key="tts")(Spec(kind, voice.model), settings)
-            yield made
+
+class TestLiveVoices(LeavesNothing):
+    """What all of them do beyond the port's own promises."""
+
+    async def test_turns_share_a_socket_that_was_there(
+        self, kind: str, vendor: FakeLiveVoice, voice: Voice, patience_ms: int
+    ) -> None:
+        """It is dialled when a session begins, and serves turn after turn in contexts of their own."""
+        synthesizer = synthesizer_at(kind, vendor.base_url, patience_ms=patience_ms)
+        async with warm.lifetime():
+            with synthesizer.keep_warm(voice):
+                await vendor.nth(0)
+                for _ in range(3):
+                    assert len(sound_of(await speak(synthesizer, voice, "One.", "Two."), 1))
+        contexts = [asked.question["context"] for asked in vendor.desk.asked]
+        assert len({context.partition(".")[0] for context in contexts}) == 3
+        assert [call.most_talks > 0 for call in vendor.calls].count(True) == 1
+
+    async def test_words_have_times(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """Each clause's words in their order, from the beginning of the clause."""
+        clauses = ("It opens at nine,", "and closes late.")
+        heard = await speak(synthesizer, voice, *clauses)
+        for number, clause in enumerate(clauses):
+            words = [word for spoken in heard if spoken.clause == number for word in spoken.words]
+            assert [word.word for word in words] == clause.split()[: len(words)]
+            assert len(words) >= len(clause.split()) - 1  # the last may be told of with nothing after it
+            starts = [word.start_ms for word in words]
+            assert starts == sorted(starts)
+            assert starts[0] <= 50
+            assert starts[-1] <= len(sound_of(heard, number)) * 1_000 // RATE_HZ
+
+    async def test_clause_that_comes_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """All before it has been heard, and nothing is owed: that is no stall, and it is spoken."""
+        async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
+            speech.say("First.")
+            sound, n_samples = aiter(speech), 0
+            while n_samples < len(tone("First.")):
+                n_samples += len((await anext(sound)).samples)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.4):  # longer than `patience_ms`
+                    await anext(sound)
+            speech.say("Second.")
+            speech.finish()
+            assert len(sound_of([spoken async for spoken in sound], 1)) == len(tone("Second."))
+
+    test_clause_that_comes_late = pytest.mark.parametrize("patience_ms", [250])(test_clause_that_comes_late)
+
+    async def test_consumer_that_stops_makes_the_vendor_wait(
+        self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice
+    ) -> None:
+        """Sound that nobody takes is not gathered without bound."""
+        vendor.desk.cue(TtsCue(chunk_bytes=96_000))
+        async with synthesizer.open(voice) as speech:
+            speech.say("x" * 10_000)  # 400 s of sound, 26 MB as base64: more than loopback's buffers hold
+            await anext(aiter(speech))
+            asked = await vendor.desk.nth(0)
+            for _ in range(4_000):  # turns of the loop in which a reader without bound would have read it all
+                await asyncio.sleep(0)
+            assert not asked.ended.is_set()
+
+    @pytest.mark.parametrize(
+        ("fault", "words"),
+        [
+            (Malformed(), "expected a message of its own"),
+            (Garbage(), "expected text, got 4 bytes"),
+            (NoEnd(after=4_800), r"closed the connection \(1000"),
+            (InBandError(message="The voice is hoarse."), r"The voice is hoarse\."),
+        ],
+    )
+    async def test_break_in_the_answer(
+        self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice, fault: Malformed, words: str
+    ) -> None:
+        """It is told in words, and the next turn speaks, on another socket if need be."""
+        vendor.desk.cue(TtsCue(fault=fault))
+        _, error = await outcome(synthesizer, voice, "Hello there.")
+        assert error is not None
+        assert re.search(words, error.why)
+        assert np.array_equal(sound_of(await speak(synthesizer, voice, "Again."), 0), tone("Again."))
+
+    async def test_answer_without_sound(self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice) -> None:
+        """Words were said, and nothing came: that is a failure; of dots it is none."""
+        vendor.desk.cue(TtsCue(raw=b""))
+        _, error = await outcome(synthesizer, voice, "Hello.")
+        assert error is not None
+        assert "no sound" in str(error)
+        vendor.desk.cue(TtsCue(raw=b""))
+        assert await speak(synthesizer, voice, "...") == []
+
+    async def test_wrong_key(self, kind: str, vendor: FakeLiveVoice, voice: Voice, patience_ms: int) -> None:
+        """Said in the house's words: the vendor's may hold a part of the key."""
+        refused = synthesizer_at(kind, vendor.base_url, patience_ms=patience_ms, key="wrong")
+        _, error = await outcome(refused, voice, "Hello.")
+        assert isinstance(error, StageRefused)
+        assert (error.status, error.why) == (401, "HTTP 401: the key was refused")
+
+    async def test_storm(self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice) -> None:
+        """A hundred turns, each cut at a random point: nothing of them stays open at the vendor."""
+        dice = random.Random(SEED)
+        vendor.desk.usual = TtsCue(ms_per_char=4, chunk_bytes=481)
+
+        async def turn() -> None:
+            async with synthesizer.open(voice) as speech:
+                for clause in ("A clause.", "Another one.", "The last.")[: dice.randrange(4)]:
+                    speech.say(clause)
+                    await asyncio.sleep(0)
+                if dice.random() < 0.5:
+                    speech.finish()
+                async for _ in speech:
+                    await asyncio.sleep(0)
+
+        for _ in range(TURNS):
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(turn())
+                for _ in range(dice.randrange(80)):
+                    await asyncio.sleep(0)
+                task.cancel()
+
+        async def quiet() -> bool | None:
+            return vendor.open_contexts == 0 or None
+
+        await eventually(quiet)
+        assert max(call.most_talks for call in vendor.calls) <= 5
+        assert any(asked.gone.is_set() for asked in vendor.desk.asked)
+
+    async def test_speaker_is_cut_in_time(self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice) -> None:
+        """What lingers of a turn that was cut is heard by nobody in the next."""
+        hold = Hold(after=4_800)
+        vendor.desk.cue(TtsCue(hold=hold))
+        async with synthesizer.open(voice) as speech:
+            speech.say("A clause of some length.")
+            await anext(aiter(speech))
+        hold.release.set()
+        await soon((await vendor.desk.nth(0)).gone)
+        assert np.array_equal(sound_of(await speak(synthesizer, voice, "Yes?"), 0), tone("Yes?"))
