@@ -24,8 +24,8 @@ from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.server.audio_route import SpeechRoute, TranscriptionRoute
 from voicepipe.server.calls import Calls
-from voicepipe.server.chat_places import ChatPlaces
 from voicepipe.server.chat_route import ChatRoute
 from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
@@ -33,6 +33,7 @@ from voicepipe.server.listening import listening
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.parts import Offer, Parts
+from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.session.ending import Ending
@@ -61,6 +62,22 @@ class NoModels:
         return ()
 
     def cost_usd(self, spec: str, usage: Usage) -> float | None:
+        return None
+
+
+class NoSound:
+    """Nobody speaks or hears; `test_speech.py` has a server where somebody does."""
+
+    def speech(self, name: str) -> SpeechRoute | None:
+        return None
+
+    def transcription(self, name: str) -> TranscriptionRoute | None:
+        return None
+
+    def speech_usd(self, spec: str, n_chars: int) -> float | None:
+        return None
+
+    def hearing_usd(self, spec: str, duration_s: float) -> float | None:
         return None
 
 
@@ -252,7 +269,9 @@ def serve(tmp_path: Path) -> Serve:
             open_session=open_session,
             cost_usd=lambda agent, record: cost_usd,
             chat_models=NoModels(),
-            chat_places=ChatPlaces(settings.max_chats, settings.max_project_chats),
+            chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
+            audio_models=NoSound(),
+            audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),
             missing=lambda: tuple(missing),
         )
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from voicepipe.server import chat_answer
+from voicepipe.server import rest_line
 from voicepipe.testing.fakes.cues import CallCue, Cut, HangUp, Hold, LlmCue, Malformed, Status
 from voicepipe.testing.fakes.desk import soon
 
@@ -421,7 +421,7 @@ async def test_a_client_that_takes_nothing_loses_its_answer(
     house: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And the provider is not read on for it meanwhile: what nobody takes fills sockets, not our memory."""
-    monkeypatch.setattr(chat_answer, "STUCK_S", 0.3)
+    monkeypatch.setattr(rest_line, "STUCK_S", 0.3)
     caplog.set_level("INFO", "voicepipe")
     house.vendor.llm.usual = LlmCue(tokens=("x" * 100_000,) * 1_000)
     body = json.dumps({"model": "default", "messages": ASKED, "stream": True})

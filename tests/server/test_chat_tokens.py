@@ -9,7 +9,7 @@ import aiohttp
 import openai
 import pytest
 
-from voicepipe.server.chat_places import TOKEN_AT_ONCE
+from voicepipe.server.rest_places import TOKEN_AT_ONCE
 from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
 from voicepipe.testing.fakes.desk import soon
 from voicepipe.testing.waiting import eventually

@@ -16,16 +16,19 @@ TURNS: Final = "turns"
 CHAT: Final = "chat"
 """Chat completions over REST, and the list of models for them."""
 
+AUDIO: Final = "audio"
+"""Speech and transcriptions over REST."""
+
 OPERATE: Final = "operate"
 """The dashboard, metrics, and everything else that shows more than one project."""
 
-ALL: Final = (REALTIME, TOKENS, TURNS, CHAT, OPERATE)
+ALL: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO, OPERATE)
 
-KEY_DEFAULT: Final = (REALTIME, TOKENS, TURNS, CHAT)
+KEY_DEFAULT: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO)
 """Of an API key, unless it was created with others."""
 
 TOKEN_DEFAULT: Final = (REALTIME,)
 """Of a client secret, unless it was minted with others."""
 
-TOKEN_ALLOWED: Final = (REALTIME, TURNS, CHAT)
+TOKEN_ALLOWED: Final = (REALTIME, TURNS, CHAT, AUDIO)
 """What a client secret can have at most: it lives in a stranger's browser."""

@@ -78,6 +78,9 @@ class ProviderEntry:
     speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
     """What a million characters that its voice speaks cost."""
 
+    hearing_usd_per_minute: Annotated[float | None, Between(0, 1_000)] = None
+    """What a minute that its ear hears costs. Counted for transcriptions over REST and in the bench, not in calls."""
+
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What only this kind understands, as a table of names and values."""
 

@@ -173,10 +173,8 @@ def read_chat_request(body: bytes) -> ChatRequest:
     """
     try:
         request = _decode(body)
-    except msgspec.ValidationError as wrong:
-        raise _refusal(str(wrong)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ProtocolError("Expected a JSON object as the body.", code="invalid_json") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise json_refusal(wrong) from None
     _check_neutral(request)
     _check_format(request.response_format)
     _check_tools(request)
@@ -184,8 +182,11 @@ def read_chat_request(body: bytes) -> ChatRequest:
     return request
 
 
-def _refusal(said: str) -> ProtocolError:
-    why, _, path = said.partition(" - at ")
+def json_refusal(wrong: Exception) -> ProtocolError:
+    """What to say of a body that msgspec could not decode."""
+    if not isinstance(wrong, msgspec.ValidationError):
+        return ProtocolError("Expected a JSON object as the body.", code="invalid_json")
+    why, _, path = str(wrong).partition(" - at ")
     path = path.strip("`").removeprefix("$").removeprefix(".")
     for pattern, code in _CODES:
         if found := pattern.match(why):

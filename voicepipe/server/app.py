@@ -18,7 +18,9 @@ from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import realtime
 from voicepipe.server.refusals import refuse_in_json
 from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
+from voicepipe.server.speech import speech
 from voicepipe.server.told import told
+from voicepipe.server.transcriptions import transcriptions
 from voicepipe.server.turns import list_turns, one_turn
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
@@ -43,6 +45,8 @@ def build_app(parts: Parts) -> web.Application:
         ("POST", "/v1/realtime/sessions", sessions),
         ("POST", "/v1/realtime/transcription_sessions", transcription_sessions),
         ("POST", "/v1/chat/completions", chat_completions),
+        ("POST", "/v1/audio/speech", speech),
+        ("POST", "/v1/audio/transcriptions", transcriptions),
         ("GET", "/v1/models", list_models),
         ("GET", "/v1/models/{id:.+}", one_model),
         ("GET", "/v1/turns", list_turns),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -14,29 +13,33 @@ from voicepipe.protocol.chat_response import DONE, ChunkWriter, Completion, Made
 from voicepipe.protocol.chat_stop import StopCutter
 from voicepipe.server.chat_route import ChatModels
 from voicepipe.server.chat_tally import ChatTally
+from voicepipe.server.rest_line import EVENTS, StreamedLine
 from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta
-
-STUCK_S: Final = 10.0
-"""A client that takes nothing for so long loses its answer, as a session's client loses its socket."""
 
 MOST_CHARS: Final = 4 << 20
 """Of a whole answer, which lies in memory: some million tokens."""
 
-Events = AsyncIterator[ModelEvent]
+ModelEvents = AsyncIterator[ModelEvent]
 
 
 class ChatAnswer:
     """One answer on its way. Nothing of it leaves before the model has spoken, so that a failure keeps its status."""
 
-    def __init__(self, about: Completion, tally: ChatTally, models: ChatModels, stops: tuple[str, ...]) -> None:
+    def __init__(
+        self, request: web.Request, about: Completion, tally: ChatTally, models: ChatModels, stops: tuple[str, ...]
+    ) -> None:
         """`stops`: before which of these the answer ends."""
         self._cutter = StopCutter(stops)
         self._about, self._tally, self._models = about, tally, models
         self._began_ms = monotonic_ms()
-        self.line: web.StreamResponse | None = None
-        """A streamed answer that has begun."""
+        self._out = StreamedLine(request, EVENTS, self._headers)
 
-    async def whole(self, events: Events) -> web.Response:
+    @property
+    def line(self) -> web.StreamResponse | None:
+        """A streamed answer that has begun."""
+        return self._out.line
+
+    async def whole(self, events: ModelEvents) -> web.Response:
         """Collect the answer and give it in one piece.
 
         Raises:
@@ -65,7 +68,7 @@ class ChatAnswer:
         )
         return web.Response(body=body, content_type="application/json", headers=self._headers())
 
-    async def stream(self, events: Events, request: web.Request, *, with_usage: bool) -> web.StreamResponse:
+    async def stream(self, events: ModelEvents, *, with_usage: bool) -> web.StreamResponse:
         """Send each piece as it comes.
 
         Raises:
@@ -76,25 +79,19 @@ class ChatAnswer:
         async for event in self._seen(events):
             match event:
                 case TextDelta(text):
-                    await self._send(request, chunks.text(text))
+                    await self._out.send(chunks.text(text))
                 case CallDelta(index, call_id, name, arguments):
-                    await self._send(request, chunks.call(index, call_id, name, arguments))
+                    await self._out.send(chunks.call(index, call_id, name, arguments))
                 case Finished(reason):
-                    await self._send(request, chunks.finish(reason, self._tally.ours()))
+                    await self._out.send(chunks.finish(reason, self._tally.ours()))
         last = chunks.usage(self._tally.used(), self._tally.ours(self._models)) if with_usage else b""
-        return await self.end(request, last + DONE)
+        return await self._out.end(last + DONE)
 
-    async def fail(self, request: web.Request, error: bytes) -> web.StreamResponse:
+    async def fail(self, error: bytes) -> web.StreamResponse:
         """End a streamed answer with an error, in the published JSON; without `[DONE]`, which means success."""
-        return await self.end(request, failed(error))
+        return await self._out.end(failed(error))
 
-    async def end(self, request: web.Request, last: bytes) -> web.StreamResponse:
-        """Send the last piece."""
-        line = await self._send(request, last)
-        await line.write_eof()
-        return line
-
-    async def _seen(self, events: Events) -> Events:
+    async def _seen(self, events: ModelEvents) -> ModelEvents:
         """The events as they go on: counted, and cut where a stop sequence ends them. Whoever asked closes the rest."""
         async for event in events:
             self._tally.see(event, monotonic_ms() - self._began_ms)
@@ -116,24 +113,6 @@ class ChatAnswer:
         finished = Finished("stop")
         self._tally.see(finished, monotonic_ms() - self._began_ms)
         return finished
-
-    async def _send(self, request: web.Request, piece: bytes) -> web.StreamResponse:
-        line = self.line
-        if line is None:
-            # no-transform, X-Accel-Buffering: proxies that compress or collect would hold the words back
-            headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
-            line = web.StreamResponse(headers=headers | self._headers())
-            line.content_type, line.charset = "text/event-stream", "utf-8"
-            self.line = line
-            await line.prepare(request)
-        try:
-            async with asyncio.timeout(STUCK_S):
-                await line.write(piece)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ConnectionResetError(f"the client took nothing for {STUCK_S:g} s") from None
-        return line
 
     def _headers(self) -> dict[str, str]:
         return {"X-Request-Id": self._about.id} | self._tally.headers()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from voicepipe.auth.claims import Claims
-from voicepipe.auth.entry import check_entry
 from voicepipe.auth.handshake import Handshake
-from voicepipe.errors import AuthError, ProtocolError
 from voicepipe.protocol.chat_messages import DeveloperMessage, SystemMessage
 from voicepipe.protocol.chat_request import ChatRequest
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.chat_route import ChatRoute
 from voicepipe.server.parts import Parts
-from voicepipe.server.realtime import origin_of, token_config
-from voicepipe.session.grant import SessionGrant
+from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
 from voicepipe.stages.model import Function, ModelRequest, Said, Text, Usage
 
 NOTHING: Final = Usage(input_tokens=0, output_tokens=0)
@@ -29,14 +25,8 @@ def check_may_ask(claims: Claims, route: ChatRoute, shown: Handshake, parts: Par
     Raises:
         AuthError: 403, naming what is allowed.
     """
-    check_entry(claims, origin=origin_of(shown), model=route.name, agent=route.agent or "")
-    if route.agent is None and route.name not in claims.limits.models:
-        why = "A client secret may ask for agents, and for what its limits.models names."
-        raise AuthError(why, code="model_not_allowed", status=403)
-    unpriced = [spec for spec in (*route.specs, *route.reached) if parts.chat_models.cost_usd(spec, NOTHING) is None]
-    if claims.limits.spend_usd is not None and unpriced:
-        why = f"This client secret has a limit on spending, and the price of {unpriced[0]} is not known here."
-        raise AuthError(why, code="price_unknown", status=403)
+    unpriced = (spec for spec in (*route.specs, *route.reached) if parts.chat_models.cost_usd(spec, NOTHING) is None)
+    check_may_reach(claims, route.name, route.agent, shown, unpriced=next(unpriced, None))
 
 
 async def held(
@@ -50,8 +40,8 @@ async def held(
         AuthError: its session's settings are gone.
         ProtocolError: a locked field was asked for otherwise.
     """
-    config = await token_config(claims, parts) or {}
-    session = _started(claims, route, parts).merged(config)
+    started = await held_session(claims, route.name, route.agent, parts)
+    session, config = started.session, started.config
     locked = {lock.field.partition(".")[0] for lock in claims.locks}
     _check_locks(asked, locked, session, config)
     changes: dict[str, Any] = {"metadata": tuple((dict(request.metadata) | claims.routing).items())}
@@ -77,7 +67,7 @@ def _check_locks(asked: ChatRequest, locked: set[str], session: SessionConfig, c
         else None,
     )
     for field in filter(None, broken):
-        raise ProtocolError("The client secret locks the field: leave it out.", field=field, code="field_locked")
+        raise field_locked(field)
 
 
 def _told_at(asked: ChatRequest) -> list[str]:
@@ -87,18 +77,3 @@ def _told_at(asked: ChatRequest) -> list[str]:
         for position, message in enumerate(asked.messages)
         if isinstance(message, SystemMessage | DeveloperMessage)
     ]
-
-
-def _started(claims: Claims, route: ChatRoute, parts: Parts) -> SessionConfig:
-    """The session that the client secret would start with this agent, before its own settings."""
-    return parts.desk.start_config(
-        SessionGrant(
-            session_id=f"sess_{secrets.token_urlsafe(18)}",
-            project=claims.project,
-            agent=route.agent or "default",
-            model=route.name,
-            identity=None,
-            config=None,
-            expires_at=claims.expires_at_s,
-        )
-    )

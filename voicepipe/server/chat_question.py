@@ -34,6 +34,8 @@ class Question:
 
     route: ChatRoute
     request: ModelRequest
+    to_stranger: bool
+    """The answer goes to a page."""
 
 
 async def question_for(visitor: Visitor, asked: ChatRequest, shown: Handshake, parts: Parts) -> Question:
@@ -61,7 +63,9 @@ async def question_for(visitor: Visitor, asked: ChatRequest, shown: Handshake, p
         metadata=tuple((asked.metadata or {}).items()),
         deadline_ms=asked.voicepipe.deadline_ms if asked.voicepipe is not None else None,
     )
-    return Question(route, request if claims is None else await held(request, asked, claims, route, parts))
+    if claims is None:
+        return Question(route, request, to_stranger=False)
+    return Question(route, await held(request, asked, claims, route, parts), to_stranger=True)
 
 
 def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:

@@ -17,6 +17,8 @@ BOUNDS = {
     "max_session_s": (1, 86_400),
     "max_chats": (1, 100_000),
     "max_project_chats": (0, 100_000),
+    "max_audio": (1, 100_000),
+    "max_project_audio": (0, 100_000),
     "ping_ms": (1_000, 600_000),
     "drain_ms": (0, 600_000),
 }
@@ -43,7 +45,7 @@ class ServerSettings:
     """How many of them may belong to one project, so that one customer can't take all; 0: as many as there are."""
 
     max_session_s: int = 3_600
-    """How long one session may last, in seconds; and one chat completion."""
+    """How long one session may last, in seconds; and one answer over REST."""
 
     max_chats: int = 200
     """How many chat completions may be answered at once; the next one is answered 503 with `Retry-After`."""
@@ -53,6 +55,19 @@ class ServerSettings:
 
     chat_models: tuple[str, ...] = ()
     """What chat completions may be asked of as `provider/model`, beside the agents and their own models."""
+
+    max_audio: int = 16
+    """How many texts may be spoken and recordings transcribed over REST at once; the next one is answered 503 with
+    `Retry-After`. A recording takes up to 30 MB of memory meanwhile."""
+
+    max_project_audio: int = 0
+    """How many of them may belong to one project (429 beyond that); 0: as many as there are."""
+
+    speech_models: tuple[str, ...] = ()
+    """Whom `/v1/audio/speech` may be asked of as `provider/model`, beside the agents and their own voices."""
+
+    transcription_models: tuple[str, ...] = ()
+    """Whom `/v1/audio/transcriptions` may be asked of as `provider/model`, beside the agents and their own ears."""
 
     ping_ms: int = 20_000
     """How long a client may send nothing before it is pinged; it has half as long again to answer."""

@@ -12,13 +12,14 @@ from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster
+from voicepipe.server.audio_route import AudioModels
 from voicepipe.server.calls import Call, Calls
-from voicepipe.server.chat_places import ChatPlaces
 from voicepipe.server.chat_route import ChatModels
 from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.rest_places import Places
 from voicepipe.server.resume import Resumable, Resumptions
 from voicepipe.server.slots import Slots
 from voicepipe.session.grant import SessionGrant
@@ -82,7 +83,12 @@ class Parts:
     chat_models: ChatModels
     """What chat completions may be asked of."""
 
-    chat_places: ChatPlaces
+    chat_places: Places
+
+    audio_models: AudioModels
+    """Who speaks and hears over REST."""
+
+    audio_places: Places
 
     missing: Callable[[], tuple[str, ...]]
     """What is not ready yet, in words; empty when everything is."""

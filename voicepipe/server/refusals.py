@@ -23,7 +23,13 @@ from voicepipe.telemetry.log import log_crash, log_event
 PEER: Final = web.RequestKey("peer", str)
 """Who sent the request, as far as proxies that are trusted tell: for the log."""
 
-CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 426: "upgrade_required"}
+CODES: Final = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "request_too_large",
+    426: "upgrade_required",
+}
 
 
 ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 415, 422})

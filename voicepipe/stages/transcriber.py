@@ -50,6 +50,9 @@ class Hearing:
     prompt: str | None = None
     """Words to expect, for providers that take a hint."""
 
+    temperature: float | None = None
+    """How freely to guess, 0 to 1, for providers that take it; None leaves it to them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interim:

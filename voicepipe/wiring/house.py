@@ -17,18 +17,19 @@ from voicepipe.cluster.port import Cluster
 from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
-from voicepipe.providers.net import http
+from voicepipe.providers.net import http, warm
 from voicepipe.server.calls import Calls
-from voicepipe.server.chat_places import ChatPlaces
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
 from voicepipe.server.lobby import Lobby
 from voicepipe.server.parts import Parts
+from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
+from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.forewarned import look_ahead
@@ -81,6 +82,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
     stages = Stages(settings)
     async with (
         http.lifetime(),
+        warm.lifetime(),
         open_sqlite(settings.data_path) as cluster,
         _turns(settings.data_path) as turns,
         TurnSink(turns) as sink,
@@ -89,8 +91,10 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         sessions = Sessions(settings, stages, sink)
         models = LocalModels(stages.engine_socket, stages.local(), say)
         files = await asyncio.to_thread(_read_files, settings)
-        chat = Chat(settings, stages)
-        parts = _parts(settings, files, cluster=cluster, turns=turns, sessions=sessions, chat=chat, models=models)
+        chat, audio = Chat(settings, stages), Audio(settings, stages)
+        parts = _parts(
+            settings, files, cluster=cluster, turns=turns, sessions=sessions, chat=chat, audio=audio, models=models
+        )
         async with listening(parts) as base_url:
             tasks = (
                 group.create_task(models.run(), name="local-engine"),
@@ -138,6 +142,7 @@ def _parts(
     turns: TurnStore,
     sessions: Sessions,
     chat: Chat,
+    audio: Audio,
     models: LocalModels,
 ) -> Parts:
     options = settings.server
@@ -170,7 +175,9 @@ def _parts(
         open_session=sessions.open,
         cost_usd=Prices(settings).cost_usd,
         chat_models=chat,
-        chat_places=ChatPlaces(options.max_chats, options.max_project_chats),
+        chat_places=Places("chat completions", options.max_chats, options.max_project_chats),
+        audio_models=audio,
+        audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
         missing=models.missing,
     )
 

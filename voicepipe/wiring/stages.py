@@ -83,6 +83,9 @@ class Stages:
     def _specs(self, stage: Stage) -> Iterator[Spec]:
         for agent in self._settings.agents.values():
             yield from agent.specs(stage)
+        server = self._settings.server
+        asked = {"stt": server.transcription_models, "tts": server.speech_models, "llm": ()}
+        yield from map(Spec.parse, asked[stage])
         if stage == "llm":
             for name in self._settings.routing.reached:
                 yield from map(Spec.parse, self._settings.routing.pools[name].specs)

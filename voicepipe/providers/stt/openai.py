@@ -108,6 +108,8 @@ class _OpenAiTranscriber:
             fields["language"] = hearing.language.partition("-")[0].lower()  # ISO 639-1 is all that vendors take
         if hearing.prompt:
             fields["prompt"] = hearing.prompt
+        if hearing.temperature is not None:
+            fields["temperature"] = f"{hearing.temperature:g}"
         form = aiohttp.FormData()
         for name, value in (fields | self._extra).items():
             form.add_field(name, value)

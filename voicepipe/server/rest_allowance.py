@@ -1,4 +1,4 @@
-"""What a client secret has left, held against its limits by each chat completion: a turn each, and what it cost."""
+"""What a client secret has left, held against its limits by each answer over REST: a turn each, and what it cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many chat completions are answered at once: refused beyond that, never queued."""
+"""How many requests of a kind are answered at once: refused beyond that, never queued."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ TOKEN_AT_ONCE: Final = 4
 what an answer costs is known at its end."""
 
 
-class ChatPlaces:
+class Places:
     """One process's places. Belongs to one event loop."""
 
-    def __init__(self, max_chats: int, max_project_chats: int) -> None:
-        """`max_project_chats`: 0 means that a project may have all."""
-        self._most, self._most_of_project = max_chats, max_project_chats or max_chats
-        # bounded: by `max_chats`, since who leaves is taken out
+    def __init__(self, what: str, most: int, most_of_project: int) -> None:
+        """Begin with all free.
+
+        Args:
+            what: is answered, in words.
+            most: how many places there are.
+            most_of_project: how many a project may have; 0 means all.
+        """
+        self._what, self._most, self._most_of_project = what, most, most_of_project or most
+        # bounded: by `most`, since who leaves is taken out
         self._projects: Counter[str] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
 
@@ -39,7 +45,7 @@ class ChatPlaces:
         """
         token = (visitor.project, visitor.claims.token_id if visitor.claims is not None else "")
         if self._projects.total() >= self._most:
-            raise Overload(f"All {self._most} chat completions are being answered.", retry_after_ms=FULL_WAIT_MS)
+            raise Overload(f"All {self._most} places for {self._what} are taken.", retry_after_ms=FULL_WAIT_MS)
         if self._projects[visitor.project] >= self._most_of_project:
             raise TooManyRequests(f"Project {visitor.project!r} may have {self._most_of_project} answers at once.")
         if token[1] and self._tokens[token] >= TOKEN_AT_ONCE:

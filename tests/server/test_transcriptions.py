@@ -1,0 +1,246 @@
+"""Transcriptions over REST with the `openai` package, sync and async, against a server with a fake vendor behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import openai
+import pytest
+import soundfile  # type: ignore[import-untyped]
+
+from voicepipe.audio.files import wav_bytes
+from voicepipe.audio.samples import silence
+from voicepipe.server import transcriptions, upload
+from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
+from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.tone import tone
+
+RATE_HZ = 16_000
+SHORT = wav_bytes(tone("x" * 50, rate_hz=RATE_HZ), RATE_HZ)  # 2 s
+SPOKEN, PAUSE = tone("x" * 500, rate_hz=RATE_HZ), silence(RATE_HZ // 2)  # 20 s, 0.5 s
+LONG = wav_bytes(np.concatenate([SPOKEN, PAUSE, SPOKEN, PAUSE, SPOKEN]), RATE_HZ)
+
+
+def client_of(house: Any, key: str = "any") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{house.url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.fixture
+async def house(fake_house: Any) -> Any:
+    async with fake_house({"agents.default.aliases": ["whisper-1"]}) as opened:
+        yield opened
+
+
+async def hear(client: openai.AsyncOpenAI, file: bytes = SHORT, **more: Any) -> Any:
+    asked: Any = {"model": "default", "file": ("speech.wav", file), **more}
+    return await client.audio.transcriptions.create(**asked)
+
+
+async def test_what_was_said(house: Any) -> None:
+    house.vendor.stt.usual = SttCue(text="What time is it?")
+    async with client_of(house) as client:
+        answer = await hear(client, language="de-CH", prompt="Uhrzeit", temperature=0.25)
+    assert answer.text == "What time is it?"
+    assert (answer.usage.type, answer.usage.seconds) == ("duration", 2.0)
+    asked = await house.vendor.stt.nth(0)
+    fields = asked.question
+    assert (fields["model"], fields["language"], fields["prompt"]) == ("ear", "de", "Uhrzeit")
+    assert fields["temperature"] == "0.25"
+    assert len(asked.samples) == 2 * RATE_HZ
+
+
+async def test_the_sync_client(house: Any, question: Path) -> None:
+    def ask() -> tuple[Any, list[Any]]:
+        with openai.OpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0) as client:
+            whole = client.audio.transcriptions.create(model="whisper-1", file=question, response_format="text")
+            with question.open("rb") as file:
+                events = list(client.audio.transcriptions.create(model="fake/ear", file=file, stream=True))
+            return whole, events
+
+    whole, events = await asyncio.to_thread(ask)
+    assert whole == "what time is it\n"
+    assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
+async def test_files_of_many_kinds(house: Any, kind: str) -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.stack([tone("x" * 50)] * 2, axis=1), 24_000, format=kind)
+    async with client_of(house) as client:
+        assert (await hear(client, file.getvalue())).text == "what time is it"
+    samples = (await house.vendor.stt.nth(0)).samples
+    assert len(samples) == pytest.approx(2 * RATE_HZ, abs=0.1 * RATE_HZ)
+    assert np.abs(samples).max() > 6_000
+
+
+async def test_long_speech_is_heard_in_pieces(house: Any) -> None:
+    house.vendor.stt.cue(SttCue(text="One."), SttCue(text=""), SttCue(text="Three."))
+    async with client_of(house) as client:
+        answer = await hear(client, LONG, response_format="verbose_json", timestamp_granularities=["segment"])
+    assert (answer.text, answer.duration) == ("One. Three.", 61.0)
+    assert [segment.text for segment in answer.segments] == ["One.", "Three."]
+    first, last = answer.segments
+    assert (first.id, first.start, last.id, last.end) == (0, 0, 1, 61.0)
+    assert first.end == pytest.approx(20.25, abs=0.3)
+    assert sum(len(asked.samples) for asked in house.vendor.stt.asked) == 61 * RATE_HZ
+
+
+async def test_text_streams_while_more_is_heard(house: Any) -> None:
+    hold = Hold()
+    house.vendor.stt.cue(SttCue(text="One."), SttCue(text="Two.", hold=hold), SttCue(text="Three."))
+    async with client_of(house) as client:
+        stream = await hear(client, LONG, stream=True)
+        first = await anext(stream)
+        await soon(hold.reached)
+        hold.release.set()
+        rest = [event async for event in stream]
+    assert [event.delta for event in (first, *rest[:-1])] == ["One.", " Two.", " Three."]
+    assert (rest[-1].type, rest[-1].text) == ("transcript.text.done", "One. Two. Three.")
+
+
+async def test_subtitles(house: Any) -> None:
+    house.vendor.stt.usual = SttCue(text="So --> there.")
+    async with client_of(house) as client:
+        assert await hear(client, response_format="srt") == "1\n00:00:00,000 --> 00:00:02,000\nSo -> there.\n"
+        assert await hear(client, response_format="vtt") == "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\nSo -> there.\n"
+
+
+async def test_silence_is_no_word(house: Any) -> None:
+    house.vendor.stt.usual = SttCue(text="")
+    async with client_of(house) as client:
+        assert (await hear(client)).text == ""
+        events = [event async for event in await hear(client, stream=True)]
+    assert [event.type for event in events] == ["transcript.text.done"]
+
+
+@pytest.mark.parametrize(
+    ("form", "param", "code"),
+    [
+        ({"file": SHORT}, "model", "missing_required_parameter"),
+        ({"model": "default"}, "file", "missing_required_parameter"),
+        ({"model": "default", "file": b"no sound"}, "file", "invalid_file_format"),
+        ({"model": "default", "file": wav_bytes(silence(0), RATE_HZ)}, "file", "audio_too_short"),
+        ({"model": "default", "file": SHORT, "response_format": "xml"}, "response_format", "invalid_value"),
+        ({"model": "default", "file": SHORT, "stream": "true", "response_format": "srt"}, "response_format", None),
+        ({"model": "default", "file": SHORT, "temperature": "2"}, "temperature", "invalid_value"),
+        ({"model": "default", "file": SHORT, "temperature": "warm"}, "temperature", "invalid_type"),
+        ({"model": "default", "file": SHORT, "include[]": "logprobs"}, "include", "unsupported_parameter"),
+        ({"model": "default", "file": SHORT, "timestamp_granularities[]": "word"}, "timestamp_granularities", None),
+        ({"model": "default", "file": SHORT, "lang": "de"}, "lang", "unknown_parameter"),
+        ({"model": "default", "file": SHORT, "prompt": "x" * 5_000}, "prompt", "string_above_max_length"),
+    ],
+)
+async def test_wrong_requests(house: Any, form: dict[str, Any], param: str, code: str | None) -> None:
+    body = aiohttp.FormData()
+    for name, value in form.items():
+        body.add_field(name, value, filename="a.wav" if name == "file" else None)
+    body.add_field("chunking_strategy", "auto")
+    status, error = await post(house, data=body)
+    assert (status, error["param"]) == (400, param), error
+    assert error["code"] == code or code is None
+    assert house.vendor.stt.asked == []
+
+
+async def post(house: Any, **more: Any) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{house.url}/v1/audio/transcriptions", **more) as answer,
+    ):
+        return answer.status, (await answer.json())["error"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"json": {"model": "default"}},
+        {"data": b"", "headers": {"Content-Type": "multipart/form-data"}},
+        {"data": b"--x\r\nnothing", "headers": {"Content-Type": "multipart/form-data; boundary=x"}},
+        {"data": b"--x--\r\n", "headers": {"Content-Type": "multipart/form-data; boundary=x"}},
+    ],
+)
+async def test_what_is_no_form(house: Any, more: dict[str, Any]) -> None:
+    status, error = await post(house, **more)
+    assert (status, error["type"]) == (400, "invalid_request_error")
+
+
+async def test_a_file_that_is_too_large(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it says of itself, or by what comes."""
+    monkeypatch.setattr(upload, "FILE_BYTES", 100_000)
+    monkeypatch.setattr(upload, "TEXT_BYTES", 1_000)
+    async with client_of(house) as client:
+        with pytest.raises(openai.APIStatusError) as refused:
+            await hear(client, b"x" * 150_000)
+        assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
+        with pytest.raises(openai.APIStatusError) as refused:
+            await hear(client, b"x" * 100_500)
+        assert refused.value.status_code == 413
+        with pytest.raises(openai.APIStatusError) as refused:
+            await hear(client, b"x", prompt="x" * 2_000)
+        assert refused.value.status_code == 413
+
+
+async def test_a_file_that_is_too_long(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcriptions, "LONGEST_S", 45)
+    async with client_of(house) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await hear(client, LONG)
+    assert (refused.value.code, refused.value.param) == ("audio_too_long", "file")
+
+
+async def test_an_upload_that_stalls_ends(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "UPLOAD_S", 0.2)
+    address = house.url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    writer.write(
+        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n".encode()
+    )
+    assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+    writer.transport.abort()
+
+
+async def test_failures_of_the_provider(house: Any) -> None:
+    house.vendor.stt.cue(SttCue(fault=Status(429, retry_after="7")), SttCue(text="One."), SttCue(fault=Status(500)))
+    async with client_of(house) as client:
+        with pytest.raises(openai.RateLimitError):
+            await hear(client)
+        stream = await hear(client, LONG, stream=True)
+        assert (await anext(stream)).delta == "One."
+        with pytest.raises(openai.APIError):
+            await anext(stream)
+
+
+async def test_a_client_that_goes_frees_the_provider(house: Any) -> None:
+    house.vendor.stt.cue(SttCue(fault=Hang()))
+    async with client_of(house) as client, asyncio.TaskGroup() as group:
+        task = group.create_task(hear(client))
+        asked = await house.vendor.stt.nth(0)
+        task.cancel()
+    await soon(asked.gone)
+
+
+async def test_the_log_tells_what_it_was_and_no_word(house: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "voicepipe")
+    async with client_of(house) as client:
+        await hear(client)
+    (line,) = [record for record in caplog.records if record.message == "transcription_closed"]
+    assert (line.__dict__["fields"]["outcome"], line.__dict__["fields"]["heard_ms"]) == ("completed", 2_000)
+    assert "what time" not in caplog.text
+
+
+async def test_usage_stands_in_the_plain_answer_and_the_last_event(house: Any) -> None:
+    form = aiohttp.FormData({"model": "default", "stream": "true"})
+    form.add_field("file", SHORT, filename="a.wav")
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{house.url}/v1/audio/transcriptions", data=form) as answer,
+    ):
+        done = json.loads((await answer.text()).strip().rpartition("\n\n")[2].removeprefix("data: "))
+    assert done["usage"] == {"type": "duration", "seconds": 2.0}
+    assert done["voicepipe"]["route"] == "fake/ear"

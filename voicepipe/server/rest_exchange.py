@@ -1,0 +1,176 @@
+"""One question over REST and its answer: held to its limits in time and money, ended by a revocation, and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from voicepipe.clock import loop_s, monotonic_ms
+from voicepipe.errors import AuthError, StageError, StageTimeout
+from voicepipe.server.doorway import Visitor
+from voicepipe.server.parts import Parts
+from voicepipe.server.refusals import refused, veiled
+from voicepipe.server.rest_allowance import Allowance
+from voicepipe.session.ending import Ending
+from voicepipe.telemetry.log import log_event
+
+Stage = str
+"""`stt`, `llm` or `tts`."""
+
+KINDS: Final[dict[Stage, str]] = {"llm": "chat", "tts": "speech", "stt": "transcription"}
+"""What is asked of each stage, as the log calls it."""
+
+
+class RestCall:
+    """An answer, as far as it can be ended from outside: when its time is over, or its client secret is revoked."""
+
+    def __init__(self, stage: Stage, length_s: int) -> None:
+        self._stage, self._length_s = stage, length_s
+        self.limit = asyncio.timeout(length_s)
+        """What the work runs in; ends it with a TimeoutError."""
+
+        self._ending: Ending | None = None
+
+    def end_now(self, ending: Ending) -> None:
+        """Cut the answer."""
+        if self._ending is None:
+            self._ending = ending
+            self.limit.reschedule(loop_s())
+
+    def end_after_turn(self, ending: Ending) -> None:
+        """The answer is the turn: nothing comes after it."""
+
+    def why(self, spec: str) -> Exception:
+        """What the TimeoutError means."""
+        if self._ending is not None:
+            return AuthError(self._ending.why, code=self._ending.code)
+        return StageTimeout(self._stage, provider=spec, why=f"no end within {self._length_s} s", retryable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of an answer."""
+
+    cost_usd: float | None
+    """None: no price is known."""
+
+    figures: dict[str, Any]
+    """For the log."""
+
+    in_vain: bool = False
+    """Nobody has answered: no turn was had."""
+
+
+class Work(Protocol):
+    """What one kind of question needs to be answered."""
+
+    @property
+    def spec(self) -> str:
+        """Who answers."""
+        ...
+
+    @property
+    def line(self) -> web.StreamResponse | None:
+        """A streamed answer that has begun."""
+        ...
+
+    async def answer(self) -> web.StreamResponse:
+        """Ask, and pass on."""
+        ...
+
+    async def fail(self, error: bytes) -> web.StreamResponse:
+        """End a streamed answer in the middle. `error` is the published JSON."""
+        ...
+
+    def settled(self, *, failed: bool) -> Settled:
+        """Sum it up, whatever became of it."""
+        ...
+
+
+class Exchange:
+    """One question of a visitor."""
+
+    def __init__(self, stage: Stage, id_: str, model: str, visitor: Visitor, parts: Parts) -> None:
+        """`model` is what was asked for; `id_` what the answer can be found by in the log."""
+        self._kind, self._id, self._model = KINDS[stage], id_, model
+        self._visitor, self._parts = visitor, parts
+        claims = visitor.claims
+        self._allowance = Allowance(claims, parts.cluster)
+        length_s = parts.options.max_session_s
+        self._call = RestCall(stage, min(length_s, (claims and claims.limits.session_seconds) or length_s))
+        self._began_ms = monotonic_ms()
+
+    async def run(self, work: Work) -> web.StreamResponse:
+        """Have it answered, and settle what it cost, whatever became of it."""
+        await self._allowance.take_turn()
+        outcome = "abandoned"  # what is said of an exchange that was cancelled
+        try:
+            answer = await self._within_limits(work)
+            outcome = "completed"
+            return answer
+        except ConnectionError:
+            if work.line is None:
+                raise
+            return work.line  # nobody is there to be told anything
+        except Exception as error:
+            outcome = "failed"
+            told = self._told(error)
+            if work.line is None:
+                raise told from None
+            return await work.fail(_json(told))
+        finally:
+            await self._settle(outcome, work)
+
+    async def _within_limits(self, work: Work) -> web.StreamResponse:
+        claims = self._visitor.claims
+        try:
+            async with self._call.limit:
+                with self._parts.calls.running(self._call, claims):
+                    if claims is not None:
+                        # Once more: whatever is revoked after this finds the call.
+                        await self._parts.doorway.check_not_revoked(claims)
+                    return await work.answer()
+        except TimeoutError:
+            raise self._call.why(work.spec) from None
+
+    async def _settle(self, outcome: str, work: Work) -> None:
+        settled = work.settled(failed=outcome == "failed")
+        log_event(
+            f"{self._kind}_closed",
+            id=self._id,
+            project=self._visitor.project,
+            model=self._model,
+            route=work.spec,
+            outcome=outcome,
+            lasted_ms=monotonic_ms() - self._began_ms,
+            **settled.figures,
+        )
+        if settled.in_vain:
+            await self._allowance.give_back_turn()
+        if settled.cost_usd:
+            await self._allowance.spend(settled.cost_usd)
+
+    def _told(self, error: Exception) -> Exception:
+        """The error as whoever asked may see it; the log has it whole."""
+        if not isinstance(error, StageError):
+            return error
+        log_event(
+            f"{self._kind}_failed",
+            level=logging.WARNING,
+            id=self._id,
+            project=self._visitor.project,
+            provider=error.provider,
+            kind=type(error).__name__,
+            why=error.why,
+        )
+        return error if self._visitor.claims is None else veiled(error)
+
+
+def _json(error: Exception) -> bytes:
+    body = refused(error).body
+    assert isinstance(body, bytes)
+    return body

@@ -1,0 +1,193 @@
+"""`POST /v1/audio/speech`: any voice of this server behind OpenAI's published request.
+
+The sound leaves as it comes, in every format; nothing leaves before there is some, so that a refusal has its own
+status. There is no queue: a client that reads slowly makes the voice wait, and one that goes takes its question with
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from voicepipe.audio.containers_out import FORMATS
+from voicepipe.auth.scopes import AUDIO
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import StageBroken
+from voicepipe.protocol.audio_rest_speech import SpeechRequest, audio_delta, audio_done, read_speech_request
+from voicepipe.protocol.chat_response import failed
+from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.session_config import DEFAULT_VOICE
+from voicepipe.server.audio_route import SpeechRoute
+from voicepipe.server.doorway import Visitor
+from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.realtime import check_ready
+from voicepipe.server.refusals import Missing
+from voicepipe.server.rest_exchange import Exchange, Settled
+from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
+from voicepipe.server.rest_line import EVENTS, StreamedLine
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice
+from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
+
+
+async def speech(request: web.Request) -> web.StreamResponse:
+    """Check everything, then have it spoken and pass it on."""
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(AUDIO)
+    check_ready(parts)
+    asked = read_speech_request(await request.read())
+    wanted = await _wanted(request, visitor, asked, parts)
+    with parts.audio_places.place(visitor):
+        id_ = f"speech-{secrets.token_hex(16)}"
+        work = _SpeechWork(id_, request, asked, wanted, parts)
+        return await Exchange("tts", id_, asked.model, visitor, parts).run(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Who is to speak, and how."""
+
+    route: SpeechRoute
+    voice: Voice
+
+
+async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, parts: Parts) -> _Wanted:
+    route, claims = parts.audio_models.speech(asked.model), visitor.claims
+    if route is None:
+        why = f"There is no voice {asked.model[:64]!r} here. Ask for an agent, or for a model that the settings name."
+        raise Missing(why, param="model", code="model_not_found")
+    name, speed = asked.voice_name, 1.0 if asked.speed is None else asked.speed
+    if claims is not None:
+        free = parts.audio_models.speech_usd(route.spec, 0) is not None
+        shown = parts.doorway.shown(request)
+        check_may_reach(claims, route.name, route.agent, shown, unpriced=None if free else route.spec)
+        held = await held_session(claims, route.name, route.agent, parts)
+        held.check_model(asked.model)
+        if held.is_locked("audio.output.voice") and name not in (None, held.session.voice):
+            raise field_locked("voice")
+        if held.is_locked("audio.output.speed") and asked.speed not in (None, held.session.speed):
+            raise field_locked("speed")
+        name = name or held.session.voice
+        speed = held.session.speed if asked.speed is None else speed
+    voice = Voice(model=route.model_name, voice=_voice(route, name), speed=speed, language=route.language)
+    return _Wanted(route, voice)
+
+
+def _voice(route: SpeechRoute, asked: str | None) -> str | None:
+    """Clients name another vendor's voices by habit: one that this provider can't have is the agent's own."""
+    known = route.synthesizer.voices
+    choices = (name for name in (asked, route.voice) if name is not None and name != DEFAULT_VOICE)
+    return next((name for name in choices if known is None or name in known), None)
+
+
+class _SpeechWork:
+    """One text and its sound."""
+
+    def __init__(self, id_: str, request: web.Request, asked: SpeechRequest, wanted: _Wanted, parts: Parts) -> None:
+        self._asked, self._wanted, self._models = asked, wanted, parts.audio_models
+        self._format = FORMATS[asked.format_name]
+        self._as_events = asked.stream_format == "sse"
+        self._id = id_
+        self._out = StreamedLine(request, EVENTS if self._as_events else self._format.content_type, self._headers)
+        self._clauses = tuple(clauses(asked.input))
+        self._n_spoken = 0
+        """Clauses of which there is some sound."""
+
+        self._n_samples = 0
+        self._began_ms = monotonic_ms()
+        self._ttfb_ms: int | None = None
+
+    @property
+    def spec(self) -> str:
+        return self._wanted.route.spec
+
+    @property
+    def line(self) -> web.StreamResponse | None:
+        return self._out.line
+
+    async def answer(self) -> web.StreamResponse:
+        async with self._wanted.route.synthesizer.open(self._wanted.voice) as speech:
+            for clause in self._clauses:
+                speech.say(clause)
+            speech.finish()
+            writer = await self._off_loop(self._format.open, RATE_HZ)
+            async for spoken in speech:
+                self._note(spoken)
+                await self._send(await self._off_loop(writer.push, spoken.samples))
+            if not self._n_samples:
+                raise StageBroken("tts", provider=self.spec, why="the answer held no sound", retryable=True)
+            await self._send(await self._off_loop(writer.finish))
+        return await self._out.end(audio_done(self._ours()) if self._as_events else b"")
+
+    async def fail(self, error: bytes) -> web.StreamResponse:
+        if self._as_events:
+            return await self._out.end(failed(error))
+        self._out.cut()
+        assert self.line is not None  # else nobody calls this
+        return self.line
+
+    def settled(self, *, failed: bool) -> Settled:
+        if failed and not self._n_samples:
+            return Settled(None, {"ttfb_ms": None}, in_vain=True)
+        # What was handed over is paid for as far as it was spoken; who goes before the end does not pay for the rest.
+        figures = {"ttfb_ms": self._ttfb_ms, "spoken_ms": self._spoken_ms(), "characters": self._n_chars()}
+        return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
+
+    def _note(self, spoken: Spoken) -> None:
+        self._n_spoken, self._n_samples = spoken.clause + 1, self._n_samples + len(spoken.samples)
+        if self._ttfb_ms is None:
+            self._ttfb_ms = monotonic_ms() - self._began_ms
+
+    async def _send(self, sound: bytes) -> None:
+        if sound:
+            await self._out.send(audio_delta(sound) if self._as_events else sound)
+
+    def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        return _now(work, *arguments) if self._format.light else asyncio.to_thread(work, *arguments)
+
+    def _n_chars(self) -> int:
+        return sum(map(len, self._clauses[: self._n_spoken]))
+
+    def _spoken_ms(self) -> int:
+        return 1_000 * self._n_samples // RATE_HZ
+
+    def _cost_usd(self) -> float | None:
+        return self._models.speech_usd(self.spec, self._n_chars())
+
+    def _headers(self) -> dict[str, str]:
+        route = self.spec.encode("ascii", "replace").decode()
+        return {"X-Request-Id": self._id, "X-Voicepipe-Route": route, "X-Voicepipe-TTFB-Ms": str(self._ttfb_ms)}
+
+    def _ours(self) -> JsonObject:
+        told: JsonObject = {"route": self.spec, "ttfb_ms": self._ttfb_ms, "spoken_ms": self._spoken_ms()}
+        told |= {"characters": self._n_chars(), "cost_usd": self._cost_usd()}
+        return told | ({"ignored": list(self._asked.ignored)} if self._asked.ignored else {})
+
+
+async def _now(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
+
+
+def clauses(text: str) -> Iterator[str]:
+    """Cut a text into what a voice is asked for at a time.
+
+    The first piece is short, so that there is sound soon; later ones are as long as a voice takes, for they cost no
+    time and each is a request at some vendors.
+    """
+    splitter = ClauseSplitter()
+    first, *rest = *splitter.push(text), *splitter.flush()
+    yield first
+    gathered = ""
+    for clause in rest:
+        if gathered and len(gathered) + 1 + len(clause) > MAX_CHARS:
+            yield gathered
+            gathered = ""
+        gathered = f"{gathered} {clause}".lstrip()
+    if gathered:
+        yield gathered

@@ -1,0 +1,219 @@
+"""`POST /v1/audio/transcriptions`: any ear of this server behind OpenAI's published request.
+
+Long recordings are cut where they are quiet and heard a piece after the other, so that each stays within what every
+transcriber keeps. Reading a file happens in threads; a client that goes takes its question with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.audio.containers_in import Pieces, TooLong
+from voicepipe.audio.files import UnreadableSound
+from voicepipe.auth.scopes import AUDIO
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import ProtocolError, StageBroken
+from voicepipe.protocol.audio_rest_transcription import (
+    HeardPiece,
+    Transcript,
+    TranscriptionRequest,
+    read_transcription_fields,
+    text_delta,
+    text_done,
+    whole_answer,
+)
+from voicepipe.protocol.chat_response import failed
+from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.session_parts import Transcription
+from voicepipe.server.audio_route import TranscriptionRoute
+from voicepipe.server.doorway import Visitor
+from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.realtime import check_ready
+from voicepipe.server.refusals import Missing
+from voicepipe.server.rest_exchange import Exchange, Settled
+from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
+from voicepipe.server.rest_line import EVENTS, StreamedLine
+from voicepipe.server.upload import read_upload
+from voicepipe.stages.transcriber import Final as FinalText
+from voicepipe.stages.transcriber import Heard, Hearing, Samples, TranscriptStream
+
+LONGEST_S: Final = 7_200
+"""The most that is heard of one file: 25 MB of compressed speech may be many hours."""
+
+PUSH_MS: Final = 250
+"""Sound goes to a transcriber in pieces such as these: a socket's message each, at some."""
+
+
+async def transcriptions(request: web.Request) -> web.StreamResponse:
+    """Check everything, then have it heard and pass it on."""
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(AUDIO)
+    check_ready(parts)
+    with parts.audio_places.place(visitor):  # before the file is read, which lies in memory
+        upload = await read_upload(request)
+        asked = read_transcription_fields(upload.fields)
+        wanted = await _wanted(request, visitor, asked, parts)
+        id_ = f"transcription-{secrets.token_hex(16)}"
+        pieces = await _opened(upload.file, wanted.route.transcriber.capabilities.rate_hz)
+        work = _TranscriptionWork(id_, request, asked, wanted, pieces, parts)
+        return await Exchange("stt", id_, asked.model, visitor, parts).run(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Who is to hear, and how."""
+
+    route: TranscriptionRoute
+    hearing: Hearing
+
+
+async def _wanted(request: web.Request, visitor: Visitor, asked: TranscriptionRequest, parts: Parts) -> _Wanted:
+    route, claims = parts.audio_models.transcription(asked.model), visitor.claims
+    if route is None:
+        why = f"There is no ear {asked.model[:64]!r} here. Ask for an agent, or for a model that the settings name."
+        raise Missing(why, param="model", code="model_not_found")
+    language, prompt = asked.language, asked.prompt
+    if claims is not None:
+        free = parts.audio_models.hearing_usd(route.spec, 0) is not None
+        shown = parts.doorway.shown(request)
+        check_may_reach(claims, route.name, route.agent, shown, unpriced=None if free else route.spec)
+        held = await held_session(claims, route.name, route.agent, parts)
+        held.check_model(asked.model)
+        its = held.session.transcription or Transcription()
+        for field in ("language", "prompt"):
+            if held.is_locked(f"audio.input.transcription.{field}") and getattr(asked, field) not in (
+                None,
+                getattr(its, field),
+            ):
+                raise field_locked(field)
+        language, prompt = language or its.language, prompt or its.prompt
+    hearing = Hearing(
+        model=route.model_name,
+        language=language or route.language,
+        prompt=prompt,
+        temperature=asked.temperature,
+    )
+    return _Wanted(route, hearing)
+
+
+async def _opened(file: bytes, rate_hz: int) -> Pieces:
+    try:
+        return await asyncio.to_thread(Pieces, file, rate_hz, longest_s=LONGEST_S)
+    except UnreadableSound as why:
+        raise _unreadable(why) from None
+
+
+def _unreadable(why: UnreadableSound) -> ProtocolError:
+    code = "audio_too_long" if isinstance(why, TooLong) else "invalid_file_format"
+    return ProtocolError(f"file: {why}", field="file", code=code)
+
+
+class _TranscriptionWork:
+    """One recording and its words."""
+
+    def __init__(
+        self,
+        id_: str,
+        request: web.Request,
+        asked: TranscriptionRequest,
+        wanted: _Wanted,
+        pieces: Pieces,
+        parts: Parts,
+    ) -> None:
+        self._asked, self._wanted, self._pieces, self._models = asked, wanted, pieces, parts.audio_models
+        self._id = id_
+        self._out = StreamedLine(request, EVENTS, self._headers)
+        self._heard: list[HeardPiece] = []
+        self._n_answers = 0
+        self._language: str | None = None
+        self._began_ms = monotonic_ms()
+        self._first_ms: int | None = None
+
+    @property
+    def spec(self) -> str:
+        return self._wanted.route.spec
+
+    @property
+    def line(self) -> web.StreamResponse | None:
+        return self._out.line
+
+    async def answer(self) -> web.StreamResponse:
+        async with self._wanted.route.transcriber.open(self._wanted.hearing) as stream:
+            async for piece in self._pieces_heard(stream):
+                if self._asked.stream:
+                    await self._out.send(text_delta(f" {piece.text}" if len(self._heard) > 1 else piece.text))
+        if not self._pieces.read_s:
+            raise ProtocolError("file: expected some sound, got none", field="file", code="audio_too_short")
+        transcript = self._transcript()
+        if self._asked.stream:
+            return await self._out.end(text_done(transcript, self._ours()))
+        content_type, body = whole_answer(transcript, self._asked.format, self._ours())
+        return web.Response(body=body, content_type=content_type, charset="utf-8", headers=self._headers())
+
+    async def fail(self, error: bytes) -> web.StreamResponse:
+        return await self._out.end(failed(error))
+
+    def settled(self, *, failed: bool) -> Settled:
+        if failed and not self._n_answers:
+            return Settled(None, {"first_ms": None}, in_vain=True)
+        figures = {"first_ms": self._first_ms, "heard_ms": round(1_000 * self._pieces.read_s)}
+        return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
+
+    async def _pieces_heard(self, stream: TranscriptStream) -> AsyncIterator[HeardPiece]:
+        """Those in which somebody spoke."""
+        rate_hz, texts = self._wanted.route.transcriber.capabilities.rate_hz, aiter(stream)
+        n_samples = n_pieces = 0
+        while (samples := await self._next_piece()) is not None:
+            n_pieces += 1
+            final = await _hear(stream, texts, n_pieces, samples, PUSH_MS * rate_hz // 1_000)
+            if final is None:
+                raise StageBroken("stt", provider=self.spec, why="it ended before all was heard", retryable=True)
+            self._n_answers = n_pieces
+            self._language = self._language or final.language
+            if self._first_ms is None:
+                self._first_ms = monotonic_ms() - self._began_ms
+            start_s, n_samples = n_samples / rate_hz, n_samples + len(samples)
+            if words := final.text.strip():
+                self._heard.append(HeardPiece(start_s, n_samples / rate_hz, words))
+                yield self._heard[-1]
+
+    async def _next_piece(self) -> Samples | None:
+        try:
+            return await asyncio.to_thread(next, self._pieces, None)
+        except UnreadableSound as why:
+            raise _unreadable(why) from None
+
+    def _transcript(self) -> Transcript:
+        language = self._language or self._wanted.hearing.language
+        return Transcript(pieces=self._heard, duration_s=self._pieces.read_s, language=language)
+
+    def _cost_usd(self) -> float | None:
+        return self._models.hearing_usd(self.spec, self._pieces.read_s)
+
+    def _headers(self) -> dict[str, str]:
+        return {"X-Request-Id": self._id, "X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()}
+
+    def _ours(self) -> JsonObject:
+        told: JsonObject = {"route": self.spec, "first_ms": self._first_ms, "cost_usd": self._cost_usd()}
+        return told | ({"ignored": list(self._asked.ignored)} if self._asked.ignored else {})
+
+
+async def _hear(
+    stream: TranscriptStream, texts: AsyncIterator[Heard], number: int, samples: Samples, n_pushed: int
+) -> FinalText | None:
+    """Have one piece heard as an utterance of its own; None: the stream is over."""
+    stream.begin(number)
+    for begin in range(0, len(samples), n_pushed):
+        stream.push(samples[begin : begin + n_pushed])
+    stream.flush(1)
+    async for heard in texts:
+        if isinstance(heard, FinalText) and (heard.utterance, heard.flush) == (number, 1):
+            return heard
+    return None

@@ -1,0 +1,93 @@
+"""Who speaks and hears over REST: the agents' voices and ears, and those that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from voicepipe.config.settings import Settings
+from voicepipe.registry import Spec
+from voicepipe.server.audio_route import SpeechRoute, TranscriptionRoute
+from voicepipe.wiring.stages import LOCAL, Stages
+
+MILLION = 1_000_000
+
+
+class Audio:
+    """Meets the port `AudioModels`. All are made at the start: a wrong spec is found then, not by the first client."""
+
+    def __init__(self, settings: Settings, stages: Stages) -> None:
+        """Raises ConfigError, naming the setting, for a provider that is not there or lacks its key."""
+        self._settings, self._stages = settings, stages
+        self._voices = {route.name: route for route in (*self._named_voices(), *self._agents_voices())}
+        self._ears = {route.name: route for route in (*self._named_ears(), *self._agents_ears())}
+
+    def speech(self, name: str) -> SpeechRoute | None:
+        """By an agent's name or alias, or a spec."""
+        return self._voices.get(self._settings.agent_named(name) or name)
+
+    def transcription(self, name: str) -> TranscriptionRoute | None:
+        """Likewise."""
+        return self._ears.get(self._settings.agent_named(name) or name)
+
+    def speech_usd(self, spec: str, n_chars: int) -> float | None:
+        """As `spoken_usd`."""
+        return spoken_usd(self._settings, Spec.parse(spec), n_chars)
+
+    def hearing_usd(self, spec: str, duration_s: float) -> float | None:
+        """As `heard_usd`."""
+        return heard_usd(self._settings, Spec.parse(spec), duration_s)
+
+    def _agents_voices(self) -> Iterator[SpeechRoute]:
+        for name, agent in self._settings.agents.items():
+            spec = agent.spec("tts")
+            yield SpeechRoute(
+                name=name,
+                agent=name,
+                spec=str(spec),
+                synthesizer=self._stages.get("tts", spec, key=f"agents.{name}.tts"),
+                model_name=spec.model,
+                voice=agent.voice,
+                language=agent.language,
+            )
+
+    def _agents_ears(self) -> Iterator[TranscriptionRoute]:
+        for name, agent in self._settings.agents.items():
+            spec = agent.spec("stt")
+            yield TranscriptionRoute(
+                name=name,
+                agent=name,
+                spec=str(spec),
+                transcriber=self._stages.get("stt", spec, key=f"agents.{name}.stt"),
+                model_name=spec.model,
+                language=agent.language,
+            )
+
+    def _named_voices(self) -> Iterator[SpeechRoute]:
+        named = {str(its.spec("tts")): f"agents.{name}.tts" for name, its in self._settings.agents.items()}
+        asked = dict.fromkeys(self._settings.server.speech_models, "server.speech_models")
+        for text, key in (asked | named).items():
+            spec = Spec.parse(text, key=key)
+            synthesizer = self._stages.get("tts", spec, key=key)
+            yield SpeechRoute(name=text, agent=None, spec=text, synthesizer=synthesizer, model_name=spec.model)
+
+    def _named_ears(self) -> Iterator[TranscriptionRoute]:
+        named = {str(its.spec("stt")): f"agents.{name}.stt" for name, its in self._settings.agents.items()}
+        asked = dict.fromkeys(self._settings.server.transcription_models, "server.transcription_models")
+        for text, key in (asked | named).items():
+            spec = Spec.parse(text, key=key)
+            transcriber = self._stages.get("stt", spec, key=key)
+            yield TranscriptionRoute(name=text, agent=None, spec=text, transcriber=transcriber, model_name=spec.model)
+
+
+def spoken_usd(settings: Settings, spec: Spec, n_chars: int) -> float | None:
+    """What it costs to have so much text spoken, at the prices in the settings; None: none is known."""
+    provider = settings.providers[spec.provider]
+    price = 0.0 if provider.kind == LOCAL else provider.speech_usd_per_million
+    return None if price is None else price * n_chars / MILLION
+
+
+def heard_usd(settings: Settings, spec: Spec, duration_s: float) -> float | None:
+    """What it costs to have so much sound heard, likewise."""
+    provider = settings.providers[spec.provider]
+    price = 0.0 if provider.kind == LOCAL else provider.hearing_usd_per_minute
+    return None if price is None else price * duration_s / 60
