@@ -53,6 +53,14 @@ async def test_a_loser_is_closed_and_its_reading_is_paid(pool: Any) -> None:
     await soon((await pooled.vendors[0].llm.nth(0)).gone)
 
 
+async def test_whoever_is_asked_too_is_told_of_when_it_is_asked(pool: Any) -> None:
+    """Not at the end of the answer, as the calls and their cost are."""
+    pooled = await pool(2, policy="race")
+    joined: list[tuple[str, str]] = []
+    async with pooled.model.open(replace(HI, joined=lambda spec, role: joined.append((spec, role)))):
+        assert joined == [("v1/m", "hedge")]
+
+
 async def test_an_answer_of_calls_only_wins_too(pool: Any) -> None:
     pooled = await pool(2, policy="race")
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())

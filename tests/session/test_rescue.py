@@ -107,4 +107,5 @@ async def test_a_slow_model_is_spoken_as_far_as_it_has_come(house: Any, question
         record = await closed(house, turn_of(done))
     assert said_in(done)[-1][1] == "Well the answer is noon."
     assert record["actions"] == ["short_clause"]
+    assert 0 <= record["parts"]["connect"] <= dict(record["marks"])["first_delta"] - record["marks"]["asked"]
     assert [asked.question["input"] for asked in house.vendor.tts.asked] == ["Well the", "answer is noon."]

@@ -121,6 +121,8 @@ class Running:
     def _start(self, call: Call, request: ModelRequest) -> None:
         self._calls.append(call)
         self._experience.began(call.attempt)
+        if self._request.joined is not None and call.attempt.role != "primary":
+            self._request.joined(call.spec, call.attempt.role)
         if self._group is not None:
             running = call.run(self._models(call.spec), request, self)
             call.task = self._group.create_task(running, name=f"llm-{call.spec}")

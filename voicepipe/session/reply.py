@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from voicepipe.audio.samples import Samples, first_audible
@@ -113,7 +114,13 @@ class Reply:
         self._speech = speech
         self._post(e.ModelAsked(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
-        async with _kept_to("llm", self._model.name), self._model.open(self._request) as answer:
+        key = (self._turn, self._revision)
+        question = replace(
+            self._request,
+            reached=lambda: self._post(e.ModelReached(*key)),
+            joined=lambda provider, role: self._post(e.ModelJoined(*key, provider, role)),
+        )
+        async with _kept_to("llm", self._model.name), self._model.open(question) as answer:
             async for event in answer:
                 match event:
                     case TextDelta(text):

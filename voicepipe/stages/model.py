@@ -97,6 +97,15 @@ class ModelRequest:
     """Tells how much sound of this answer is still to be heard, in ms. Only a router reads it; None: nobody listens to
     sound."""
 
+    reached: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Is called when the question has its connection, kept from before or new; of several that are asked, by each.
+    Providers that have none don't call it."""
+
+    joined: Callable[[str, Literal["hedge", "replacement", "continuation"]], None] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Is called when a router asks another model too: its spec, and what for."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:

@@ -59,5 +59,5 @@ class _AnthropicModel:
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         body = anthropic_request.body(self._peer, request, self._options)
-        async with http.post(self._peer, "/messages", json=body) as answer:
+        async with http.post(self._peer, "/messages", json=body, reached=request.reached) as answer:
             yield Streamed(self._peer, answer, anthropic_answer.AnswerReader(self._peer))

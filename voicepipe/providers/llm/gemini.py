@@ -54,5 +54,5 @@ class _GeminiModel:
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         body = gemini_request.body(self._peer, request, self._options, self._signatures)
         path = f"/models/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"
-        async with http.post(self._peer, path, json=body) as answer:
+        async with http.post(self._peer, path, json=body, reached=request.reached) as answer:
             yield Streamed(self._peer, answer, gemini_answer.AnswerReader(self._peer, self._signatures))

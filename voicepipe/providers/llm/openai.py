@@ -55,6 +55,8 @@ class _OpenAiModel:
         options = self._options
         affinity = {options.session_header: request.session} if options.session_header and request.session else {}
         body = openai_request.body(self._peer, request, options)
-        async with http.post(self._peer, "/chat/completions", json=body, headers=affinity) as answer:
+        async with http.post(
+            self._peer, "/chat/completions", json=body, headers=affinity, reached=request.reached
+        ) as answer:
             known = openai_request.call_ids(request.messages, options)
             yield Streamed(self._peer, answer, openai_answer.AnswerReader(self._peer, known))

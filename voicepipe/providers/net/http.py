@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import io
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import aiohttp
 
@@ -39,11 +40,25 @@ def _pool() -> aiohttp.ClientSession:
         # identity: a compressing proxy holds an event stream back until its buffer is full.
         pool = aiohttp.ClientSession(
             connector=connector,
+            trace_configs=[_connections()],
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept-Encoding": "identity", "User-Agent": "voicepipe"},
         )
         _POOLS[loop] = pool
     return pool
+
+
+def _connections() -> aiohttp.TraceConfig:
+    """Tells each request's `reached` when it has its connection."""
+    trace = aiohttp.TraceConfig()
+
+    async def tell(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+        if context.trace_request_ctx is not None:
+            context.trace_request_ctx()
+
+    trace.on_connection_create_end.append(tell)
+    trace.on_connection_reuseconn.append(tell)
+    return trace
 
 
 async def close() -> None:
@@ -104,8 +119,9 @@ async def post(
     json: bytes | None = None,
     form: aiohttp.FormData | None = None,
     headers: Mapping[str, str] | None = None,
+    reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    """Ask `peer`, and yield its answer when its headers are there.
+    """Ask `peer`, and yield its answer when its headers are there. `reached` is called when there is a connection.
 
     Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next
     request. Redirects are not followed: they would carry the caller's words to somewhere that nobody named.
@@ -120,7 +136,7 @@ async def post(
         sent["Content-Type"] = "application/json"
     # aiohttp writes it in pieces, a turn of the loop for each
     data = form if json is None else io.BytesIO(json)
-    async with _asked(peer, "POST", path, data=data, headers=sent) as answer:
+    async with _asked(peer, "POST", path, data=data, headers=sent, reached=reached) as answer:
         yield answer
 
 
@@ -133,7 +149,13 @@ async def get(peer: Peer, path: str) -> AsyncIterator[Answer]:
 
 @asynccontextmanager
 async def _asked(
-    peer: Peer, method: str, path: str, *, data: aiohttp.FormData | io.BytesIO | None, headers: Mapping[str, str]
+    peer: Peer,
+    method: str,
+    path: str,
+    *,
+    data: aiohttp.FormData | io.BytesIO | None,
+    headers: Mapping[str, str],
+    reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
     with failures.Translated(peer):
         response = await _pool().request(
@@ -143,6 +165,7 @@ async def _asked(
             headers={**dict(peer.headers), **headers},
             timeout=_timeout(peer),
             allow_redirects=False,
+            trace_request_ctx=reached,
         )
     try:
         if response.status != 200:

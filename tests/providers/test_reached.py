@@ -1,0 +1,32 @@
+"""A question tells when it has its connection, kept from before or new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from voicepipe.providers.llm import anthropic, gemini, openai
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.model import Model, ModelRequest, Said, Text
+from voicepipe.testing.fakes.vendor import FakeVendor
+
+SPEC = Spec("fake", "m")
+HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),))
+
+
+@pytest.mark.parametrize("open_model", [openai.open_model, anthropic.open_model, gemini.open_model])
+async def test_a_model_tells_once_a_question(
+    vendor: FakeVendor, settings: Callable[..., ProviderSettings], open_model: Callable[..., Model]
+) -> None:
+    """And nobody has to listen."""
+    model = open_model(SPEC, settings())
+    reached: list[str] = []
+    for name in ("new", "kept"):
+        async with model.open(replace(HI, reached=partial(reached.append, name))) as answer:
+            assert [event async for event in answer]
+    assert reached == ["new", "kept"]
+    async with model.open(HI) as answer:
+        assert [event async for event in answer]
