@@ -209,8 +209,12 @@ def _read_session(session: dict[str, Any]) -> SessionReady:
     told = (session.get(OPT_IN) or {}).get("voicepipe")
     if told is None:
         return SessionReady(session_id, session.get("model") or "")
-    flags = {each.name: told.get(each.name) is True for each in fields(Extensions) if each.name != "announce"}
-    has = Extensions(**flags, announce="immediate" if told.get("announce") == "immediate" else "verdict")
+    named = [each.name for each in fields(Extensions) if each.name not in ("announce", "metadata")]
+    has = Extensions(
+        **{name: told.get(name) is True for name in named},
+        announce="immediate" if told.get("announce") == "immediate" else "verdict",
+        metadata=tuple((told.get("metadata") or {}).items()),
+    )
     secret, window_ms = told.get("resume_secret") or "", told.get("resume_window_ms") or 0
     return SessionReady(session_id, session.get("model") or "", has, secret, window_ms)
 
