@@ -43,3 +43,15 @@ def test_what_has_no_price_is_named(tmp_path: Path) -> None:
     prices = Prices(settings(tmp_path, text))
     assert prices.unpriced("default") == "providers.openai.speech_usd_per_million"
     assert Prices(settings(tmp_path, "")).unpriced("default") is None
+
+
+def test_a_session_knows_the_prices_of_all_who_may_answer(tmp_path: Path) -> None:
+    """Local ones are free; what has no price is left out."""
+    text = "[agents.default]\nllm = ['groq/openai/gpt-oss-120b', 'openrouter/some/model', 'local/smollm2-135m']\n"
+    prices = Prices(settings(tmp_path, text)).of_agent("default")
+    assert prices.models.keys() == {"groq/openai/gpt-oss-120b", "local/smollm2-135m"}
+    assert prices.models["groq/openai/gpt-oss-120b"].cost_usd(1_000_000, 100_000, 400_000) == pytest.approx(0.18)
+    assert prices.models["local/smollm2-135m"].cost_usd(1_000_000, 0) == 0
+    assert prices.speech_usd == 0
+    text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\ntts = 'openai/tts-1'\n"
+    assert Prices(settings(tmp_path, text)).of_agent("default").speech_usd is None

@@ -44,8 +44,8 @@ class Prices:
         return PriceList(models=tariffs, speech_usd=0.0 if voice.kind == LOCAL else voice.speech_usd_per_million)
 
     def cost_usd(self, agent: str, record: TurnRecord) -> float:
-        """What one turn of the agent cost, calls that were closed unheard among it; what has no price counts as
-        nothing."""
+        """What one turn of the agent cost, calls that were closed unheard and replies begun in vain among it; what has
+        no price counts as nothing."""
         tokens = record.tokens
         thought = self._settings.facts(self._mind(agent, record)).cost_usd(
             input_tokens=tokens.input, output_tokens=tokens.output, cached_tokens=tokens.cached
@@ -53,7 +53,7 @@ class Prices:
         voice = self._settings.providers[self._settings.agents[agent].spec("tts").provider]
         spoken = len(record.agent_text) * (voice.speech_usd_per_million or 0.0) if record.spoken_ms else 0.0
         unheard = sum(call.cost_usd or 0.0 for call in record.attempts if call.outcome != "spoke")
-        return (thought or 0.0) + unheard + spoken / MILLION
+        return (thought or 0.0) + unheard + record.cost.speculation_usd + spoken / MILLION
 
     def _mind(self, agent: str, record: TurnRecord) -> Spec:
         """Who answered: of several models the one that the record names."""

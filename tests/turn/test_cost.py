@@ -1,0 +1,131 @@
+"""What a turn cost, and a session: what was heard, and apart what was paid in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from voicepipe.testing.story import Story
+from voicepipe.turn.prices import PriceList, Tariff
+from voicepipe.turn.record import ModelAttempt, TurnRecord
+from voicepipe.turn.rescue import RescueSettings
+
+PRICES = PriceList(models={"fake/llm": Tariff(1.0, 10.0, 0.1)}, speech_usd=20.0)
+"""By the token: a dollar, ten, and ten cents, all by the million; a character spoken costs twenty."""
+
+LOST = ModelAttempt(provider="b/m", role="hedge", outcome="lost", began_ms=300, first_ms=None, cost_usd=0.004)
+SPOKE = ModelAttempt(provider="fake/llm", role="primary", outcome="spoke", began_ms=0, first_ms=100, cost_usd=7.0)
+
+
+def an_answer(story: Story, *attempts: ModelAttempt, counts: tuple[int, int, int] | None = (1_000, 100, 400)) -> None:
+    story.says()
+    story.begins_to_answer("It is noon.")
+    for attempt in attempts:
+        story.model_attempted(attempt)
+    if counts is not None:
+        story.counts(*counts)
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+
+
+def latest(story: Story) -> TurnRecord:
+    return max(story.book.records.values(), key=lambda record: record.turn)
+
+
+def test_the_answer_and_the_voice_are_paid() -> None:
+    story = Story(prices=PRICES)
+    an_answer(story)
+    cost = latest(story).cost
+    assert cost.answer_usd == pytest.approx((600 + 400 * 0.1 + 100 * 10) / 1e6)
+    assert cost.speech_usd == pytest.approx(len("It is noon.") * 20 / 1e6)
+    assert (cost.losers_usd, cost.speculation_usd, cost.whole, cost.estimated) == (0.0, 0.0, True, False)
+    assert cost.usd == pytest.approx(cost.answer_usd + cost.speech_usd)
+
+
+def test_losers_stand_apart() -> None:
+    """What the winner is said to have cost is in its tokens already."""
+    story = Story(prices=PRICES)
+    an_answer(story, LOST, SPOKE)
+    cost = latest(story).cost
+    assert cost.losers_usd == pytest.approx(0.004)
+    assert cost.usd == pytest.approx(cost.answer_usd + cost.speech_usd + 0.004)
+
+
+def test_replies_begun_in_vain_stand_apart() -> None:
+    """The caller goes on: what the model had read and written by then is paid, and nobody heard it."""
+    story = Story(prices=PRICES, speculate=True)
+    story.speaks()
+    story.pauses()
+    story.hears("What time")
+    story.model_asked()
+    story.counts(2_000, 30)
+    story.speaks()
+    story.pauses()
+    story.hears("What time is it?")
+    story.stops()
+    story.answers()
+    story.passes(5_000)
+    cost = latest(story).cost
+    assert cost.speculation_usd == pytest.approx((2_000 + 30 * 10) / 1e6)
+
+
+def test_tokens_that_nobody_told_are_reckoned() -> None:
+    """An answer that is cut short has no count, and cost money."""
+    story = Story(prices=PRICES)
+    an_answer(story, counts=None)
+    cost = latest(story).cost
+    assert cost.estimated
+    assert cost.answer_usd > 0
+
+
+def test_what_has_no_price_is_said_to_be_missing() -> None:
+    for prices, attempts in (
+        (PriceList(speech_usd=0.0), ()),
+        (replace(PRICES, speech_usd=None), ()),
+        (PRICES, (replace(LOST, cost_usd=None),)),
+    ):
+        story = Story(prices=prices)
+        an_answer(story, *attempts)
+        assert not latest(story).cost.whole
+        assert not latest(story).session_cost.whole
+
+
+def test_a_session_adds_up_its_turns_each_once() -> None:
+    """However often a turn's record is written; and by the minute that was spent in turns."""
+    story = Story(prices=PRICES)
+    for _ in range(40):
+        an_answer(story, LOST)
+        story.reports(1_000)
+    costs = [record.cost for record in story.book.records.values()]
+    total = latest(story).session_cost
+    assert total.usd == pytest.approx(sum(cost.usd for cost in costs))
+    assert total.losers_usd == pytest.approx(40 * 0.004)
+    assert total.cached_share == pytest.approx(0.4)
+    assert total.usd_per_active_minute == pytest.approx(total.usd * 60_000 / total.active_ms)
+    whole_ms = story.book.now_ms - 1_000
+    assert 0 < total.active_ms < whole_ms, "pauses between turns are nobody's"
+
+
+def test_a_turn_that_nobody_answered_costs_nothing() -> None:
+    story = Story(prices=PRICES)
+    story.speaks()
+    story.pauses()
+    story.hears("")
+    story.stops()
+    record = latest(story)
+    assert (record.cost.usd, record.cost.whole, record.session_cost.cached_share) == (0.0, True, None)
+
+
+def test_an_apology_costs_its_voice() -> None:
+    story = Story(prices=PRICES, rescue=RescueSettings(apology="Sorry."))
+    story.says()
+    story.model_asked()
+    story.breaks()
+    story.begins_to_answer("Sorry.")
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    cost = latest(story).cost
+    assert (cost.answer_usd, cost.speech_usd, cost.whole) == (0.0, pytest.approx(6 * 20 / 1e6), True)
