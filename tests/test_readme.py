@@ -26,6 +26,7 @@ from voicepipe.config import load, markdown
 from voicepipe.protocol import client_events, writer
 from voicepipe.providers import catalog
 from voicepipe.providers.catalog.reading import parse
+from voicepipe.providers.catalog.speech import EARS, VOICES
 from voicepipe.server.app import build_app
 from voicepipe.server.parts import Parts
 from voicepipe.telemetry.store import KeptTurn, turn_plain
@@ -54,7 +55,24 @@ def vendors() -> str:
     return "\n".join(lines) + "\n"
 
 
-GENERATED = {"settings": markdown(), "states": f"```mermaid\n{diagram()}```\n", "vendors": vendors()}
+def speech() -> str:
+    """The table of speech vendors."""
+    lines = [
+        "| named | kind | key | streams | turn events | word times | asked for or stopped by | sound | evidence |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for its in (*EARS, *VOICES):
+        cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence)
+        lines.append(f"| `{its.spec}` | `{its.kind}` | `{its.key_env}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+GENERATED = {
+    "settings": markdown(),
+    "states": f"```mermaid\n{diagram()}```\n",
+    "vendors": vendors(),
+    "speech": speech(),
+}
 
 
 def block(name: str) -> str:
