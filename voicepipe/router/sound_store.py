@@ -1,0 +1,218 @@
+"""Sounds on disk, by key: bounded in bytes, whole or not there.
+
+A file is written under another name and moved, and bears a digest of what it holds: one that was cut short, or changed,
+is removed and never played. Several processes may share the folder; each knows the files that it found and made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+
+from voicepipe import clock
+from voicepipe.stages.helpers import helpers
+from voicepipe.stages.synthesizer import RATE_HZ, WordTime
+from voicepipe.stages.transcriber import Samples
+from voicepipe.telemetry.log import log_event
+
+MOST_SAMPLES: Final = 15 * RATE_HZ
+"""A longer clause is not kept: nobody says that twice."""
+
+MOST_AGE_S: Final = 7 * 86_400
+"""A vendor may change a voice under its name: an older sound is made anew."""
+
+SEEN: Final = 4_096
+"""Clauses that are remembered to have been said once, by their keys; a further one makes the oldest go."""
+
+LEFTOVER_S: Final = 60
+"""A file that was begun so long ago is nobody's any more."""
+
+_MAGIC: Final = b"VPS1"
+_HEAD_BYTES: Final = len(_MAGIC) + hashlib.sha256().digest_size
+_SUFFIX, _BEGUN = ".sound", ".part"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSound:
+    """A clause's sound, int16 at `RATE_HZ`, (n_samples,), and when its words begin."""
+
+    samples: Samples
+    words: tuple[WordTime, ...] = ()
+
+
+class SoundStore:
+    """The sounds of one folder; see `open_store`."""
+
+    def __init__(self, folder: Path, *, most_bytes: int) -> None:
+        self.hits = self.misses = 0
+        """Clauses that were played from here, and those that a voice had to speak."""
+
+        self.dropped = 0
+        """Sounds that were not kept since the disk was too slow."""
+
+        self._folder, self._most_bytes = folder, most_bytes
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # key -> bytes; the least lately played first
+        self._n_bytes = 0
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        # Full means that the disk is slower than the voices: what comes then is not kept, and counted.
+        self._waiting: asyncio.Queue[tuple[str, StoredSound]] = asyncio.Queue(maxsize=16)
+
+    @property
+    def n_bytes(self) -> int:
+        """How much there is."""
+        return self._n_bytes
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._sizes
+
+    def was_said(self, key: str) -> bool:
+        """Whether it was asked about before: what is said once only is not worth its bytes, nor its being kept."""
+        said = key in self._seen
+        self._seen[key] = None
+        self._seen.move_to_end(key)
+        if len(self._seen) > SEEN:
+            self._seen.popitem(last=False)
+        return said
+
+    async def read(self, key: str) -> StoredSound | None:
+        """The sound; None when there is none that is whole and young enough."""
+        if key not in self._sizes:
+            return None
+        self._sizes.move_to_end(key)
+        sound = await asyncio.to_thread(_read, self._path(key))
+        if sound is None:
+            self._forget(key)
+        return sound
+
+    def keep(self, key: str, sound: StoredSound) -> None:
+        """Write a sound soon. Returns at once."""
+        if len(sound.samples) > MOST_SAMPLES or key in self._sizes:
+            return
+        try:
+            self._waiting.put_nowait((key, sound))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def settled(self) -> None:
+        """Wait until what was to be kept is on disk, or could not be written."""
+        await self._waiting.join()
+
+    # --- the disk -----------------------------------------------------------------------------
+
+    async def write_all(self) -> None:
+        """Write what waits, for ever."""
+        while True:
+            key, sound = await self._waiting.get()
+            try:
+                n_bytes = await asyncio.to_thread(_write, self._path(key), sound)
+                self._note(key, n_bytes)
+                await self._make_room()
+            except OSError as problem:  # a full disk costs the cache, and no turn
+                log_event("audio_cache_failed", why=problem.strerror or "no reason")
+            finally:
+                self._waiting.task_done()
+
+    async def load(self) -> None:
+        """Find what is there."""
+        for key, n_bytes in await asyncio.to_thread(_found, self._folder):
+            self._note(key, n_bytes)
+        await self._make_room()
+
+    async def _make_room(self) -> None:
+        while self._n_bytes > self._most_bytes:
+            key = next(iter(self._sizes))
+            self._forget(key)
+            await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
+
+    def _note(self, key: str, n_bytes: int) -> None:
+        self._forget(key)
+        self._sizes[key] = n_bytes
+        self._n_bytes += n_bytes
+
+    def _forget(self, key: str) -> None:
+        self._n_bytes -= self._sizes.pop(key, 0)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}{_SUFFIX}"
+
+
+@asynccontextmanager
+async def open_store(folder: Path, *, most_bytes: int) -> AsyncIterator[SoundStore]:
+    """Use the sounds in `folder`, which is made for its owner only. Leaving writes nothing more.
+
+    Raises:
+        OSError: the folder can't be made or read.
+    """
+    await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+    store = SoundStore(folder, most_bytes=most_bytes)
+    await store.load()
+    async with helpers() as owned:
+        owned.start(store.write_all(), name="audio-cache")
+        yield store
+    log_event("audio_cache_closed", hits=store.hits, misses=store.misses, dropped=store.dropped, bytes=store.n_bytes)
+
+
+def _read(path: Path) -> StoredSound | None:
+    try:
+        if clock.unix_s() - path.stat().st_mtime > MOST_AGE_S:
+            path.unlink()
+            return None
+        data = path.read_bytes()
+    except OSError:  # another process made room
+        return None
+    sound = decoded(data)
+    if sound is None:
+        path.unlink(missing_ok=True)
+    return sound
+
+
+def _write(path: Path, sound: StoredSound) -> int:
+    data = encoded(sound)
+    begun = path.with_name(f"{uuid4().hex}{_BEGUN}")
+    try:
+        with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        begun.replace(path)
+    finally:
+        begun.unlink(missing_ok=True)
+    return len(data)
+
+
+def _found(folder: Path) -> list[tuple[str, int]]:
+    """The keys and sizes of whole files, the oldest first; what was left half written is removed."""
+    files = [(path, path.stat()) for path in folder.iterdir() if path.suffix in (_SUFFIX, _BEGUN)]
+    for path, stat in files:
+        if path.suffix == _BEGUN and clock.unix_s() - stat.st_mtime > LEFTOVER_S:
+            path.unlink(missing_ok=True)
+    whole = sorted((stat.st_mtime, path.stem, stat.st_size) for path, stat in files if path.suffix == _SUFFIX)
+    return [(key, n_bytes) for _, key, n_bytes in whole]
+
+
+def encoded(sound: StoredSound) -> bytes:
+    """A sound as a file: a digest, and what it is of."""
+    words = msgspec.json.encode([(word.word, word.start_ms) for word in sound.words])
+    payload = struct.pack("<I", len(words)) + words + sound.samples.astype("<i2", copy=False).tobytes()
+    return _MAGIC + hashlib.sha256(payload).digest() + payload
+
+
+def decoded(data: bytes) -> StoredSound | None:
+    """The sound in a file; None if it is not whole, or not one of these files."""
+    payload = data[_HEAD_BYTES:]
+    if data[:_HEAD_BYTES] != _MAGIC + hashlib.sha256(payload).digest():
+        return None
+    (n_words,) = struct.unpack_from("<I", payload)
+    told = msgspec.json.decode(payload[4 : 4 + n_words], type=list[tuple[str, int]])
+    samples = np.frombuffer(payload[4 + n_words :], dtype="<i2").astype(np.int16, copy=False)
+    return StoredSound(samples, tuple(WordTime(word, start_ms) for word, start_ms in told))

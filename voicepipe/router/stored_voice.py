@@ -1,0 +1,225 @@
+"""A voice that speaks again what it has said before, from disk: openers, and clauses that come back.
+
+A clause is kept when it was said to its end for the second time. Whatever is not there, or not whole, the voice behind
+it speaks; clauses that follow one another go to it together, as one turn of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from voicepipe.router.sound_store import MOST_SAMPLES, SoundStore, StoredSound
+from voicepipe.stages.helpers import Helpers, helpers
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.stages.transcriber import Samples
+
+PIECE_SAMPLES: Final = RATE_HZ // 5
+"""What is played from disk comes in such pieces, as a voice's would."""
+
+_FORMAT: Final = f"pcm16/{RATE_HZ}/1"
+
+
+class StoredVoice:
+    """Meets the port `Synthesizer`, by another that does."""
+
+    def __init__(self, inner: Synthesizer, store: SoundStore, *, settings: str = "") -> None:
+        """`settings`: what else than voice, model and text decides how `inner` sounds, as any text."""
+        self.name, self.voices = inner.name, inner.voices
+        self.inner, self.store = inner, store
+        self._settings = settings
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """Keep the voice behind it warm: nobody knows what will be said."""
+        return self.inner.keep_warm(voice)
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        """Begin one turn's speech."""
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[Speech]:
+        async with helpers() as owned:
+            speech = _StoredSpeech(self, voice, owned)
+            try:
+                yield speech
+            finally:
+                speech.close()
+
+    def key(self, voice: Voice, clause: str) -> str:
+        """What a clause's sound is kept under."""
+        means = [_FORMAT, self.name, self._settings, voice.model, voice.voice, voice.speed, voice.language, clause]
+        return hashlib.sha256(msgspec.json.encode(means)).hexdigest()
+
+
+class _Run:
+    """Clauses that follow one another, all from disk (then it is one) or all from the voice."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.keys: list[str] = []
+        self.texts: list[str] = []
+        self.speech: Speech | None = None
+        self.is_finished = False
+        # Full means that the turn has sound in hand: the voice waits, and so does its vendor.
+        self.sound: asyncio.Queue[Spoken | Exception | None] = asyncio.Queue(maxsize=10)
+
+    def say(self, key: str, clause: str) -> None:
+        self.keys.append(key)
+        self.texts.append(clause)
+        if self.speech is not None:
+            self.speech.say(clause)
+
+    def finish(self) -> None:
+        self.is_finished = True
+        if self.speech is not None:
+            self.speech.finish()
+
+
+class _StoredSpeech:
+    """One turn's voice."""
+
+    def __init__(self, stored: StoredVoice, voice: Voice, owned: Helpers) -> None:
+        self._stored, self._voice, self._owned = stored, voice, owned
+        self._runs: deque[_Run] = deque()  # a turn has tens of clauses
+        self._last: _Run | None = None
+        self._n_said = 0
+        self._finished = self._left = False
+        self._changed = asyncio.Event()
+        self._failure: Exception | None = None
+        self._taken = _Taken()
+
+    # --- the turn -----------------------------------------------------------------------------
+
+    def say(self, clause: str) -> None:
+        key = self._stored.key(self._voice, clause)
+        is_stored = key in self._stored.store
+        if is_stored or self._last is None:
+            run = self._begin()
+            run.say(key, clause)
+            work = self._recite(run) if is_stored else self._speak(run)
+            self._owned.start(work, name=f"tts-{self._n_said}")
+            self._last = None if is_stored else run
+        else:
+            self._last.say(key, clause)
+        self._n_said += 1
+
+    def finish(self) -> None:
+        if self._last is not None:
+            self._last.finish()
+        self._finished = True
+        self._changed.set()
+
+    def close(self) -> None:
+        """Nothing more is said; wakes whoever still listens."""
+        self._left = True
+        for run in self._runs:
+            if run.sound.empty():
+                run.sound.put_nowait(None)
+        self._changed.set()
+
+    def __aiter__(self) -> _StoredSpeech:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        while self._failure is None:
+            if self._left or (self._finished and not self._runs):
+                raise StopAsyncIteration
+            if not self._runs:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            run = self._runs[0]
+            heard = await run.sound.get()
+            if isinstance(heard, Exception):
+                self._failure = heard
+            elif heard is None:
+                self._keep(run, self._taken.end())
+                self._runs.popleft()
+            else:
+                self._keep(run, self._taken.take(heard))
+                return Spoken(run.first + heard.clause, heard.samples, heard.words)
+        raise self._failure
+
+    def _begin(self) -> _Run:
+        if self._last is not None:
+            self._last.finish()
+        run = _Run(self._n_said)
+        self._runs.append(run)
+        self._changed.set()
+        return run
+
+    # --- where sound comes from ---------------------------------------------------------------
+
+    async def _recite(self, run: _Run) -> None:
+        """Play a clause from disk, or let it be spoken if it can't be."""
+        run.is_finished = True
+        stored = await self._stored.store.read(run.keys[0])
+        if stored is None:
+            await self._speak(run)
+            return
+        self._stored.store.hits += 1
+        run.keys.clear()  # it is kept already
+        words = stored.words
+        for begin in range(0, len(stored.samples), PIECE_SAMPLES):
+            await run.sound.put(Spoken(0, stored.samples[begin : begin + PIECE_SAMPLES], words))
+            words = ()
+        await run.sound.put(None)
+
+    async def _speak(self, run: _Run) -> None:
+        end: Exception | None = None
+        try:
+            async with self._stored.inner.open(self._voice) as speech:
+                run.speech = speech
+                for text in run.texts:
+                    speech.say(text)
+                if run.is_finished:
+                    speech.finish()
+                async for spoken in speech:
+                    await run.sound.put(spoken)
+        except Exception as failure:  # whoever listens is told of it, as if there were nothing in between
+            end = failure
+        self._stored.store.misses += len(run.texts)
+        await run.sound.put(end)
+
+    def _keep(self, run: _Run, whole: tuple[int, StoredSound] | None) -> None:
+        if whole is None or self._left:
+            return
+        clause, sound = whole
+        if clause < len(run.keys) and self._stored.store.was_said(run.keys[clause]):
+            self._stored.store.keep(run.keys[clause], sound)
+
+
+class _Taken:
+    """The sound of the clause that is being taken."""
+
+    def __init__(self) -> None:
+        self._clause = 0
+        self._pieces: list[Samples] = []  # below MOST_SAMPLES, and one piece
+        self._words: list[WordTime] = []
+        self._n_samples = 0
+
+    def take(self, spoken: Spoken) -> tuple[int, StoredSound] | None:
+        """Note a piece; returns the clause before, with its number, if this one is the next one's."""
+        whole = self.end() if spoken.clause != self._clause else None
+        self._clause = spoken.clause
+        self._n_samples += len(spoken.samples)
+        if self._n_samples <= MOST_SAMPLES:
+            self._pieces.append(spoken.samples)
+            self._words += spoken.words
+        return whole
+
+    def end(self) -> tuple[int, StoredSound] | None:
+        """The clause is over; None if it had no sound, or too much."""
+        fits = 0 < self._n_samples <= MOST_SAMPLES
+        whole = (self._clause, StoredSound(np.concatenate(self._pieces), tuple(self._words))) if fits else None
+        self._clause, self._n_samples = 0, 0
+        self._pieces, self._words = [], []
+        return whole
