@@ -81,6 +81,7 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",
     ("deepgram", "tts"): "voicepipe.providers.tts.deepgram:open_synthesizer",
+    ("inworld", "stt"): "voicepipe.providers.stt.inworld:open_transcriber",
     ("inworld", "tts"): "voicepipe.providers.tts.inworld:open_synthesizer",
     ("cartesia", "tts"): "voicepipe.providers.tts.cartesia:open_synthesizer",
     ("elevenlabs", "tts"): "voicepipe.providers.tts.elevenlabs:open_synthesizer",

@@ -52,6 +52,29 @@ class Wire(Protocol):
         ...
 
 
+class Stretch:
+    """The segment under way, for vendors that refuse one that is too short."""
+
+    def __init__(self, socket: VendorSocket, least_bytes: int) -> None:
+        self._socket, self._least_bytes = socket, least_bytes
+        self._sent_bytes = 0
+
+    def send(self, pcm: bytes) -> None:
+        """Send more of it."""
+        self._sent_bytes += len(pcm)
+        self._socket.send_audio(pcm)
+
+    def end(self, message: str) -> None:
+        """Fill it up with silence, if need be, and send the message that commits it."""
+        self._socket.send_audio(bytes(max(0, self._least_bytes - self._sent_bytes)))
+        self.forget(message)
+
+    def forget(self, message: str) -> None:
+        """Send the message that ends it as it is."""
+        self._socket.send(message)
+        self._sent_bytes = 0
+
+
 @asynccontextmanager
 async def committing(
     peer: Peer, path: str, line: Line, wire: Callable[[VendorSocket], Wire], *, lifetime_ms: int | None = None

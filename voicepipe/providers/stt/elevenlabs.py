@@ -19,10 +19,11 @@ import pybase64
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.contexts import decoded
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line, VendorSocket
 from voicepipe.providers.stt.commits import Committed, Partial, Said
-from voicepipe.providers.stt.committing import committing
+from voicepipe.providers.stt.committing import Stretch, committing
 from voicepipe.providers.stt.terms import terms
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
@@ -146,19 +147,16 @@ class _Wire:
     """One stream's messages."""
 
     def __init__(self, peer: Peer, socket: VendorSocket) -> None:
-        self._peer, self._socket = peer, socket
-        self._uncommitted_bytes = 0
+        self._peer = peer
+        self._stretch = Stretch(socket, LEAST_MS * BYTES_PER_MS)
         self._repeated = ""
         """The text of the last segment: the vendor says it once more, as a partial one of the next."""
 
     def audio(self, pcm: bytes) -> None:
-        self._uncommitted_bytes += len(pcm)
-        self._socket.send_audio(pcm)
+        self._stretch.send(pcm)
 
     def commit(self) -> None:
-        self._socket.send_audio(bytes(max(0, LEAST_MS * BYTES_PER_MS - self._uncommitted_bytes)))
-        self._socket.send(_chunk(b"", commit=True))
-        self._uncommitted_bytes = 0
+        self._stretch.end(_chunk(b"", commit=True))
 
     def discard(self) -> bool:
         self.commit()
@@ -166,7 +164,7 @@ class _Wire:
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add types of messages without notice: one that is not known says nothing to us."""
-        said = self._decoded(message)
+        said = decoded(self._peer, _message, message)
         match said.message_type:
             case "partial_transcript":
                 return self._partial(said.text.strip())
@@ -176,15 +174,6 @@ class _Wire:
             case kind if kind in REFUSALS or kind in BREAKS:
                 raise self._failure(kind, said.error)
         return ()
-
-    def _decoded(self, message: str | bytes) -> _Message:
-        if isinstance(message, bytes):
-            raise failures.broken(self._peer, f"expected text, got {len(message)} bytes")
-        try:
-            return _message.decode(message)
-        except msgspec.DecodeError as error:
-            why = f"expected a message of its own, got {len(message)} characters ({error})"
-            raise failures.broken(self._peer, why) from None
 
     def _partial(self, text: str) -> Sequence[Said]:
         repeated, self._repeated = self._repeated, ""

@@ -15,9 +15,11 @@ import pybase64
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
+from voicepipe.providers.net.contexts import decoded
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import VendorSocket
 from voicepipe.providers.stt.commits import Committed, Partial, Said
+from voicepipe.providers.stt.committing import Stretch
 
 COMMIT: Final = '{"type":"input_audio_buffer.commit"}'
 CLEAR: Final = '{"type":"input_audio_buffer.clear"}'
@@ -58,21 +60,15 @@ class _Event(msgspec.Struct):
 _event = msgspec.json.Decoder(_Event)
 
 
-def decoded(peer: Peer, message: str | bytes) -> _Event:
+def event_of(peer: Peer, message: str | bytes) -> _Event:
     """The event that a message is.
 
     Raises:
         StageError: it is an error, or no event.
     """
-    if isinstance(message, bytes):
-        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
-    try:
-        event = _event.decode(message)
-    except msgspec.DecodeError as error:
-        why = f"expected an event of its own, got {len(message)} characters ({error})"
-        raise failures.broken(peer, why) from None
+    event = decoded(peer, _event, message)
     if event.type == "error" or event.type.endswith(".failed"):
-        raise failure(peer, message.encode())
+        raise failure(peer, message.encode() if isinstance(message, str) else message)
     return event
 
 
@@ -100,9 +96,8 @@ class OpenAiWire:
     """One stream's events. Items may be told of in another order than that in which they were committed."""
 
     def __init__(self, peer: Peer, socket: VendorSocket, rate_hz: int) -> None:
-        self._peer, self._socket = peer, socket
-        self._least_bytes = LEAST_MS * rate_hz * 2 // 1_000
-        self._uncommitted_bytes = 0
+        self._peer = peer
+        self._stretch = Stretch(socket, LEAST_MS * rate_hz * 2 // 1_000)
         # Full: the oldest would be forgotten, but no vendor has been silent about so many.
         self._order: deque[str] = deque(maxlen=ITEMS)
         """The items that are committed and not completed, or not yet told of."""
@@ -111,22 +106,18 @@ class OpenAiWire:
         self._done: dict[str, Committed] = {}
 
     def audio(self, pcm: bytes) -> None:
-        self._uncommitted_bytes += len(pcm)
-        self._socket.send_audio(pcm)
+        self._stretch.send(pcm)
 
     def commit(self) -> None:
-        self._socket.send_audio(bytes(max(0, self._least_bytes - self._uncommitted_bytes)))
-        self._socket.send(COMMIT)
-        self._uncommitted_bytes = 0
+        self._stretch.end(COMMIT)
 
     def discard(self) -> bool:
-        self._socket.send(CLEAR)
-        self._uncommitted_bytes = 0
+        self._stretch.forget(CLEAR)
         return False
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add types of events without notice: one that is not known says nothing to us."""
-        event = decoded(self._peer, message)
+        event = event_of(self._peer, message)
         match event.type:
             case "input_audio_buffer.committed":
                 self._order.append(event.item_id)

@@ -13,7 +13,7 @@ from typing import Final
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import VendorSocket
 from voicepipe.providers.stt.commits import Committed, Partial, Said
-from voicepipe.providers.stt.openai_realtime_wire import decoded
+from voicepipe.providers.stt.openai_realtime_wire import event_of
 
 RATE_HZ: Final = 16_000
 BYTES_PER_MS: Final = 2 * RATE_HZ // 1_000
@@ -67,7 +67,7 @@ class VllmWire:
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add types of events without notice: one that is not known says nothing to us."""
-        event = decoded(self._peer, message)
+        event = event_of(self._peer, message)
         match event.type:
             case "transcription.delta":
                 self._text += event.delta or ""

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from voicepipe.errors import StageError
-from voicepipe.providers.net import failures, options
+from voicepipe.providers.net import grpc_errors, options
 from voicepipe.providers.net.contexts import Note, Plan, decoded
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line
@@ -46,9 +46,6 @@ PLAN = Plan(
     contexts=5,  # the limit of a socket; one that was left counts until it is closed
     idle_ms=540_000,  # closed after 10 minutes without activity
 )
-
-STATUS = {3: 400, 5: 404, 7: 403, 8: 429, 14: 503, 16: 401}
-"""Codes of gRPC that errors bear, as HTTP statuses. Source: google.rpc.Code."""
 
 
 class _Status(msgspec.Struct):
@@ -113,7 +110,7 @@ class _Wire:
         status = heard.error or result.status or _Status()
         if status.code == 0 and heard.error is None:
             return (Note(result.context_id, result, closes=result.context_closed is not None),)
-        failure = self._failure(status)
+        failure = grpc_errors.failure(self._peer, status.code, status.message)
         if result.context_id is None:
             raise failure
         return (Note(result.context_id, failure, closes=True),)
@@ -137,12 +134,6 @@ class _Wire:
         if voice.language:
             settings["language"] = voice.language
         return settings | self._extra
-
-    def _failure(self, status: _Status) -> StageError:
-        words = msgspec.json.encode({"message": status.message})
-        if status.code in STATUS:
-            return failures.refused(self._peer, STATUS[status.code], words)
-        return failures.in_band(self._peer, words)
 
 
 class _Tongue:

@@ -1,0 +1,20 @@
+"""Errors that bear a code of gRPC, as vendors put into JSON what they mean by a call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.peer import Peer
+
+STATUS: Final = {3: 400, 5: 404, 7: 403, 8: 429, 14: 503, 16: 401}
+"""Codes as HTTP statuses. Source: google.rpc.Code."""
+
+
+def failure(peer: Peer, code: int, words: str) -> StageError:
+    """The stage error for a code and what the vendor said with it; without a known code the answer counts as broken."""
+    body = msgspec.json.encode({"message": words})
+    return failures.refused(peer, STATUS[code], body) if code in STATUS else failures.in_band(peer, body)

@@ -1,0 +1,153 @@
+"""Speech to text by Inworld's own model, streaming, over `/stt/v1/transcribe:streamBidirectional`.
+
+Utterances are sent with the vendor's turn detection off (`vadThreshold` 0), and each flush ends a turn (`endTurn`); a
+turn of some 30 s is ended by the vendor. It knows no way to forget audio but to end the turn. Other vendors' models,
+which it sells too, are better asked where they are at home: not all of them end a turn when told to.
+Sources: Inworld docs, "Transcribe audio (WebSocket)" and "Turn Detection"; its own examples, for the shape of an error;
+Pipecat's and LiveKit's clients, for empty finals. Unverified: that a turn in which nobody spoke is answered too, that
+silence keeps a socket open, and the status of a handshake's refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any
+from typing import Final as Constant
+
+import msgspec
+import pybase64
+
+from voicepipe.errors import ConfigError
+from voicepipe.providers.net import grpc_errors, options
+from voicepipe.providers.net.contexts import decoded
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.ws import Line, VendorSocket
+from voicepipe.providers.stt.commits import Committed, Partial, Said
+from voicepipe.providers.stt.committing import Stretch, committing
+from voicepipe.providers.stt.terms import terms
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
+
+RATE_HZ: Constant = 16_000
+BYTES_PER_MS: Constant = 2 * RATE_HZ // 1_000
+
+MODEL: Constant = "inworld-stt-1"
+PATH: Constant = "/stt/v1/transcribe:streamBidirectional"
+END_TURN: Constant = '{"endTurn":{}}'
+
+LEAST_MS: Constant = 200
+"""The shortest turn; unverified: the vendor may want to hear something before it answers."""
+
+KEEP_ALIVE_MS: Constant = 15_000
+"""Silence, since it knows no other sign of life."""
+
+KEY_TERMS: Constant = 50
+"""A bound of our own on `prompts`, the words to expect."""
+
+NOT_IN_TERMS: Constant = frozenset("#/@|")
+"""Terms with these are refused. Unverified: known from others' clients."""
+
+
+def _audio(pcm: bytes) -> str:
+    return f'{{"audioChunk":{{"content":"{pybase64.b64encode_as_string(pcm)}"}}}}'
+
+
+LINE = Line(
+    audio_bytes_per_ms=BYTES_PER_MS,
+    wrap=_audio,
+    keep_alive=bytes(20 * BYTES_PER_MS),
+    keep_alive_ms=KEEP_ALIVE_MS,
+    farewell='{"closeStream":{}}',
+)
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The ear `inworld-stt-1` at the server that `settings` name.
+
+    Raises:
+        ConfigError: a setting is missing or wrong, or the model is another vendor's.
+    """
+    readers: dict[str, options.Read] = {"stt_extra": options.json_object()}
+    chosen = options.read("inworld", readers, spec, settings, stage="stt")
+    if spec.model != MODEL:
+        raise ConfigError(f"{spec}: expected {spec.provider}/{MODEL}, the one model whose turns can be ended")
+    peer = Peer.of("stt", spec, settings, auth_scheme="Basic", scheme="ws")
+    return _Inworld(peer, **chosen)
+
+
+class _Inworld:
+    def __init__(self, peer: Peer, *, stt_extra: str = "") -> None:
+        self.name = peer.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
+        self._peer, self._extra = peer, options.members(stt_extra)
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        line = replace(LINE, greeting=self._greeting(hearing))
+        return committing(self._peer, PATH, line, lambda socket: _Wire(self._peer, socket))
+
+    def _greeting(self, hearing: Hearing) -> str:
+        config: dict[str, Any] = {
+            "modelId": f"inworld/{MODEL}",
+            "audioEncoding": "LINEAR16",
+            "sampleRateHertz": RATE_HZ,
+            "numberOfChannels": 1,
+            "inworldSttV1Config": {"vadThreshold": 0},
+        }
+        if hearing.language:
+            config["language"] = hearing.language
+        if words := [term for term in terms(hearing.prompt, KEY_TERMS) if not NOT_IN_TERMS & set(term)]:
+            config["prompts"] = words
+        return msgspec.json.encode({"transcribeConfig": config | self._extra}).decode()
+
+
+class _Transcription(msgspec.Struct, rename="camel"):
+    transcript: str = ""
+    is_final: bool = False
+
+
+class _Result(msgspec.Struct):
+    transcription: _Transcription | None = None
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Message(msgspec.Struct):
+    result: _Result | None = None
+    error: _Status | None = None
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class _Wire:
+    """One stream's messages."""
+
+    def __init__(self, peer: Peer, socket: VendorSocket) -> None:
+        self._peer = peer
+        self._stretch = Stretch(socket, LEAST_MS * BYTES_PER_MS)
+
+    def audio(self, pcm: bytes) -> None:
+        self._stretch.send(pcm)
+
+    def commit(self) -> None:
+        self._stretch.end(END_TURN)
+
+    def discard(self) -> bool:
+        self.commit()
+        return True
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """Vendors add types of results without notice: one that is not known says nothing to us."""
+        said = decoded(self._peer, _message, message)
+        if said.error is not None:
+            raise grpc_errors.failure(self._peer, said.error.code, said.error.message)
+        heard = said.result.transcription if said.result is not None else None
+        if heard is None:
+            return ()
+        text = heard.transcript.strip()
+        return (Committed(text) if heard.is_final else Partial(text),)

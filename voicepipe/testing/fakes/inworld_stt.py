@@ -1,0 +1,84 @@
+"""Inworld's `/stt/v1/transcribe:streamBidirectional` on a real socket of this machine.
+
+async with FakeInworldStt() as vendor:
+    ...                                           # open the ear at vendor.base_url
+    call = await vendor.nth(0)
+    await call.say(transcription("book a"))
+
+Messages are written from Inworld's API reference, "Transcribe audio (WebSocket)"; the shape of an error from its own
+examples.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+
+from websockets.datastructures import Headers
+
+from voicepipe.testing.fakes.cues import Status, SttCue
+from voicepipe.testing.fakes.live_call import Call
+from voicepipe.testing.fakes.live_ear import FakeLiveEar
+
+KEY = "aW53b3JsZDp0ZXN0"
+"""The one key that it takes."""
+
+
+def transcription(text: str, *, final: bool = False) -> str:
+    """What it hears: of the turn so far, or all of it."""
+    result = {"transcription": {"transcript": text, "isFinal": final, "wordTimestamps": []}}
+    return json.dumps({"result": result})
+
+
+def usage() -> str:
+    """What is billed."""
+    return json.dumps({"result": {"usage": {"transcribedAudioMs": 100, "modelId": "inworld/inworld-stt-1"}}})
+
+
+def error(words: str, code: int) -> str:
+    """An error, with its code of gRPC."""
+    return json.dumps({"error": {"code": code, "message": words, "details": []}})
+
+
+class FakeInworldStt(FakeLiveEar):
+    """A vendor whose turns the caller ends."""
+
+    finalize = "endTurn"
+    bye = "closeStream"
+    error_close = (1000, "")
+
+    def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
+        if headers.get("Authorization") != f"Basic {KEY}":
+            return Status(401, "unauthorized")
+        return None if path == "/stt/v1/transcribe:streamBidirectional" else Status(404, "not found")
+
+    def rate_hz_of(self, query: Mapping[str, str]) -> int:
+        return 16_000
+
+    def audio_of(self, message: str | bytes) -> bytes | None:
+        chunk = json.loads(message).get("audioChunk")
+        return None if chunk is None else base64.b64decode(chunk["content"])
+
+    def kind_of(self, text: str) -> str:
+        (kind,) = json.loads(text)
+        return str(kind)
+
+    def complaint(self, call: Call) -> str | None:
+        if not call.controls:
+            return None
+        assert call.controls[0] == "transcribeConfig", "how to listen is said first"
+        config = json.loads(call.texts[0])["transcribeConfig"]
+        sound = (config["audioEncoding"], config["sampleRateHertz"], config["numberOfChannels"])
+        if sound == ("LINEAR16", 16_000, 1) and config["inworldSttV1Config"] == {"vadThreshold": 0}:
+            return None
+        return error("invalid config", 3)
+
+    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+        return [transcription(cue.text, final=True)]
+
+    def farewell(self, call: Call) -> Iterable[str]:
+        return [usage()]
+
+    def error(self, words: str) -> str:
+        return error(words, 13)
