@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -22,15 +21,12 @@ from voicepipe.testing.fakes.cues import Garbage, Hold, InBandError, Malformed, 
 from voicepipe.testing.fakes.desk import WAIT_S, soon
 from voicepipe.testing.fakes.live_voice import FakeLiveVoice
 from voicepipe.testing.fakes.tone import tone
-from voicepipe.testing.waiting import eventually
 
 VENDORS = {
     "cartesia": (cartesia_voice.FakeCartesia, cartesia_voice.KEY, "sonic-3"),
     "elevenlabs": (elevenlabs_voice.FakeElevenLabs, elevenlabs_voice.KEY, "eleven_flash_v2_5"),
     "rime": (rime_voice.FakeRime, rime_voice.KEY, "coda"),
 }
-TURNS = 100
-SEED = 20_261_121
 
 
 @pytest.fixture(params=VENDORS)
@@ -172,35 +168,6 @@ class TestLiveVoices(LeavesNothing):
         _, error = await outcome(refused, voice, "Hello.")
         assert isinstance(error, StageRefused)
         assert (error.status, error.why) == (401, "HTTP 401: the key was refused")
-
-    async def test_storm(self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice) -> None:
-        """A hundred turns, each cut at a random point: nothing of them stays open at the vendor."""
-        dice = random.Random(SEED)
-        vendor.desk.usual = TtsCue(ms_per_char=4, chunk_bytes=481)
-
-        async def turn() -> None:
-            async with synthesizer.open(voice) as speech:
-                for clause in ("A clause.", "Another one.", "The last.")[: dice.randrange(4)]:
-                    speech.say(clause)
-                    await asyncio.sleep(0)
-                if dice.random() < 0.5:
-                    speech.finish()
-                async for _ in speech:
-                    await asyncio.sleep(0)
-
-        for _ in range(TURNS):
-            async with asyncio.TaskGroup() as group:
-                task = group.create_task(turn())
-                for _ in range(dice.randrange(80)):
-                    await asyncio.sleep(0)
-                task.cancel()
-
-        async def quiet() -> bool | None:
-            return vendor.open_contexts == 0 or None
-
-        await eventually(quiet)
-        assert max(call.most_talks for call in vendor.calls) <= 5
-        assert any(asked.gone.is_set() for asked in vendor.desk.asked)
 
     async def test_speaker_is_cut_in_time(self, vendor: FakeLiveVoice, synthesizer: Synthesizer, voice: Voice) -> None:
         """What lingers of a turn that was cut is heard by nobody in the next."""

@@ -77,10 +77,10 @@ class FakeCartesia(FakeLiveVoice):
 
     def expire(self, call: VoiceCall, context: str) -> list[str]:
         """End a context that was silent for a second; what it says then."""
-        talk = call.talks.pop(context)
+        last = list(self.context_over(call.talks[context]))
+        call.drop(context)
         self._over.add(context)
-        call.tell()
-        return list(self.context_over(talk))
+        return last
 
     def sound(self, piece: Piece, talk: Talk) -> Iterable[str]:
         if piece.from_bytes == 0:

@@ -76,8 +76,10 @@ class Talk:
 class VoiceCall:
     """One connection: what came over it, and the test's hand on it."""
 
-    def __init__(self, socket: ServerConnection, query: Mapping[str, str], headers: Headers) -> None:
-        self.query, self.headers = query, headers
+    def __init__(self, socket: ServerConnection, path: str, query: Mapping[str, str], headers: Headers) -> None:
+        self.path, self.query, self.headers = path, query, headers
+        """Of the handshake."""
+
         self.messages: list[dict[str, Any]] = []
         self.talks: dict[str, Talk] = {}
         """The contexts that are open, by name."""
@@ -246,7 +248,8 @@ class FakeLiveVoice(ABC):
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
-        call = VoiceCall(socket, dict(parse_qsl(urlsplit(socket.request.path).query)), socket.request.headers)
+        url = urlsplit(socket.request.path)
+        call = VoiceCall(socket, url.path, dict(parse_qsl(url.query)), socket.request.headers)
         self.calls.append(call)
         self._arrived.set()
         self._arrived = asyncio.Event()
