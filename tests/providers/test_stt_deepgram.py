@@ -145,11 +145,11 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tier": "x"}, r"providers\.deepgram\.tier: unknown; known here are endpointing_ms"),
+        ({"tier": "x"}, r"providers\.deepgram\.tier: unknown for kind deepgram; expected one of endpointing_ms"),
         ({"endpointing_ms": "soon"}, r"deepgram\.endpointing_ms: expected milliseconds from 0 to 5000, got 'soon'"),
         ({"smart_format": "1"}, r"deepgram\.smart_format: expected true or false, got '1'"),
-        ({"extra": "[]"}, r"deepgram\.extra: expected a JSON object of strings"),
-        ({"extra": '{"a": 1}'}, r"deepgram\.extra: expected a JSON object of strings"),
+        ({"extra": "[]"}, r"deepgram\.extra: expected a JSON object"),
+        ({"extra": '{"a": 1}'}, r"deepgram\.extra: expected a JSON object"),
     ],
 )
 def test_wrong_option(ear: Ear, options: dict[str, str], why: str) -> None:

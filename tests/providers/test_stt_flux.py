@@ -13,7 +13,10 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
 from voicepipe.providers.stt import deepgram, flux
+from voicepipe.providers.stt.deepgram_options import OF_FLUX
+from voicepipe.providers.stt.deepgram_options import READERS as OF_NOVA
 from voicepipe.providers.stt.flux import FluxOptions, open_transcriber
+from voicepipe.providers.tts.deepgram import FOR_THE_EAR, open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
@@ -121,12 +124,23 @@ def test_query() -> None:
         ({"eot_timeout_ms": "1"}, "from 500 to 60000"),
         ({"force_end_after_ms": "-1"}, "from 0 to 5000"),
         ({"extra": "[]"}, "a JSON object"),
-        ({"endpointing_ms": "10"}, "unknown for kind flux"),
+        ({"eot": "1"}, "unknown for kind flux"),
     ],
 )
 def test_wrong_option(options: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         query(HEARING, **options)
+
+
+def test_one_section_serves_all_of_deepgrams_models() -> None:
+    """Nova, Flux and the voices pass over what only another of them understands."""
+    assert set(flux.READERS) == {*OF_FLUX, "extra"}
+    assert set(FOR_THE_EAR) == {*flux.READERS, *OF_NOVA}
+    options = (("eot_threshold", "0.8"), ("endpointing_ms", "20"), ("tts_extra", "{}"))
+    settings = ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1", options=options)
+    for model in ("nova-3", "flux-general-en"):
+        deepgram.open_transcriber(Spec("deepgram", model), settings)
+    open_synthesizer(Spec("deepgram", "aura-2-thalia-en"), settings)
 
 
 async def test_wrong_key(vendor: FakeFlux, ear: Ear) -> None:

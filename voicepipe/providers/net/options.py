@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,12 +21,18 @@ Raises:
 
 
 def read(
-    kind: str, readers: Mapping[str, Read], spec: Spec, settings: ProviderSettings, *, stage: Stage | None = None
+    kind: str,
+    readers: Mapping[str, Read],
+    spec: Spec,
+    settings: ProviderSettings,
+    *,
+    stage: Stage | None = None,
+    others: Collection[str] = (),
 ) -> dict[str, Any]:
     """The options that `settings` name, each as its reader reads it.
 
     With a `stage`, those whose name begins with another one's, such as `stt_`, are passed over: one section may serve
-    several stages.
+    several stages. So are `others`, which other models of the vendor understand.
 
     Raises:
         ConfigError: an option is unknown or has a wrong value.
@@ -34,7 +40,9 @@ def read(
     chosen: dict[str, Any] = {}
     for name, text in settings.options:
         key = f"providers.{spec.provider}.{name}"
-        if name not in readers and stage is not None and name.partition("_")[0] in STAGES - {stage}:
+        if name not in readers and (
+            name in others or (stage is not None and name.partition("_")[0] in STAGES - {stage})
+        ):
             continue
         if name not in readers:
             raise ConfigError(f"{key}: unknown for kind {kind}; expected one of {', '.join(sorted(readers))}")
@@ -105,6 +113,12 @@ def json_object(of: type = msgspec.Raw) -> Read:
         return text
 
     return read_object
+
+
+def query(pairs: Sequence[tuple[str, str]], extra: str) -> list[tuple[str, str]]:
+    """The pairs of a query, with those of a JSON object of texts put over them."""
+    more = members(extra, str)
+    return [*(pair for pair in pairs if pair[0] not in more), *more.items()]
 
 
 def members(text: str, of: type = msgspec.Raw) -> dict[str, Any]:

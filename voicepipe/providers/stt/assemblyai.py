@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from voicepipe.providers.net.options import Read, json_object, members, number, read, whole
+from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line
 from voicepipe.providers.stt import assemblyai_wire as wire
@@ -90,7 +90,7 @@ class AssemblyAiOptions:
         Raises:
             ConfigError: an option is unknown or has a wrong value.
         """
-        return cls(**read("assemblyai", READERS, spec, settings))
+        return cls(**read("assemblyai", READERS, spec, settings, stage="stt"))
 
     def query(self, hearing: Hearing) -> str:
         """What follows `/ws?`. Source: AssemblyAI API reference, "Streaming API"."""
@@ -109,8 +109,7 @@ class AssemblyAiOptions:
             pairs.append(("language_detection", "true"))
         if expected := terms(hearing.prompt, KEY_TERMS):
             pairs.append(("keyterms_prompt", msgspec.json.encode(expected).decode()))
-        extra = members(self.extra, str)
-        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
+        return urlencode(query(pairs, self.extra))
 
 
 def _model(hearing: Hearing) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
+from voicepipe.providers.net.contexts import decoded
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.stt.segments import Segment, Word
 
@@ -65,13 +66,7 @@ class Turns:
         Raises:
             StageError: it is an error, or not a message.
         """
-        if isinstance(message, bytes):
-            raise failures.broken(self._peer, f"expected text, got {len(message)} bytes")
-        try:
-            read = _message.decode(message)
-        except msgspec.DecodeError as error:
-            why = f"expected a message of its own, got {len(message)} characters ({error})"
-            raise failures.broken(self._peer, why) from None
+        read = decoded(self._peer, _message, message)
         match read.type:
             case "Turn":
                 return self._segment(read)

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from voicepipe.errors import ConfigError
-from voicepipe.providers.net.options import Read, flag, json_object, members, number, read, whole
+from voicepipe.providers.net.options import Read, flag, json_object, number, query, read, whole
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line
 from voicepipe.providers.stt import cartesia_wire as wire
@@ -104,10 +104,8 @@ class CartesiaOptions:
             pairs += [("keyterm", term) for term in _key_terms(hearing.prompt)]
         elif hearing.language:
             pairs.append(("language", hearing.language.partition("-")[0].lower()))
-        extra = members(self.stt_extra, str)
-        query = [*(pair for pair in pairs if pair[0] not in extra), *extra.items()]
         # A space in a term must be %20: a plus stays one.
-        return f"/stt/{'turns/' if turns else ''}websocket?{urlencode(query, quote_via=quote)}"
+        return f"/stt/{'turns/' if turns else ''}websocket?{urlencode(query(pairs, self.stt_extra), quote_via=quote)}"
 
 
 def _key_terms(prompt: str | None) -> list[str]:

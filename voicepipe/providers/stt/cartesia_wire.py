@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from voicepipe.providers.net import failures
+from voicepipe.providers.net.contexts import decoded
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.stt.segments import Segment
 
@@ -29,15 +30,9 @@ _message = msgspec.json.Decoder(_Message)
 
 
 def _read(peer: Peer, message: str | bytes) -> _Message:
-    if isinstance(message, bytes):
-        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
-    try:
-        read = _message.decode(message)
-    except msgspec.DecodeError as error:
-        why = f"expected a message of its own, got {len(message)} characters ({error})"
-        raise failures.broken(peer, why) from None
+    read = decoded(peer, _message, message)
     if read.type == "error":
-        raise failures.in_band(peer, message.encode())
+        raise failures.in_band(peer, str(message).encode())
     return read
 
 

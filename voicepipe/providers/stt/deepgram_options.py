@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlencode
 
-import msgspec
-
-from voicepipe.errors import ConfigError
+from voicepipe.providers.net.options import Read, flag, json_object, query, read, whole
 from voicepipe.providers.stt.terms import terms
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Hearing
@@ -21,6 +20,16 @@ Source: Deepgram docs, "Multilingual Codeswitching" and "Models & Languages Over
 
 KEY_TERMS = 50
 """A bound of our own; Deepgram's limit is 500 tokens for all of them, unverified."""
+
+
+READERS: Final[dict[str, Read]] = {
+    "endpointing_ms": whole(0, 5_000, "milliseconds"),
+    "smart_format": flag,
+    "extra": json_object(str),
+}
+
+OF_FLUX: Final = ("eot_threshold", "eager_eot_threshold", "eot_timeout_ms", "force_end_after_ms")
+"""What the Flux models understand besides: one section serves all of Deepgram's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +52,7 @@ class DeepgramOptions:
         Raises:
             ConfigError: an option is unknown or has a wrong value.
         """
-        known = [its.name for its in fields(cls)]
-        values: dict[str, int | bool | str] = {}
-        for name, text in settings.options:
-            key = f"providers.{spec.provider}.{name}"
-            if name.startswith("tts_"):
-                continue  # for the voice: one section serves both
-            if name not in known:
-                raise ConfigError(f"{key}: unknown; known here are {', '.join(known)}")
-            values[name] = _read(key, name, text)
-        return cls(**values)  # type: ignore[arg-type]
+        return cls(**read("deepgram", READERS, spec, settings, stage="stt", others=OF_FLUX))
 
     def query(self, hearing: Hearing) -> str:
         """What follows `/listen?`. Source: Deepgram API reference, "Live Audio"."""
@@ -70,21 +70,4 @@ class DeepgramOptions:
             pairs.append(("language", hearing.language or "multi"))
         if hearing.prompt and hearing.model.startswith("nova-3"):  # older models know `keywords`, single words only
             pairs += [("keyterm", term) for term in terms(hearing.prompt, KEY_TERMS)]
-        extra = msgspec.json.decode(self.extra or "{}", type=dict[str, str])
-        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
-
-
-def _read(key: str, name: str, text: str) -> int | bool | str:
-    if name == "endpointing_ms":
-        if not text.isdecimal() or int(text) > 5_000:
-            raise ConfigError(f"{key}: expected milliseconds from 0 to 5000, got {text!r}")
-        return int(text)
-    if name == "smart_format":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key}: expected true or false, got {text!r}")
-        return text.lower() == "true"
-    try:
-        msgspec.json.decode(text or "{}", type=dict[str, str])
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{key}: expected a JSON object of strings, got {text!r} ({error})") from None
-    return text
+        return urlencode(query(pairs, self.extra))

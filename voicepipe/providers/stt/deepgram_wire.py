@@ -10,6 +10,7 @@ import msgspec
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
+from voicepipe.providers.net.contexts import decoded
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.stt.segments import Segment, Word
 
@@ -67,18 +68,13 @@ def read(peer: Peer, message: str | bytes, rate_hz: int) -> Segment | None:
     Raises:
         StageError: it is an error, or not a message.
     """
-    if isinstance(message, bytes):
-        raise failures.broken(peer, f"expected text, got {len(message)} bytes")
-    try:
-        match _kind.decode(message).type:
-            case "Results":
-                return _segment(_results.decode(message), rate_hz)
-            case "Error":
-                raise _failure(peer, _error.decode(message))
-            case _:
-                return None
-    except msgspec.DecodeError as error:
-        raise failures.broken(peer, f"expected a message of its own, got {len(message)} characters ({error})") from None
+    match decoded(peer, _kind, message).type:
+        case "Results":
+            return _segment(decoded(peer, _results, message), rate_hz)
+        case "Error":
+            raise _failure(peer, decoded(peer, _error, message))
+        case _:
+            return None
 
 
 def _segment(results: _Results, rate_hz: int) -> Segment:

@@ -16,11 +16,12 @@ from typing import Final
 from urllib.parse import urlencode
 
 from voicepipe.errors import ConfigError
-from voicepipe.providers.net.options import Read, json_object, members, number, read, whole
+from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line
 from voicepipe.providers.stt import flux_wire as wire
 from voicepipe.providers.stt.deepgram_options import KEY_TERMS
+from voicepipe.providers.stt.deepgram_options import READERS as OF_NOVA
 from voicepipe.providers.stt.live import Manner, listening
 from voicepipe.providers.stt.segments import Margins
 from voicepipe.providers.stt.terms import terms
@@ -89,7 +90,7 @@ class FluxOptions:
         Raises:
             ConfigError: an option is unknown or has a wrong value.
         """
-        options = cls(**read("flux", READERS, spec, settings))
+        options = cls(**read("flux", READERS, spec, settings, stage="stt", others=OF_NOVA))
         eager = options.eager_eot_threshold
         if eager and not 0.3 <= eager <= options.eot_threshold:
             key = f"providers.{spec.provider}.eager_eot_threshold"
@@ -110,8 +111,7 @@ class FluxOptions:
         if hearing.language and hearing.model == MANY_LANGUAGES:
             pairs.append(("language_hint", hearing.language.partition("-")[0].lower()))
         pairs += [("keyterm", term) for term in terms(hearing.prompt, KEY_TERMS)]
-        extra = members(self.extra, str)
-        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
+        return urlencode(query(pairs, self.extra))
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:

@@ -38,7 +38,15 @@ PLAN = Plan(
     idle_ms=240_000,
 )
 
-FOR_THE_EAR = ("endpointing_ms", "smart_format", "extra")
+FOR_THE_EAR = (
+    "endpointing_ms",
+    "smart_format",
+    "extra",
+    "eot_threshold",
+    "eager_eot_threshold",
+    "eot_timeout_ms",
+    "force_end_after_ms",
+)
 """Options that say how to listen: one section serves both."""
 
 
@@ -58,8 +66,8 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    readers: dict[str, options.Read] = {"tts_extra": options.json_object(str)} | dict.fromkeys(FOR_THE_EAR, str)
-    chosen = options.read("deepgram", readers, spec, settings, stage="tts")
+    readers: dict[str, options.Read] = {"tts_extra": options.json_object(str)}
+    chosen = options.read("deepgram", readers, spec, settings, stage="tts", others=FOR_THE_EAR)
     peer = Peer.of("tts", spec, settings, auth_scheme="Token", scheme="ws")
     return StreamedSynthesizer(peer, _Wire(peer, options.members(chosen.get("tts_extra", ""), str)))
 
