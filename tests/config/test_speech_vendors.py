@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from voicepipe.config import load
+from voicepipe.config.speech import for_stage
 from voicepipe.registry import Spec, factory
 
 
@@ -17,6 +19,9 @@ from voicepipe.registry import Spec, factory
         ("deepgram/flux-general-en", "DEEPGRAM_API_KEY"),
         ("assemblyai/universal-streaming", "ASSEMBLYAI_API_KEY"),
         ("cartesia/ink-2", "CARTESIA_API_KEY"),
+        ("elevenlabs/scribe_v2_realtime", "ELEVENLABS_API_KEY"),
+        ("openai-realtime/gpt-live-transcribe", "OPENAI_API_KEY"),
+        ("inworld/inworld-stt-1", "INWORLD_API_KEY"),
     ],
 )
 def test_its_key_is_enough(tmp_path: Path, spec: str, key_env: str) -> None:
@@ -24,7 +29,23 @@ def test_its_key_is_enough(tmp_path: Path, spec: str, key_env: str) -> None:
         overrides={"agents.default.stt": spec}, environ={"HOME": str(tmp_path), key_env: "k-1"}, folder=tmp_path
     )
     assert settings.agents["default"].stt == spec
-    entry = settings.providers[Spec.parse(spec).provider]
+    named = Spec.parse(spec)
+    entry = for_stage(named.provider, "stt", settings.connection(named, key="agents.default.stt"))
     assert entry.api_key == "k-1"
     assert entry.base_url.startswith("wss://")
     assert callable(factory(entry.kind, "stt", key="agents.default.stt"))
+
+
+def test_one_name_for_a_mind_and_a_voice(tmp_path: Path) -> None:
+    """Where a vendor's speech speaks another wire than its language models, each stage gets its own; an address of
+    one's own stays, and so do the stage's options."""
+    overrides = {"agents.default.stt": "inworld/inworld-stt-1", "providers.inworld.options.stt_extra": "{}"}
+    environ = {"HOME": str(tmp_path), "INWORLD_API_KEY": "k-1"}
+    settings = load(overrides=overrides, environ=environ, folder=tmp_path)
+    connection = settings.connection(Spec("inworld", "inworld-stt-1"), key="x")
+    assert for_stage("inworld", "llm", connection) is connection
+    assert for_stage("openai", "tts", connection) is connection
+    heard = for_stage("inworld", "stt", connection)
+    assert (heard.kind, heard.base_url, heard.options) == ("inworld", "wss://api.inworld.ai", (("stt_extra", "{}"),))
+    spoken = for_stage("inworld", "tts", replace(connection, base_url="ws://127.0.0.1:1"))
+    assert (spoken.kind, spoken.base_url, spoken.options) == ("inworld", "ws://127.0.0.1:1", ())

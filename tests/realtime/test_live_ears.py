@@ -1,4 +1,4 @@
-"""A spoken turn through each ear that hears the whole call, at its vendor's fake; mind and mouth are others'."""
+"""A spoken turn through each streaming ear, at its vendor's fake; mind and mouth are others'."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import pytest
 
 from voicepipe.stages.transcriber import Samples
 from voicepipe.testing.caller import calling
-from voicepipe.testing.fakes import assemblyai, cartesia_stt, deepgram
+from voicepipe.testing.fakes import assemblyai, cartesia_stt, deepgram, elevenlabs_stt, inworld_stt, openai_realtime_stt
 from voicepipe.testing.fakes.assemblyai import FakeAssemblyAi
 from voicepipe.testing.fakes.cartesia_stt import FakeInk, FakeInkTurns, turn
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, tokens
 from voicepipe.testing.fakes.deepgram import FakeDeepgram
+from voicepipe.testing.fakes.elevenlabs_stt import FakeScribe
 from voicepipe.testing.fakes.flux import FakeFlux
+from voicepipe.testing.fakes.inworld_stt import FakeInworldStt
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.live_ear import FakeLiveEar
+from voicepipe.testing.fakes.openai_realtime_stt import FakeRealtimeStt
 from voicepipe.testing.waiting import eventually
 
 QUESTION = "No."
@@ -47,6 +50,9 @@ EARS = [
     Ear("assemblyai/universal-streaming", FakeAssemblyAi, assemblyai.KEY),
     Ear("cartesia/ink-whisper", FakeInk, cartesia_stt.KEY),
     Ear("cartesia/ink-2", OneTurn, cartesia_stt.KEY),
+    Ear("elevenlabs/scribe_v2_realtime", FakeScribe, elevenlabs_stt.KEY),
+    Ear("openai-realtime/gpt-live-transcribe", FakeRealtimeStt, openai_realtime_stt.KEY),
+    Ear("inworld/inworld-stt-1", FakeInworldStt, inworld_stt.KEY),
 ]
 
 

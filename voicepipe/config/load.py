@@ -47,7 +47,6 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
         "elevenlabs": ProviderEntry(
             kind="elevenlabs", base_url="wss://api.elevenlabs.io/v1", api_key_env="ELEVENLABS_API_KEY"
         ),
-        "inworld": ProviderEntry(kind="inworld", base_url="wss://api.inworld.ai", api_key_env="INWORLD_API_KEY"),
     }
 )
 """Providers beside the catalog's that need no section; a section of the same name changes what it names."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voicepipe.config.settings import STAGES, Settings
+from voicepipe.config.speech import for_stage
 from voicepipe.registry import Spec, Stage, factory
 from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.session import SessionStages
@@ -42,7 +43,7 @@ class Stages:
                 it knows no such model.
         """
         if (stage, spec) not in self._made:
-            connection = self._settings.connection(spec, key=key)
+            connection = for_stage(spec.provider, stage, self._settings.connection(spec, key=key))
             if connection.kind == LOCAL:
                 socket = ("socket", str(self.engine_socket))
                 connection = replace(connection, options=(*connection.options, socket))
