@@ -17,6 +17,7 @@ BOUNDS = {
     "max_session_s": (1, 86_400),
     "max_chats": (1, 100_000),
     "max_project_chats": (0, 100_000),
+    "audio_cache_mb": (0, 1_000_000),
     "max_audio": (1, 100_000),
     "max_project_audio": (0, 100_000),
     "ping_ms": (1_000, 600_000),
@@ -37,6 +38,10 @@ class ServerSettings:
     data_dir: str = ""
     """The folder for all that is written at run time. Empty: `$XDG_DATA_HOME/voicepipe`, usually
     `~/.local/share/voicepipe`."""
+
+    audio_cache_mb: int = 0
+    """How much disk below `data_dir` may hold the sound of clauses that a voice has said to their end twice, for a week
+    each; said again, they are played from there at once and cost nothing. 0: none."""
 
     max_sessions: int = 100
     """How many callers may be connected at once; the next one is answered 503 with `Retry-After`."""

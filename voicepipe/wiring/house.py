@@ -18,6 +18,7 @@ from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.providers.net import http, warm
+from voicepipe.router.sound_store import SoundStore, open_store
 from voicepipe.server.calls import Calls
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.listening import listening
@@ -79,15 +80,16 @@ async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -
 
 @asynccontextmanager
 async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Running]:
-    stages = Stages(settings)
     async with (
         http.lifetime(),
         warm.lifetime(),
+        _sounds(settings) as sounds,
         open_sqlite(settings.data_path) as cluster,
         _turns(settings.data_path) as turns,
         TurnSink(turns) as sink,
         asyncio.TaskGroup() as group,
     ):
+        stages = Stages(settings, sounds=sounds)
         sessions = Sessions(settings, stages, sink)
         models = LocalModels(stages.engine_socket, stages.local(), say)
         files = await asyncio.to_thread(_read_files, settings)
@@ -180,6 +182,16 @@ def _parts(
         audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
         missing=models.missing,
     )
+
+
+@asynccontextmanager
+async def _sounds(settings: Settings) -> AsyncIterator[SoundStore | None]:
+    if not settings.server.audio_cache_mb:
+        yield None
+        return
+    folder = settings.data_path / "audio-cache"
+    async with open_store(folder, most_bytes=settings.server.audio_cache_mb * 1_000_000) as store:
+        yield store
 
 
 @asynccontextmanager

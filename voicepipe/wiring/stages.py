@@ -9,7 +9,9 @@ from typing import Any
 
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.config.speech import for_stage
-from voicepipe.registry import Spec, Stage, factory
+from voicepipe.registry import ProviderSettings, Spec, Stage, factory
+from voicepipe.router.sound_store import SoundStore
+from voicepipe.router.stored_voice import StoredVoice
 from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.session import SessionStages
 from voicepipe.wiring.routes import LOCAL as LOCAL
@@ -19,8 +21,9 @@ from voicepipe.wiring.routes import Router
 class Stages:
     """Makes each provider once, when it is first asked for; its code is imported then, and not before."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, *, sounds: SoundStore | None = None) -> None:
+        """`sounds`: where voices find what they have said before."""
+        self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
 
@@ -47,8 +50,10 @@ class Stages:
             if connection.kind == LOCAL:
                 socket = ("socket", str(self.engine_socket))
                 connection = replace(connection, options=(*connection.options, socket))
-            make = factory(connection.kind, stage, key=key)
-            self._made[stage, spec] = make(spec, connection)
+            made = factory(connection.kind, stage, key=key)(spec, connection)
+            if stage == "tts" and self._sounds is not None:
+                made = StoredVoice(made, self._sounds, settings=_sounds_like(connection))
+            self._made[stage, spec] = made
         return self._made[stage, spec]
 
     def of_agent(self, name: str) -> SessionStages:
@@ -93,3 +98,9 @@ class Stages:
 
     def _is_local(self, spec: Spec) -> bool:
         return self._settings.providers[spec.provider].kind == LOCAL
+
+
+def _sounds_like(connection: ProviderSettings) -> str:
+    """What of a provider's settings decides how its voices sound."""
+    options = sorted(pair for pair in connection.options if pair[0] != "socket")
+    return f"{connection.kind} {connection.base_url} {options}"
