@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 import numpy as np
@@ -106,6 +106,10 @@ class RecitingVoice:
     def __init__(self, book: PhraseBook, synthesizer: Synthesizer) -> None:
         self.name, self.voices = synthesizer.name, synthesizer.voices
         self._book = book
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """There is nothing to do."""
+        return nullcontext()
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[_Recited]:
         """Begin one turn's speech."""

@@ -142,6 +142,7 @@ class Session:
                 group.create_task(self._outbox.run(line), name="outbox")
                 group.create_task(self._hearing.run(), name="ear")
                 group.create_task(self._mind.warm(), name="warm")
+                group.create_task(self._voices.stay_warm(), name="voice")
                 group.create_task(self._guard(line), name="guard")
                 group.create_task(self._obey(line), name="obey")
                 group.create_task(self._expire(), name="expiry")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from voicepipe.errors import StageError
@@ -22,6 +23,7 @@ class Voices:
     ) -> None:
         self.synthesizer, self.book = synthesizer, book
         self._model, self._floor, self._post = model, floor, post
+        self._told = asyncio.Event()
 
     def voice(self, reply: ReplySettings) -> Voice:
         """How to speak a reply."""
@@ -36,6 +38,15 @@ class Voices:
         """How to speak what is no reply."""
         return self.voice(self._floor.settings.reply)
 
+    async def stay_warm(self) -> None:
+        """Have the voice ready, as it is at each time, for as long as this runs."""
+        while True:
+            voice = self.usual
+            with self.synthesizer.keep_warm(voice):
+                while self.usual == voice:
+                    self._told.clear()
+                    await self._told.wait()
+
     def reciting(self) -> RecitingVoice:
         """The same voice for a phrase."""
         return RecitingVoice(self.book, self.synthesizer)
@@ -46,6 +57,7 @@ class Voices:
 
     def tell(self) -> None:
         """Let the core know which phrases can be said at once."""
+        self._told.set()
         voice, wanted = self.usual, phrases_of(self._floor)
         ready = frozenset(words for words in wanted if self.book.sound(voice, words) is not None)
         if ready != self._floor.phrases:
