@@ -1,0 +1,36 @@
+"""A voice's socket is there when a session's first turn wants it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from voicepipe.audio.files import read_sound
+from voicepipe.testing.caller import calling
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.elevenlabs_voice import KEY, FakeElevenLabs
+
+SOMEBODY = "EXAVITQu4vr4xnSDxMaL"
+
+
+async def test_it_is_dialled_when_the_session_begins(fake_house: Any, question: Path) -> None:
+    """And again when the session chooses another voice, whose socket is another one."""
+    async with FakeElevenLabs() as vendor:
+        settings = {
+            "providers.elevenlabs.base_url": vendor.base_url,
+            "providers.elevenlabs.api_key": KEY,
+            "agents.default.tts": "elevenlabs/eleven_flash_v2_5",
+        }
+        async with fake_house(settings) as house, calling(house.url) as caller:
+            house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon now."))
+            await vendor.nth(0)
+            assert not house.vendor.llm.asked
+            update = {"type": "realtime", "audio": {"output": {"voice": SOMEBODY}}}
+            await caller.send("session.update", session=update)
+            await vendor.nth(1)
+            await caller.say(read_sound(question, 24_000), then_silence_ms=1_000)
+            done = await caller.until("response.done")
+        assert done["response"]["status"] == "completed"
+        spoke = [call for call in vendor.calls if call.most_talks]
+        assert spoke == [vendor.calls[1]]
+        assert SOMEBODY in spoke[0].path
