@@ -63,7 +63,8 @@ def speech() -> str:
     ]
     for its in (*EARS, *VOICES):
         cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence)
-        lines.append(f"| `{its.spec}` | `{its.kind}` | `{its.key_env}` | {' | '.join(cells)} |")
+        key = f"`{its.key_env}`" if its.key_env else "-"
+        lines.append(f"| `{its.spec}` | `{its.kind}` | {key} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
