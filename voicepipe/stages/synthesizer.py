@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from voicepipe.stages.notes import Note
 from voicepipe.stages.transcriber import Samples
 
 
@@ -22,6 +23,12 @@ class Voice:
 
     speed: float = 1.0
     language: str | None = None
+
+    session: str = field(default="", compare=False)
+    """Opaque and stable through a session, which is to hear one voice. Only a router reads it."""
+
+    note: Note | None = field(default=None, compare=False, repr=False)
+    """Told when another than the first choice speaks. Only a router calls it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from voicepipe.stages.notes import Note
 
 Samples = npt.NDArray[np.int16]
 """Mono PCM, int16, (n_samples,)."""
@@ -52,6 +54,9 @@ class Hearing:
 
     temperature: float | None = None
     """How freely to guess, 0 to 1, for providers that take it; None leaves it to them."""
+
+    note: Note | None = field(default=None, compare=False, repr=False)
+    """Told when another than the first choice listens. Only a router calls it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,228 @@
+"""An ear made of ears keeps the port's promises, and loses no word when one of them breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import StageBroken
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.ears import RoutedTranscriber
+from voicepipe.router.kept import MOST_MS, Kept
+from voicepipe.router.lineup import Lineup
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Experience
+from voicepipe.router.relay import Hearer
+from voicepipe.stages.notes import TookOver
+from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber, TranscriberCapabilities
+from voicepipe.testing.conformance.promptness import PATIENT_MS
+from voicepipe.testing.conformance.transcriber import (
+    ScriptedTranscriberConformance,
+    SttDesk,
+    TranscriberConformance,
+    final,
+    push,
+)
+from voicepipe.testing.fakes.cues import Hang, HangUp, Status, SttCue
+from voicepipe.testing.fakes.desk import WAIT_S
+from voicepipe.testing.fakes.stages import FakeEar, FakeTranscriber
+from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import eventually
+
+STREAMS = TranscriberCapabilities(rate_hz=16_000, streams=True, partials=True)
+
+
+def routed(*ears: FakeTranscriber, **options: Any) -> RoutedTranscriber:
+    """Those ears as one."""
+    candidates = tuple(Candidate(spec=ear.name) for ear in ears)
+    chosen = RouterOptions(**{"fallback_after_ms": 60_000, **options})
+    hearers = tuple(Hearer(c, ear) for c, ear in zip(candidates, ears, strict=True))
+    return RoutedTranscriber(hearers, Lineup(candidates, chosen, Experience()))
+
+
+def named(*usual: SttCue | None, **each: Any) -> list[FakeTranscriber]:
+    def ear(i: int, cue: SttCue | None) -> FakeTranscriber:
+        return FakeTranscriber(lambda _: cue, name=f"v{i}/ear", **each)
+
+    return [ear(i, cue) for i, cue in enumerate(usual)]
+
+
+def broken(spec: str) -> StageBroken:
+    return StageBroken("stt", provider=spec, why="the test cut it", retryable=True)
+
+
+async def opened(ear: FakeTranscriber) -> FakeEar:
+    """Its first stream."""
+
+    async def probe() -> FakeEar | None:
+        return ear.ears[0] if ear.ears else None
+
+    return await eventually(probe)
+
+
+@pytest.fixture
+def speech() -> Samples:
+    return tone("as long as this takes", rate_hz=16_000)
+
+
+class TestAlone(ScriptedTranscriberConformance):
+    @pytest.fixture
+    def fake(self, patience_ms: int) -> FakeTranscriber:
+        return FakeTranscriber(lambda _: SttCue(), idle_timeout_ms=patience_ms)
+
+    @pytest.fixture
+    def patience_ms(self) -> int:
+        return PATIENT_MS
+
+    @pytest.fixture
+    def desk(self, fake: FakeTranscriber) -> SttDesk:
+        desk: SttDesk = cast("Any", fake.desk)
+        return desk
+
+    @pytest.fixture
+    def transcriber(self, fake: FakeTranscriber) -> Transcriber:
+        return routed(fake)
+
+
+class TestBesideOneThatRefuses(TranscriberConformance):
+    @pytest.fixture
+    def transcriber(self) -> Transcriber:
+        return routed(*named(SttCue(fault=Status(503)), SttCue()))
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streams", "asks"])
+async def test_an_utterance_is_heard_again(speech: Samples, streams: bool) -> None:
+    """One breaks while the caller speaks: the next gets the utterance from its first sample on."""
+    each = TranscriberCapabilities(rate_hz=16_000, streams=streams)
+    first, second = named(None, SttCue(text="all of it"), capabilities=each)
+    told: list[TookOver] = []
+    async with routed(first, second).open(Hearing(model="any", note=told.append)) as stream, asyncio.timeout(WAIT_S):
+        texts = asyncio.ensure_future(final(stream))
+        stream.begin(1)
+        push(stream, speech)
+        await opened(first)
+        first.ears[0].fail(broken(first.name))
+        await opened(second)
+        push(stream, speech)
+        stream.flush(1)
+        assert await texts == Final(1, 1, "all of it")
+    assert np.array_equal((await second.desk.nth(0)).samples, np.concatenate([speech, speech]))
+    assert [(each.provider, each.role, each.why) for each in told] == [
+        ("v1/ear", "continuation", "v0/ear: the test cut it")
+    ]
+
+
+async def test_what_was_asked_is_asked_again(speech: Samples) -> None:
+    """Two texts are due when an ear breaks: both come from the next, by their numbers."""
+    first, second = named(None, SttCue(text="heard"))
+    async with routed(first, second).open(Hearing(model="any")) as stream:
+        for utterance in (1, 2):
+            stream.begin(utterance)
+            push(stream, speech)
+            stream.flush(7)
+        await first.desk.nth(1)
+        first.ears[0].fail(broken(first.name))
+        heard = [await final(stream), await final(stream)]
+    assert sorted(text.utterance for text in heard) == [1, 2]
+    assert {text.flush for text in heard} == {7}
+
+
+async def test_a_late_text_is_fetched_elsewhere(speech: Samples) -> None:
+    """An ear that does not answer in time is left for another."""
+    first, second = named(SttCue(fault=Hang()), SttCue(text="in time"))
+    async with routed(first, second, fallback_after_ms=50).open(Hearing(model="any")) as stream:
+        stream.begin(1)
+        push(stream, speech)
+        stream.flush(1)
+        assert (await final(stream)).text == "in time"
+    assert first.ears[0].left.is_set()
+
+
+async def test_a_text_that_came_is_not_told_again(speech: Samples) -> None:
+    """An ear breaks after its text: the next hears the utterance, in case the caller goes on, and says nothing of it
+    until it is asked."""
+    first, second = named(None, None, capabilities=STREAMS)
+    async with routed(first, second).open(Hearing(model="any")) as stream:
+        stream.begin(1)
+        push(stream, speech)
+        stream.flush(1)
+        (await first.desk.nth(0)).answer("hello")
+        assert (await final(stream)).text == "hello"
+        first.ears[0].fail(broken(first.name))
+        await opened(second)
+        second.ears[0].hear(Final(1, 0, "hallo"))
+        second.ears[0].hear(Final(2, 0, "behind it"))
+        assert (await final(stream)).text == "behind it"
+        push(stream, speech)
+        stream.flush(2)
+        (await second.desk.nth(0)).answer("hello again")
+        assert await final(stream) == Final(1, 2, "hello again")
+
+
+async def test_rates_may_differ(speech: Samples) -> None:
+    """Sound is taken at the highest rate, and each ear gets its own."""
+    first = FakeTranscriber(lambda _: SttCue(fault=HangUp()), name="v0/ear")
+    wide = TranscriberCapabilities(rate_hz=24_000, streams=True, short_words=False)
+    second = FakeTranscriber(lambda _: SttCue(text="hi"), name="v1/ear", capabilities=wide)
+    transcriber = routed(first, second)
+    assert transcriber.capabilities == TranscriberCapabilities(rate_hz=24_000, streams=True, short_words=False)
+    sound = tone("as long as this takes", rate_hz=24_000)
+    async with transcriber.open(Hearing(model="any")) as stream:
+        stream.begin(1)
+        push(stream, sound)
+        stream.flush(1)
+        assert (await final(stream)).text == "hi"
+    narrow = (await first.desk.nth(0)).samples
+    assert abs(len(narrow) * 3 // 2 - len(sound)) < 24_000 // 20
+    assert np.array_equal((await second.desk.nth(0)).samples, sound)
+
+
+async def test_an_ear_for_utterances_gets_what_came_before_one(speech: Samples) -> None:
+    """Beside one that hears the whole call, one that does not gets the first word, said before it was noticed."""
+    first = FakeTranscriber(lambda _: SttCue(fault=HangUp()), name="v0/ear", capabilities=STREAMS)
+    second = FakeTranscriber(lambda _: SttCue(), name="v1/ear")
+    async with routed(first, second).open(Hearing(model="any")) as stream:
+        push(stream, speech[:4_000])
+        stream.begin(1)
+        push(stream, speech[4_000:])
+        stream.flush(1)
+        await final(stream)
+    assert np.array_equal((await second.desk.nth(0)).samples, speech)
+
+
+async def test_everybody_fails(speech: Samples) -> None:
+    """The stream is over, with the last one's error."""
+    transcriber = routed(*named(SttCue(fault=Status(503)), SttCue(fault=HangUp())))
+    async with transcriber.open(Hearing(model="any")) as stream:
+        stream.begin(1)
+        stream.flush(1)
+        with pytest.raises(StageBroken, match="v1/ear"):
+            await final(stream)
+
+
+async def test_a_session_outlives_more_failures_than_it_has_ears(speech: Samples) -> None:
+    """One that failed long ago may serve again."""
+    first, second = named(None, None)
+    async with routed(first, second).open(Hearing(model="any")) as stream:
+        # Each but the first utterance is also asked of the ear before, which breaks just then.
+        for utterance, (ear, n) in enumerate(((first, 0), (second, 0), (first, 2))):
+            stream.begin(utterance)
+            push(stream, speech)
+            stream.flush(1)
+            (await ear.desk.nth(n)).answer(f"text {utterance}")
+            assert (await final(stream)).text == f"text {utterance}"
+            ear.ears[-1].fail(broken(ear.name))
+
+
+def test_kept_sound_is_bounded() -> None:
+    """The oldest goes, and is counted."""
+    kept = Kept(16_000, leads=True)
+    kept.begin(1)
+    for _ in range(MOST_MS // 100 + 5):
+        kept.push(np.zeros(1_600, dtype=np.int16))
+    (utterance,) = kept
+    assert len(utterance.sound) == 16 * MOST_MS
+    assert kept.n_dropped_samples == 5 * 1_600

@@ -1,0 +1,258 @@
+"""A voice made of voices keeps the port's promises, and is heard to its last word when one of them breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.lineup import Lineup
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Experience
+from voicepipe.router.progress import CHAR_MS, Progress
+from voicepipe.router.take import Speaker
+from voicepipe.router.voices import RoutedSynthesizer
+from voicepipe.stages.notes import TookOver
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.testing.conformance.promptness import PATIENT_MS
+from voicepipe.testing.conformance.synthesizer import (
+    ScriptedSynthesizerConformance,
+    SynthesizerConformance,
+    TtsDesk,
+    outcome,
+    sound_of,
+    speak,
+)
+from voicepipe.testing.fakes.cues import Cut, Hang, Stall, Status, TtsCue
+from voicepipe.testing.fakes.desk import WAIT_S
+from voicepipe.testing.fakes.stages import FakeSynthesizer
+from voicepipe.testing.fakes.tone import tone
+
+SENTENCE = "The train to the city leaves at nine."
+
+
+def routed(*voices: FakeSynthesizer, **options: Any) -> RoutedSynthesizer:
+    """Those voices as one; policy `fallback` unless told otherwise, so that no hedge depends on the machine's pace."""
+    candidates = tuple(Candidate(spec=voice.name, ttft_p50_ms=250.0) for voice in voices)
+    chosen = RouterOptions(**{"policy": "fallback", "fallback_after_ms": 60_000, "patience_ms": 60_000, **options})
+    speakers = tuple(Speaker(c, voice, i == 0) for i, (c, voice) in enumerate(zip(candidates, voices, strict=True)))
+    return RoutedSynthesizer(speakers, Lineup(candidates, chosen, Experience()))
+
+
+def named(*usual: TtsCue | Callable[[str], TtsCue | None] | None) -> list[FakeSynthesizer]:
+    return [FakeSynthesizer(cue, name=f"v{i}/voice") for i, cue in enumerate(usual)]
+
+
+def listening() -> tuple[Voice, list[TookOver]]:
+    """How to speak, and what is told of who does."""
+    told: list[TookOver] = []
+    return Voice(model="any", note=told.append), told
+
+
+class TestAlone(ScriptedSynthesizerConformance):
+    @pytest.fixture
+    def patience_ms(self) -> int:
+        return PATIENT_MS
+
+    @pytest.fixture
+    def fake(self, patience_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(TtsCue(), idle_timeout_ms=patience_ms)
+
+    @pytest.fixture
+    def desk(self, fake: FakeSynthesizer) -> TtsDesk:
+        desk: TtsDesk = cast("Any", fake.desk)
+        return desk
+
+    @pytest.fixture
+    def synthesizer(self, fake: FakeSynthesizer) -> Synthesizer:
+        return routed(fake, policy="hedge")
+
+
+class TestBesideAnother(SynthesizerConformance):
+    @pytest.fixture(params=["hedge", "race", "fallback", "single"])
+    def synthesizer(self, request: Any) -> Synthesizer:
+        return routed(*named(TtsCue(), TtsCue()), policy=request.param)
+
+
+class TestBesideOneThatRefuses(SynthesizerConformance):
+    @pytest.fixture(params=["hedge", "race", "fallback", "single"])
+    def synthesizer(self, request: Any) -> Synthesizer:
+        return routed(*named(TtsCue(fault=Status(503)), TtsCue()), policy=request.param)
+
+
+async def test_another_speaks_for_one_that_refuses() -> None:
+    """The caller hears all of it, and it is told who spoke and why."""
+    first, second = named(TtsCue(fault=Status(503)), TtsCue())
+    voice, told = listening()
+    heard = await speak(routed(first, second), voice, "One clause,", "two clauses.")
+    assert np.array_equal(sound_of(heard, 0), tone("One clause,"))
+    assert np.array_equal(sound_of(heard, 1), tone("two clauses."))
+    assert [(each.provider, each.role) for each in told] == [("v1/voice", "replacement")]
+    assert "503" in told[0].why
+
+
+async def test_another_goes_on_with_the_clause_that_was_not_begun() -> None:
+    """What one has said to its end is not said again."""
+    first, second = named(TtsCue(), TtsCue())
+    first.desk.cue(TtsCue(ms_per_char=round(CHAR_MS)), TtsCue(fault=Cut(after=0)))
+    voice, told = listening()
+    heard = await speak(routed(first, second), voice, "All is well.", "And so on.", "Bye.")
+    assert second.speeches[0].said == ["And so on.", "Bye."]
+    assert np.array_equal(sound_of(heard, 1), tone("And so on."))
+    assert np.array_equal(sound_of(heard, 2), tone("Bye."))
+    assert [each.role for each in told] == ["continuation"]
+
+
+async def test_another_goes_on_in_mid_sentence_with_the_next_word() -> None:
+    """By how long it sounded: no word is lost, and at most one is heard twice."""
+    cut_ms = round(11 * CHAR_MS)  # in "The train to"
+    cut = Cut(after=2 * cut_ms * RATE_HZ // 1_000)
+    first, second = named(TtsCue(fault=cut, ms_per_char=round(CHAR_MS)), TtsCue())
+    heard, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE, "Bye.")
+    assert error is None
+    assert second.speeches[0].said == ["to the city leaves at nine.", "Bye."]
+    assert {spoken.clause for spoken in heard} == {0, 1}
+
+
+async def test_everybody_fails() -> None:
+    """The last one's error is the turn's."""
+    refuses, breaks = named(TtsCue(fault=Status(429)), TtsCue(fault=Cut(after=0)))
+    heard, error = await outcome(routed(refuses, breaks), Voice(model="any"), "Hello.")
+    assert (heard, type(error)) == ([], StageBroken)
+
+
+async def test_a_session_keeps_its_voice() -> None:
+    """A voice that stepped in speaks the next turns too, though the first choice is well again; others hear that."""
+    first, second = named(TtsCue(), TtsCue())
+    first.desk.cue(TtsCue(fault=Cut(after=0)))
+    synthesizer = routed(first, second)
+    for _ in range(2):
+        await speak(synthesizer, Voice(model="any", session="a"), "Hello.")
+    await speak(synthesizer, Voice(model="any", session="b"), "Hello.")
+    assert [len(first.speeches), len(second.speeches)] == [2, 2]
+
+
+async def test_one_that_was_refused_is_left_alone() -> None:
+    """Its breaker is open: the next session is not made to wait for it."""
+    first, second = named(TtsCue(fault=Status(401)), TtsCue())
+    synthesizer = routed(first, second)
+    for session in "abc":
+        await speak(synthesizer, Voice(model="any", session=session), "Hello.")
+    assert [len(first.speeches), len(second.speeches)] == [1, 3]
+
+
+async def test_the_first_clause_is_hedged() -> None:
+    """A second voice is started beside one that is late; the late one is closed."""
+    first, second = named(TtsCue(fault=Hang()), TtsCue())
+    voice, told = listening()
+    heard = await speak(routed(first, second, policy="hedge"), voice, "Hello.")
+    assert np.array_equal(sound_of(heard, 0), tone("Hello."))
+    assert first.speeches[0].left.is_set()
+    assert [each.role for each in told] == ["hedge"]
+
+
+async def test_a_stall_in_a_sentence_is_noticed_before_its_provider_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speaker that owes sound and sends none is closed, and the rest is said."""
+    monkeypatch.setattr("voicepipe.router.performance.STALL_MS", 50)
+    first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
+    heard, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE)
+    assert error is None
+    assert second.speeches[0].said == [SENTENCE]
+    assert len(sound_of(heard, 0)) == 2_400 + len(tone(SENTENCE))
+
+
+async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voice that has said all that it was given owes nothing while the model thinks."""
+    monkeypatch.setattr("voicepipe.router.performance.STALL_MS", 1)
+    first, second = named(TtsCue(), TtsCue())
+    async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
+        speech.say("First.")
+        n_samples, sound = 0, aiter(speech)
+        while n_samples < len(tone("First.")):
+            n_samples += len((await anext(sound)).samples)
+        await asyncio.sleep(0.02)
+        speech.say("Second.")
+        speech.finish()
+        assert {later.clause async for later in sound} == {1}
+    assert second.speeches == []
+
+
+async def test_a_voice_gets_only_names_that_it_knows() -> None:
+    """Another vendor's voice would be refused."""
+    first, second, third = named(TtsCue(fault=Status(503)), TtsCue(fault=Status(503)), TtsCue())
+    third.voices = frozenset({"ada"})
+    await speak(routed(first, second, third), Voice(model="any", voice="ada"), "Hello.")
+    asked = [await voice.desk.nth(0) for voice in (first, second, third)]
+    assert [(each.voice.model, each.voice.voice) for each in asked] == [
+        ("voice", "ada"),
+        ("voice", None),
+        ("voice", "ada"),
+    ]
+
+
+async def test_who_steps_in_is_warm_too() -> None:
+    """Two are kept ready, the third is not."""
+    voices = named(TtsCue(), TtsCue(), TtsCue())
+    with routed(*voices).keep_warm(Voice(model="any")):
+        assert [len(voice.warm) for voice in voices] == [1, 1, 0]
+    assert [voice.warm for voice in voices] == [[], [], []]
+
+
+async def test_a_refusal_of_one_alone_is_the_turns() -> None:
+    """Nobody else can speak."""
+    _, error = await outcome(routed(*named(TtsCue(fault=Status(404)))), Voice(model="any"), "Hello.")
+    assert isinstance(error, StageRefused)
+
+
+# --- how far a clause was spoken ------------------------------------------------------------------
+
+
+def sounding(ms: int, *, clause: int = 0, words: tuple[WordTime, ...] = ()) -> Spoken:
+    return Spoken(clause, np.full(ms * RATE_HZ // 1_000, 9_000, dtype=np.int16), words)
+
+
+def test_word_times_tell_where_to_go_on() -> None:
+    """A word that has hardly begun is said again; those before it are not, twice cut or not."""
+    clauses = ("one two three four",)
+    progress = Progress(1.0)
+    times = tuple(WordTime(word, 400 * i) for i, word in enumerate(clauses[0].split()))
+    progress.note(sounding(900, words=times), clauses)
+    rest = progress.go_on(clauses)
+    assert rest is not None
+    assert (rest.text, rest.heard_ms) == ("three four", 900)
+    progress.note(sounding(450, words=(WordTime("three", 900), WordTime("four", 1_300))), clauses)
+    again = progress.go_on(clauses)
+    assert again is not None
+    assert (again.text, again.heard_ms) == ("four", 1_350)
+
+
+def test_silence_before_a_clause_counts_for_no_word() -> None:
+    """A voice that breathes first has said nothing."""
+    progress = Progress(1.0)
+    progress.note(Spoken(0, np.zeros(RATE_HZ, dtype=np.int16)), ("one two",))
+    rest = progress.go_on(("one two",))
+    assert rest is not None
+    assert rest.text == "one two"
+
+
+def test_a_voice_shows_its_pace() -> None:
+    """A clause that was said to its end tells how long the next one's words take."""
+    clauses = ("a" * 20, "bbbb cccc dddd")
+    progress = Progress(1.0)
+    progress.note(sounding(20 * 40), clauses)
+    progress.note(sounding(9 * 40, clause=1), clauses)
+    rest = progress.go_on(clauses)
+    assert rest is not None
+    assert (rest.clause, rest.text) == (1, "dddd")
+
+
+def test_nothing_is_left_of_what_was_said() -> None:
+    """All words sounded."""
+    progress = Progress(1.0)
+    progress.note(sounding(5_000), ("one two",))
+    assert progress.go_on(("one two",)) is None

@@ -1,0 +1,119 @@
+"""The sound of utterances whose text has not come, for whoever must hear them again. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from voicepipe.stages.transcriber import Samples
+
+MOST_MS = 30_000
+"""Of sound that is kept. Full: the oldest goes, as in the streams' own buffers, and is counted."""
+
+LEAD_MS = 600
+"""Before an utterance begins: its first word was said before it was noticed."""
+
+MOST_UTTERANCES = 8
+"""Whose texts are still waited for. A ninth makes the oldest go."""
+
+
+class KeptUtterance:
+    """One utterance: what was said, and what was asked."""
+
+    def __init__(self, number: int, lead: list[Samples]) -> None:
+        self.number = number
+        self.lead, self.pieces = lead, deque[Samples]()  # bounded by `Kept`
+        self.flush: int | None = None
+        """The latest flush that waits for its text."""
+
+        self.is_known = False
+        """Its text has come, and was not asked for again since."""
+
+    @property
+    def sound(self) -> Samples:
+        """All of it: int16, (n_samples,)."""
+        return _joined(self.pieces)
+
+    @property
+    def lead_sound(self) -> Samples:
+        """What came before it, none of it of an earlier utterance's: int16, (n_samples,)."""
+        return _joined(self.lead)
+
+
+class Kept:
+    """One session's utterances, the oldest first."""
+
+    def __init__(self, rate_hz: int, *, leads: bool) -> None:
+        """`leads`: sound is pushed between utterances too."""
+        self._most_samples, self._lead_samples = MOST_MS * rate_hz // 1_000, LEAD_MS * rate_hz // 1_000
+        self._leads = leads
+        self._utterances: deque[KeptUtterance] = deque()
+        self._n_samples = 0
+        self._latest: deque[Samples] = deque()  # bounded by `LEAD_MS`
+        self.n_dropped_samples = 0
+
+    def __iter__(self) -> Iterator[KeptUtterance]:
+        return iter(self._utterances)
+
+    @property
+    def current(self) -> KeptUtterance | None:
+        """The latest utterance."""
+        return self._utterances[-1] if self._utterances else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether some text was asked for and has not come."""
+        return any(each.flush is not None for each in self._utterances)
+
+    def begin(self, utterance: int) -> None:
+        """A new utterance begins with the next `push`."""
+        self._forget_answered()
+        self._utterances.append(KeptUtterance(utterance, list(self._latest)))
+        self._latest.clear()
+        while len(self._utterances) > MOST_UTTERANCES:
+            self._forget(self._utterances[0])
+
+    def push(self, samples: Samples) -> None:
+        """Keep more."""
+        if self._leads:
+            self._keep_lead(samples)
+        if self._utterances:
+            self._utterances[-1].pieces.append(samples)
+            self._n_samples += len(samples)
+        while self._n_samples > self._most_samples:
+            oldest = next(each for each in self._utterances if each.pieces)
+            n_gone = len(oldest.pieces.popleft())
+            self._n_samples -= n_gone
+            self.n_dropped_samples += n_gone
+
+    def flush(self, flush: int) -> None:
+        """The text of the current utterance is wanted."""
+        if self._utterances:
+            self._utterances[-1].flush, self._utterances[-1].is_known = flush, False
+        self._latest.clear()
+
+    def answered(self, utterance: int, flush: int) -> None:
+        """A text came; it may be one that was asked for before the latest."""
+        for each in self._utterances:
+            if each.number == utterance and each.flush == flush:
+                each.flush, each.is_known = None, True
+        self._forget_answered(but=self.current)
+
+    def _keep_lead(self, samples: Samples) -> None:
+        self._latest.append(samples)
+        while sum(map(len, self._latest)) - len(self._latest[0]) >= self._lead_samples:
+            self._latest.popleft()
+
+    def _forget_answered(self, but: KeptUtterance | None = None) -> None:
+        for each in [each for each in self._utterances if each.flush is None and each is not but]:
+            self._forget(each)
+
+    def _forget(self, utterance: KeptUtterance) -> None:
+        self._utterances.remove(utterance)
+        self._n_samples -= sum(map(len, utterance.pieces))
+
+
+def _joined(pieces: list[Samples] | deque[Samples]) -> Samples:
+    return np.concatenate(list(pieces)) if pieces else np.zeros(0, dtype=np.int16)

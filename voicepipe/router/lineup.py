@@ -1,0 +1,85 @@
+"""Who serves an ear or a voice, and in what order: the first that is healthy, and for a session the one it knows.
+
+Pure: instants are passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.plan import Later, Plan
+from voicepipe.router.policies import Candidates
+from voicepipe.router.pool import Experience
+
+HEDGE_QUANTILE: Final = 0.95
+"""The second is started when the first is later than this share of its own answers: one more call in twenty."""
+
+LEAST_HEDGE_MS: Final = 100
+"""Sooner than this nothing is late."""
+
+
+class Lineup:
+    """The candidates of one stage, best first."""
+
+    def __init__(self, candidates: Candidates, options: RouterOptions, experience: Experience) -> None:
+        self.candidates, self.options, self.experience = candidates, options, experience
+
+    def order(self, session: str, now_ms: float) -> Candidates:
+        """Those whom it makes sense to ask, best first, and behind them the others: everybody may be needed.
+
+        A session stays with whom it knows as long as that one is healthy: a voice that changes between two turns is
+        another person.
+        """
+        known = self.experience.memory.of(session).last
+        return tuple(sorted(self.candidates, key=lambda each: (not self._is_usable(each, now_ms), each.spec != known)))
+
+    def plan(self, session: str, now_ms: float) -> Plan:
+        """Whom to start when, for something that a caller waits for."""
+        first, *rest = self.order(session, now_ms)
+        options, usable = self.options, tuple(each for each in rest if self._is_usable(each, now_ms))
+        left = tuple(each for each in rest if each not in usable)
+        begin = _plan_of(first, options)
+        match options.policy:
+            case "single":
+                return begin((), (*usable, *left), True)
+            case "fallback":
+                waits = tuple(Later(each, options.fallback_after_ms * (i + 1)) for i, each in enumerate(usable))
+                return begin(waits, left, True)
+            case "race":
+                n = options.racers - 1
+                return begin(tuple(Later(each, 0.0) for each in usable[:n]), (*usable[n:], *left), False)
+            case "hedge":
+                after_ms = self.experience.board.quantile_ms(first, HEDGE_QUANTILE, now_ms)
+                after_ms = min(max(after_ms, LEAST_HEDGE_MS), options.fallback_after_ms)
+                return begin(tuple(Later(each, after_ms) for each in usable[:1]), (*usable[1:], *left), False)
+
+    def next_after(self, failed: set[str], session: str, now_ms: float) -> Candidate | None:
+        """Who goes on in place of those that failed."""
+        return next((each for each in self.order(session, now_ms) if each.spec not in failed), None)
+
+    def served(self, session: str, candidate: Candidate, now_ms: float) -> None:
+        """That one is whom the session knows from here on."""
+        self.experience.breaker(candidate).succeeded()
+        self.experience.memory.note(session, (candidate.spec,), candidate.spec, 0.0, now_ms)
+
+    def _is_usable(self, candidate: Candidate, now_ms: float) -> bool:
+        """Healthy, or on trial by nobody else: another stands ready if it fails."""
+        state = self.experience.breaker(candidate).state(now_ms)
+        return state == "closed" or (state == "half_open" and not self.experience.running.get(candidate.spec, 0))
+
+
+def _plan_of(first: Candidate, options: RouterOptions) -> Callable[[tuple[Later, ...], Candidates, bool], Plan]:
+    def plan(later: tuple[Later, ...], reserve: Candidates, one_at_a_time: bool) -> Plan:
+        return Plan(
+            first=first,
+            later=later,
+            reserve=reserve,
+            one_at_a_time=one_at_a_time,
+            deadline_ms=float(options.deadline_ms),
+            patience_ms=float(options.patience_ms),
+        )
+
+    return plan

@@ -1,0 +1,226 @@
+"""One session's ear by several: who listens now, and what the next must hear again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from voicepipe import clock
+from voicepipe.audio.resample import Resampler
+from voicepipe.errors import Overload, StageBroken, StageError, StageTimeout
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.kept import Kept, KeptUtterance
+from voicepipe.router.lineup import Lineup
+from voicepipe.stages.notes import TookOver
+from voicepipe.stages.transcriber import (
+    Final,
+    Heard,
+    Hearing,
+    Samples,
+    Transcriber,
+    TranscriberCapabilities,
+    TranscriptStream,
+)
+
+_log = logging.getLogger(__name__)
+
+UNREAD_TEXTS = 64
+"""The most texts that nobody has read. Full: the ear that listens is read no further until somebody does."""
+
+PIECE_MS = 100
+"""In such pieces an utterance is heard again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hearer:
+    """An ear that may hear for others."""
+
+    candidate: Candidate
+    transcriber: Transcriber
+
+    def hearing(self, asked: Hearing) -> Hearing:
+        """How this one is to listen."""
+        return replace(asked, model=self.candidate.spec.partition("/")[2], note=None)
+
+
+class Relay:
+    """Meets `TranscriptStream`. `run` it as a task."""
+
+    def __init__(
+        self, hearing: Hearing, hearers: Mapping[str, Hearer], lineup: Lineup, capabilities: TranscriberCapabilities
+    ) -> None:
+        self._hearing, self._hearers, self._lineup, self._capabilities = hearing, hearers, lineup, capabilities
+        self._kept = Kept(capabilities.rate_hz, leads=capabilities.streams)
+        self._line: _Line | None = None
+        self._texts: deque[Heard] = deque()  # bounded: at `UNREAD_TEXTS` the ear waits
+        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._failure: StageError | None = None
+        self._over = False
+        self._failed: set[str] = set()
+        """Who has failed since a text came."""
+
+        self._settled: int | None = None
+        """The utterance that is heard again though its text has come: the caller may go on in it. Until its text is
+        asked for once more, what is heard of it is known."""
+
+        self._patience: asyncio.Timeout | None = None
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        self._kept.begin(utterance)
+        self._settled = None
+        if self._line is not None and (current := self._kept.current) is not None:
+            self._line.begin(current)
+
+    def push(self, samples: Samples) -> None:
+        self._kept.push(samples)
+        if self._line is not None:
+            self._line.push(samples)
+
+    def flush(self, flush: int) -> None:
+        self._kept.flush(flush)
+        self._settled = None
+        if self._line is not None:
+            self._line.stream.flush(flush)
+            self._be_patient()
+
+    def close(self) -> None:
+        """The session has left."""
+        self._over = True
+        self._news.set()
+
+    def __aiter__(self) -> Relay:
+        return self
+
+    async def __anext__(self) -> Heard:
+        while not self._texts:
+            if self._failure is not None:
+                raise self._failure
+            if self._over:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        self._room.set()
+        return self._texts.popleft()
+
+    # --- one ear after the other --------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Listen with one after the other until all have failed, or the task is cancelled."""
+        why, failure = "", None
+        while (candidate := self._lineup.next_after(self._failed, "", clock.monotonic_ms())) is not None:
+            hearer = self._hearers[candidate.spec]
+            if candidate.spec != next(iter(self._hearers)) and self._hearing.note is not None:
+                role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
+                self._hearing.note(TookOver(candidate.spec, role, why or "its turn: the first choice is not well"))
+            try:
+                await self._listen(hearer)
+            except StageError as broke:
+                failure = broke
+            except Overload as full:
+                failure = StageBroken("stt", provider=candidate.spec, why=full.why, retryable=True)
+            except Exception as bug:
+                _log.exception("stt by %s broke in our own code", candidate.spec)
+                bad = f"internal error ({type(bug).__name__})"
+                failure = StageBroken("stt", provider=candidate.spec, why=bad, retryable=False)
+            else:
+                break  # it ended by itself, between two utterances: the session opens another
+            self._failed.add(candidate.spec)
+            why = f"{candidate.spec}: {failure.why}"
+            self._lineup.experience.breaker(candidate).failed(failure, clock.monotonic_ms())
+        self._failure, self._over = failure if failure is not None and candidate is None else None, True
+        self._news.set()
+
+    async def _listen(self, hearer: Hearer) -> None:
+        """Let this one hear all that waits for its text, and what comes, until it ends.
+
+        Raises:
+            StageError: it failed, or is too late with a text that another might have.
+        """
+        try:
+            async with (
+                asyncio.timeout(None) as self._patience,
+                hearer.transcriber.open(hearer.hearing(self._hearing)) as stream,
+            ):
+                self._line = _Line(stream, hearer.transcriber.capabilities, self._capabilities)
+                self._line.catch_up(self._kept)
+                current = self._kept.current
+                self._settled = current.number if current is not None and current.is_known else None
+                if self._kept.waits:
+                    self._be_patient()
+                async for heard in stream:
+                    await self._take(heard, hearer)
+        except TimeoutError:
+            why = f"no text came for {self._lineup.options.fallback_after_ms} ms"
+            raise StageTimeout("stt", provider=hearer.candidate.spec, why=why, retryable=True) from None
+        finally:
+            self._line = self._patience = None
+        if self._kept.waits:
+            why = "ended its stream with a text still due"
+            raise StageBroken("stt", provider=hearer.candidate.spec, why=why, retryable=True)
+
+    async def _take(self, heard: Heard, hearer: Hearer) -> None:
+        if heard.utterance == self._settled:
+            return
+        if isinstance(heard, Final):
+            self._failed.clear()
+            self._kept.answered(heard.utterance, heard.flush)
+            self._lineup.experience.breaker(hearer.candidate).succeeded()
+            if not self._kept.waits and self._patience is not None:
+                self._patience.reschedule(None)
+        self._texts.append(heard)
+        self._news.set()
+        while len(self._texts) >= UNREAD_TEXTS:
+            self._room.clear()
+            await self._room.wait()
+
+    def _be_patient(self) -> None:
+        """Wait for a text so long, and no longer, where somebody else might have it sooner."""
+        if self._patience is None or len(self._hearers) < 2 or self._patience.expired():
+            return
+        after_s = self._lineup.options.fallback_after_ms / 1_000
+        if self._patience.when() is None:
+            self._patience.reschedule(clock.loop_s() + after_s)
+
+
+class _Line:
+    """The way to one ear: what it hears, at its own rate, and when."""
+
+    def __init__(self, stream: TranscriptStream, its: TranscriberCapabilities, ours: TranscriberCapabilities) -> None:
+        self.stream = stream
+        self._its, self._ours = its, ours
+        self._resampler = Resampler(ours.rate_hz, its.rate_hz)
+        self._in_utterance = False
+
+    def begin(self, utterance: KeptUtterance) -> None:
+        """An utterance begins. An ear that hears only utterances gets what came just before, too."""
+        self.stream.begin(utterance.number)
+        self._in_utterance = True
+        if self._ours.streams and not self._its.streams:
+            self._resampler = Resampler(self._ours.rate_hz, self._its.rate_hz)
+            self.push(utterance.lead_sound)
+
+    def push(self, samples: Samples) -> None:
+        """More of the caller, for whom it concerns."""
+        if self._its.streams or self._in_utterance:
+            heard = self._resampler.push(samples) if self._its.rate_hz != self._ours.rate_hz else samples
+            if len(heard):
+                self.stream.push(heard)
+
+    def catch_up(self, kept: Kept) -> None:
+        """Hear what was said before this ear was open."""
+        n_piece = PIECE_MS * self._ours.rate_hz // 1_000
+        for utterance in kept:
+            if self._its.streams:
+                self.push(utterance.lead_sound)
+            self.begin(utterance)
+            sound = utterance.sound
+            for at in range(0, len(sound), n_piece):
+                self.push(sound[at : at + n_piece])
+            if utterance.flush is not None:
+                self.stream.flush(utterance.flush)

@@ -1,0 +1,119 @@
+"""One voice's attempt at a turn, or at the rest of one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.race import Attempt
+from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice
+
+_log = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 32
+"""Pieces of sound that nobody has taken. Full: the voice is read no further until somebody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A voice that may speak for others."""
+
+    candidate: Candidate
+    synthesizer: Synthesizer
+    knows_voices: bool
+    """It is at the provider whose voices the session names. Others get such a name only if they say that they know
+    it, and speak as they choose otherwise."""
+
+    def voice(self, asked: Voice) -> Voice:
+        """How this one is to speak."""
+        model, known = self.candidate.spec.partition("/")[2], self.synthesizer.voices
+        takes = asked.voice in known if known is not None else self.knows_voices
+        return replace(asked, model=model, voice=asked.voice if takes else None, note=None)
+
+
+class TakeListener(Protocol):
+    """Who follows takes. Each verb but `room` returns at once."""
+
+    def heard(self, take: Take, spoken: Spoken) -> None: ...
+    def complete(self, take: Take) -> None: ...
+    def broke(self, take: Take, failure: StageError) -> None: ...
+    async def room(self, take: Take) -> None:
+        """Wait until more sound is welcome."""
+        ...
+
+
+class Take:
+    """`run` it as a task of the turn's group."""
+
+    def __init__(self, speaker: Speaker, voice: Voice, *, clause: int = 0, heard_ms: int = 0) -> None:
+        """`clause`: the turn's number of the first one it is given; `heard_ms`: of which so much was spoken before."""
+        self.speaker = speaker
+        self.spec = speaker.candidate.spec
+        self.attempt: Attempt | None = None
+        self.waiting: deque[Spoken] = deque()
+        """While it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
+
+        self.failure: StageError | None = None
+        self.over = False
+        """It is done with, whole or not."""
+
+        self.task: asyncio.Task[None] | None = None
+        self._voice, self._clause, self._heard_ms = speaker.voice(voice), clause, heard_ms
+        self._unsaid: list[str] = []  # bounded: a turn's clauses, until the voice is open
+        self._finished = False
+        self._speech: Speech | None = None
+
+    def say(self, clauses: Sequence[str]) -> None:
+        """More to speak."""
+        for clause in clauses:
+            if self._speech is None:
+                self._unsaid.append(clause)
+            else:
+                self._speech.say(clause)
+
+    def finish(self) -> None:
+        """No clause follows."""
+        self._finished = True
+        if self._speech is not None:
+            self._speech.finish()
+
+    async def run(self, listener: TakeListener) -> None:
+        """Speak, and tell the listener what comes. Cancel the task to close it."""
+        try:
+            async with self.speaker.synthesizer.open(self._voice) as speech:
+                self._begin(speech)
+                async for spoken in speech:
+                    listener.heard(self, self._placed(spoken))
+                    await listener.room(self)
+            listener.complete(self)
+        except StageError as failure:
+            listener.broke(self, failure)
+        except Overload as full:
+            why, after_ms = full.why, full.retry_after_ms
+            refused = StageRefused("tts", provider=self.spec, why=why, retryable=True, retry_after_ms=after_ms)
+            listener.broke(self, refused)
+        except Exception as bug:
+            _log.exception("tts by %s broke in our own code", self.spec)
+            why = f"internal error ({type(bug).__name__})"
+            listener.broke(self, StageBroken("tts", provider=self.spec, why=why, retryable=False))
+
+    def _begin(self, speech: Speech) -> None:
+        self._speech = speech
+        for clause in self._unsaid:
+            speech.say(clause)
+        self._unsaid = []
+        if self._finished:
+            speech.finish()
+
+    def _placed(self, spoken: Spoken) -> Spoken:
+        """The sound as the turn counts it."""
+        words = spoken.words
+        if spoken.clause == 0 and self._heard_ms:
+            words = tuple(replace(word, start_ms=word.start_ms + self._heard_ms) for word in words)
+        return replace(spoken, clause=self._clause + spoken.clause, words=words)

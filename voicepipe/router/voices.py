@@ -1,0 +1,50 @@
+"""A voice made of voices: the first that sounds speaks, and where it breaks another goes on with the next word."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+
+from voicepipe import clock
+from voicepipe.router.lineup import Lineup
+from voicepipe.router.performance import Performance
+from voicepipe.router.take import Speaker
+from voicepipe.stages.helpers import helpers
+from voicepipe.stages.synthesizer import Speech, Voice
+
+
+class RoutedSynthesizer:
+    """Meets the port `Synthesizer`."""
+
+    def __init__(self, speakers: tuple[Speaker, ...], lineup: Lineup) -> None:
+        """`speakers`: those of the lineup, best first."""
+        self.name = speakers[0].candidate.spec
+        self.voices = speakers[0].synthesizer.voices
+        self._speakers = {each.candidate.spec: each for each in speakers}
+        self._lineup = lineup
+
+    @contextmanager
+    def keep_warm(self, voice: Voice) -> Iterator[None]:
+        """Have whoever would speak first ready, and who would step in."""
+        with ExitStack() as stack:
+            for candidate in self._lineup.order(voice.session, clock.monotonic_ms())[:2]:
+                speaker = self._speakers[candidate.spec]
+                stack.enter_context(speaker.synthesizer.keep_warm(speaker.voice(voice)))
+            yield
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        """Begin one turn's speech. What fails before it has sounded is never heard of while another may speak.
+
+        Raises:
+            StageError: from the iterator: nobody spoke to the end; it is the error of the last that was tried.
+        """
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[Speech]:
+        async with helpers() as owned:
+            performance = Performance(voice, self._speakers, self._lineup, owned)
+            try:
+                yield performance
+            finally:
+                performance.close()
