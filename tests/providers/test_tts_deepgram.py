@@ -13,7 +13,6 @@ from voicepipe.providers.net import warm
 from voicepipe.providers.tts.deepgram import MOST_FLUSHES, open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.synthesizer import Synthesizer, Voice
-from voicepipe.testing.conformance.promptness import PATIENT_MS
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Hold, InBandError, Malformed, TtsCue
 from voicepipe.testing.fakes.deepgram_voice import KEY, FakeAura
@@ -32,20 +31,9 @@ async def vendor() -> AsyncIterator[FakeAura]:
 
 
 @pytest.fixture
-def make(vendor: FakeAura) -> Make:
+def make(settings: Callable[..., ProviderSettings]) -> Make:
     """A voice at the vendor, with options as keywords."""
-
-    def made(*, api_key: str = KEY, **options: str) -> Synthesizer:
-        settings = ProviderSettings(
-            kind="deepgram",
-            base_url=vendor.base_url,
-            api_key=api_key,
-            idle_timeout_ms=PATIENT_MS,
-            options=tuple(options.items()),
-        )
-        return open_synthesizer(SPEC, settings)
-
-    return made
+    return lambda api_key=KEY, **options: open_synthesizer(SPEC, settings(api_key=api_key, **options))
 
 
 def test_registry_finds_it() -> None:

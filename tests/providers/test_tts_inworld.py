@@ -14,7 +14,7 @@ from voicepipe.providers.net import warm
 from voicepipe.providers.tts.inworld import MOST_CHARACTERS, open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.synthesizer import Synthesizer, Voice
-from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
+from voicepipe.testing.conformance.promptness import promptly
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Garbage, Hold, InBandError, Malformed, TtsCue
 from voicepipe.testing.fakes.desk import WAIT_S, soon
@@ -33,20 +33,9 @@ async def vendor() -> AsyncIterator[FakeInworld]:
 
 
 @pytest.fixture
-def make(vendor: FakeInworld) -> Make:
+def make(settings: Callable[..., ProviderSettings]) -> Make:
     """A voice at the vendor, with options as keywords."""
-
-    def made(*, api_key: str = KEY, **options: str) -> Synthesizer:
-        settings = ProviderSettings(
-            kind="inworld",
-            base_url=vendor.base_url,
-            api_key=api_key,
-            idle_timeout_ms=PATIENT_MS,
-            options=tuple(options.items()),
-        )
-        return open_synthesizer(SPEC, settings)
-
-    return made
+    return lambda api_key=KEY, **options: open_synthesizer(SPEC, settings(api_key=api_key, **options))
 
 
 def test_registry_finds_it() -> None:
