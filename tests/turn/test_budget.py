@@ -215,6 +215,23 @@ def test_a_late_endpoint_names_what_would_move_it(owner: str, setting: str) -> N
     assert judged.breach == Breach("endpoint", 750, owner, setting)
 
 
+@pytest.mark.parametrize("setting", ["agents.NAME.silence_ms", "turn_detection.eagerness"])
+def test_a_long_silence_names_whoever_chose_it(setting: str) -> None:
+    """The agent or the client, as the session has it."""
+    story = Story()
+    story.changes(silence_setting=setting)
+    story.speaks()
+    story.pauses()
+    story.passes(400)
+    story.hears()
+    story.stops()
+    story.answers()
+    story.passes(5_000)
+    breach = record(story).breach
+    assert breach is not None
+    assert (breach.stage, breach.owner, breach.setting) == ("endpoint", "settings", setting)
+
+
 def test_who_the_question_waited_for() -> None:
     """The silence, the transcriber, the client's wish: the longest of them."""
     waited_for_silence = told()

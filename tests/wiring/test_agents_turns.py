@@ -57,6 +57,16 @@ def test_a_client_that_asks_for_semantic_vad_gets_its_eagerness() -> None:
     assert waits(config.merged(asking({"type": "semantic_vad", "eagerness": "low"})))[1] == 1_000
 
 
+def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
+    """What a turn that ended late tells people to change: the agent's until the client sets its own."""
+    config = config_of(AgentSettings(), GRANT)
+    assert config.turn_settings().silence_setting == "agents.NAME.silence_ms"
+    exact = config.merged(asking({"type": "server_vad", "silence_duration_ms": 500}))
+    assert exact.turn_settings().silence_setting == "turn_detection.silence_duration_ms"
+    eager = config.merged(asking({"type": "semantic_vad", "eagerness": "high"}))
+    assert eager.turn_settings().silence_setting == "turn_detection.eagerness"
+
+
 def test_an_update_of_something_else_leaves_it_so() -> None:
     """Instructions have nothing to do with it."""
     config = config_of(AgentSettings(), GRANT)

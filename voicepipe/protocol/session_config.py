@@ -173,6 +173,7 @@ class SessionConfig:
         return TurnSettings(
             detection="none" if detection is None else "vad",
             silence_ms=_silence_ms(detection),
+            silence_setting=_silence_setting(detection),
             adaptive=isinstance(detection, SemanticVad) or (detection is not None and detection.adaptive),
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
@@ -211,3 +212,13 @@ def _silence_ms(detection: TurnDetection | None) -> int:
             return EAGERNESS_SILENCE_MS[detection.eagerness]
         case None:
             return DEFAULT_SILENCE_MS
+
+
+def _silence_setting(detection: TurnDetection | None) -> str:
+    match detection:
+        case ServerVad():
+            return detection.setting
+        case SemanticVad():
+            return "turn_detection.eagerness"
+        case None:
+            return "turn_detection.type"

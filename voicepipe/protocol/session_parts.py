@@ -95,6 +95,9 @@ class ServerVad:
     """What the agent's settings chose, never the client: the silence is the shortest, and more follows how finished
     the caller sounds. The wire does not say so."""
 
+    setting: str = "turn_detection.silence_duration_ms"
+    """Where the silence was set: by the client, or by the agent where the client says nothing."""
+
     idle_timeout_ms: int | None = None
     """How long the caller may say nothing before the agent speaks up; None: for ever."""
 
@@ -155,18 +158,18 @@ def read_turn_detection(value: object, path: str) -> TurnDetection | None:
     kind = one_of(
         required(given, "type", path, '"server_vad" or "semantic_vad"'), f"{path}.type", ("server_vad", "semantic_vad")
     )
-    flags = {
-        name: flag(given[name], f"{path}.{name}")
+    creates, interrupts = (
+        given.get(name) is None or flag(given[name], f"{path}.{name}")
         for name in ("create_response", "interrupt_response")
-        if given.get(name) is not None
-    }
+    )
     if kind == "semantic_vad":
         eagerness = given.get("eagerness")
         return SemanticVad(
             eagerness=one_of(
                 "auto" if eagerness is None else eagerness, f"{path}.eagerness", tuple(EAGERNESS_SILENCE_MS)
             ),
-            **flags,
+            create_response=creates,
+            interrupt_response=interrupts,
         )
     threshold = given.get("threshold")
     return ServerVad(
@@ -174,7 +177,8 @@ def read_turn_detection(value: object, path: str) -> TurnDetection | None:
         prefix_padding_ms=_ms(given, "prefix_padding_ms", path, MAX_PADDING_MS, DEFAULT_PADDING_MS),
         silence_duration_ms=_ms(given, "silence_duration_ms", path, MAX_SILENCE_MS, DEFAULT_SILENCE_MS),
         idle_timeout_ms=_ms(given, "idle_timeout_ms", path, MAX_IDLE_MS, 0) or None,
-        **flags,
+        create_response=creates,
+        interrupt_response=interrupts,
     )
 
 

@@ -77,8 +77,9 @@ SETTING = {
 }
 """Which setting moves a stage."""
 
-_ENDPOINT_SETTING = {"settings": SETTING["endpoint"], "client": "turn_detection.type", "server": "server.max_sessions"}
-"""Which setting moves the endpoint, by who is to blame for it; the rest of its owners are transcribers."""
+_ENDPOINT_SETTING = {"client": "turn_detection.type", "server": "server.max_sessions"}
+"""Which setting moves the endpoint, by who is to blame for it: the awaited silence has been set in one of several
+places, and the rest of its owners are transcribers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,14 @@ class Judgement:
         return self.total_ms is not None and self.unattributed_ms <= UNATTRIBUTED_LIMIT_MS
 
 
-def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, str], *, audible: bool) -> Judgement:
+def judge(
+    marks: Mapping[str, int],
+    limits: BudgetLimits,
+    owners: Mapping[str, str],
+    *,
+    audible: bool,
+    silence_setting: str = SETTING["endpoint"],
+) -> Judgement:
     """Judge a turn.
 
     Args:
@@ -106,6 +114,7 @@ def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, s
         limits: what each stage may take.
         owners: stage -> who could make it shorter.
         audible: False for a text-only reply, which ends at its first text.
+        silence_setting: where it was set how long the caller must be silent.
 
     The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
     `total_ms`; a turn that never came to its end has no total and no contributions.
@@ -123,7 +132,12 @@ def judge(marks: Mapping[str, int], limits: BudgetLimits, owners: Mapping[str, s
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
     parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
     return Judgement(
-        total_ms, stages, parts, critical, unattributed_ms, _breach(stages, total_ms, critical, limits, owners)
+        total_ms,
+        stages,
+        parts,
+        critical,
+        unattributed_ms,
+        _breach(stages, total_ms, critical, limits, owners, silence_setting),
     )
 
 
@@ -168,25 +182,29 @@ def _breach(
     critical: tuple[Contribution, ...],
     limits: BudgetLimits,
     owners: Mapping[str, str],
+    silence_setting: str,
 ) -> Breach | None:
     """The first stage over its limit; or the total, which the longest part of the critical path would move most."""
     for span in stages:
         if span.verdict == "over":
-            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, _setting(span.stage, span.owner))
+            setting = _setting(span.stage, span.owner, silence_setting)
+            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, setting)
     if total_ms is None or total_ms <= limits.total_ms:
         return None
     longest = max(critical, key=lambda part: part.duration_ms, default=None)
     if longest is None:
         return Breach("total", total_ms - limits.total_ms, "server", SETTING["total"])
     owner = owners.get(longest.stage, "server")
-    return Breach("total", total_ms - limits.total_ms, owner, _setting(longest.stage, owner))
+    return Breach("total", total_ms - limits.total_ms, owner, _setting(longest.stage, owner, silence_setting))
 
 
-def _setting(stage: str, owner: str) -> str:
+def _setting(stage: str, owner: str, silence_setting: str) -> str:
     if (stage, owner) == ("playback", "client"):
         return "the client's own buffer"
     if stage != "endpoint":
         return SETTING[stage]
+    if owner == "settings":
+        return silence_setting
     return _ENDPOINT_SETTING.get(owner, "agents.NAME.stt")
 
 

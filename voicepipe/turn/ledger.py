@@ -31,7 +31,13 @@ def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) 
 def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
     """The record of a turn, judged by the marks that it has so far."""
     limits = floor.core.budget
-    judged = budget.judge(turn.marks, limits, _owners(turn), audible=turn.reply.audible)
+    judged = budget.judge(
+        turn.marks,
+        limits,
+        _owners(turn),
+        audible=turn.reply.audible,
+        silence_setting=floor.settings.silence_setting,
+    )
     over = judged.total_ms is not None and judged.total_ms > limits.total_ms
     return TurnRecord(
         id=turn.id,

@@ -58,6 +58,9 @@ class TurnSettings:
     silence_ms: int = 500
     """How long the caller must be silent before the turn is over."""
 
+    silence_setting: str = "turn_detection.silence_duration_ms"
+    """Where that was set, for whoever wants turns to end sooner."""
+
     adaptive: bool = False
     """The wait follows how finished the caller sounds, around `silence_ms` (`endpoint.wait_ms`). False: exactly that,
     for clients that asked for it."""

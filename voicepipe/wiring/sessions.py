@@ -110,7 +110,11 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         instructions=agent.instructions,
         expires_at=grant.expires_at,
         kind=grant.kind,
-        turn_detection=ServerVad(silence_duration_ms=agent.silence_ms, adaptive=agent.end_of_turn == "adaptive"),
+        turn_detection=ServerVad(
+            silence_duration_ms=agent.silence_ms,
+            adaptive=agent.end_of_turn == "adaptive",
+            setting="agents.NAME.silence_ms",
+        ),
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,
