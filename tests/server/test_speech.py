@@ -121,9 +121,22 @@ async def test_a_long_text_is_spoken_whole(house: Any) -> None:
 @pytest.mark.parametrize("text", ["a", "a.\n" * 1_300, "word " * 800, "1. " * 500, "x" * 4_096, "No. 5, e.g. 3.5!"])
 def test_no_text_is_too_much_for_a_voice(text: str) -> None:
     """All of it is said, in pieces that any voice will queue."""
-    pieces = list(clauses(text))
-    assert "".join("".join(pieces).split()) == "".join(text.split())
+    pieces = list(clauses(text, "xx"))  # of whose language nobody knows the numbers
+    assert list(filter(str.isalnum, "".join(pieces))) == list(filter(str.isalnum, text))
     assert len(pieces) <= 64
+
+
+async def test_what_was_written_to_be_read_is_said(fake_house: Any) -> None:
+    text = "# Prices\n- **Tea** costs $3.50.\n- Coffee: see https://example.com/menu.\n```\nprint(1)\n```\n"
+    async with fake_house({"agents.default.language": "en"}) as house, client_of(house) as client:
+        await say(client, text)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await say(client, "```\nprint(1)\n```")
+    said = " ".join([asked.question["input"] for asked in house.vendor.tts.asked])
+    assert "three dollars fifty" in said
+    assert not set("#*`$") & set(said)
+    assert "print" not in said
+    assert (refused.value.param, refused.value.code) == ("input", "invalid_value")
 
 
 @pytest.mark.parametrize(

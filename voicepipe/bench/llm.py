@@ -6,12 +6,12 @@ provider's usage tells; where it tells none there is no rate, since chunks are n
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from voicepipe.bench.rounds import Told, rounds
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
 from voicepipe.stages.model import CallDelta, Model, ModelRequest, Routed, Said, Text, TextDelta, Usage
@@ -115,10 +115,6 @@ class Answer:
         return None if self.itl_ms is None else 1_000 / self.itl_ms
 
 
-Told = Callable[[str, int, int], None]
-"""(what is measured, how many are done, of how many)."""
-
-
 async def measure(candidates: Sequence[Candidate], plan: Plan, told: Told) -> list[Answer]:
     """Ask all of them, one model after the other, `at_once` questions at a time.
 
@@ -132,22 +128,12 @@ async def measure(candidates: Sequence[Candidate], plan: Plan, told: Told) -> li
 
 
 async def _measure(candidate: Candidate, plan: Plan, cache: Cache, told: Told) -> list[Answer]:
-    answers = list[Answer]()
     asker = _Asker(candidate, plan, cache)
-    turns = iter(range(plan.n_answers))
-
-    async def work() -> None:
-        for n in turns:  # shared: each takes the next one
-            answers.append(await asker.ask(n % len(plan.prompts)))
-            told(f"{candidate.spec}, {cache} cache", len(answers), plan.n_answers)
-
     if cache == "warm":
         for prompt in range(min(len(plan.prompts), plan.n_answers)):
             await asker.ask(prompt)
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(plan.at_once, plan.n_answers)):
-            group.create_task(work(), name=f"bench-{candidate.spec}")
-    return answers
+    what, n_prompts = f"{candidate.spec}, {cache} cache", len(plan.prompts)
+    return await rounds(what, plan.n_answers, plan.at_once, lambda n: asker.ask(n % n_prompts), told)
 
 
 class _Asker:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
+from voicepipe.bench import figures
+from voicepipe.bench.figures import failures, markdown, money, quantiles, shown, total
 from voicepipe.bench.llm import Answer
-
-QUANTILES: Final = (50, 95, 99)
 
 COLUMNS: Final = (
     "model",
@@ -58,14 +55,12 @@ class Run:
 
     def quantiles(self, value: Callable[[Answer], float | None]) -> list[float]:
         """p50, p95 and p99 of a figure over the whole answers; empty when none has it."""
-        known = [found for found in map(value, self.whole) if found is not None]
-        return [float(each) for each in np.percentile(known, QUANTILES)] if known else []
+        return quantiles(map(value, self.whole))
 
     @property
     def cost_usd(self) -> float | None:
         """What all answers cost whose price and usage are known; None: of none they are."""
-        known = [answer.cost_usd for answer in self.answers if answer.cost_usd is not None]
-        return sum(known) if known else None
+        return total(answer.cost_usd for answer in self.answers)
 
 
 def runs(answers: Sequence[Answer]) -> list[Run]:
@@ -76,41 +71,28 @@ def runs(answers: Sequence[Answer]) -> list[Run]:
 
 def table(measured: Sequence[Run]) -> Iterator[str]:
     """The report, line by line, in Markdown; then each kind of failure once."""
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield "|" + " --- |" * len(COLUMNS)
+    yield from markdown(COLUMNS, map(_cells, measured))
     for run in measured:
-        yield f"| {' | '.join(_cells(run))} |"
-    for run in measured:
-        for why in dict.fromkeys(answer.error for answer in run.answers if answer.error):
-            count = sum(answer.error == why for answer in run.answers)
-            yield f"{run.spec}, {run.cache} cache: {count} failed: {why}"
+        yield from failures(f"{run.spec}, {run.cache} cache", (answer.error for answer in run.answers))
 
 
 def _cells(run: Run) -> Iterator[str]:
     yield run.spec
     yield run.cache
-    yield _shown(run.quantiles(lambda answer: answer.ttft_ms))
-    yield _shown(run.quantiles(lambda answer: answer.itl_ms), digits=1)
-    yield _shown(run.quantiles(lambda answer: answer.tokens_per_s)[:1])
-    yield _shown(run.quantiles(lambda answer: answer.total_ms))
+    yield shown(run.quantiles(lambda answer: answer.ttft_ms))
+    yield shown(run.quantiles(lambda answer: answer.itl_ms), digits=1)
+    yield shown(run.quantiles(lambda answer: answer.tokens_per_s)[:1])
+    yield shown(run.quantiles(lambda answer: answer.total_ms))
     usages = [answer.usage for answer in run.whole if answer.usage is not None]
     sums = [sum(getattr(u, f"{name}_tokens") for u in usages) for name in ("input", "cached", "output")]
     yield "/".join(map(str, sums)) if usages else "-"
     yield f"{len(run.answers) - len(run.whole)} of {len(run.answers)}"
-    yield "-" if run.cost_usd is None else f"{run.cost_usd:.6f}"
-
-
-def _shown(figures: Sequence[float], *, digits: int = 0) -> str:
-    return "/".join(f"{figure:.{digits}f}" for figure in figures) or "-"
+    yield money(run.cost_usd)
 
 
 def write_csv(path: Path, measured: Sequence[Run]) -> None:
     """Write a line for each answer."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(CSV_COLUMNS)
-        for answer in (answer for run in measured for answer in run.answers):
-            writer.writerow(_fields(answer))
+    figures.write_csv(path, CSV_COLUMNS, (_fields(answer) for run in measured for answer in run.answers))
 
 
 def _fields(answer: Answer) -> Iterator[object]:

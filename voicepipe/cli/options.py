@@ -70,6 +70,10 @@ class Options:
     hide: tuple[str, ...] = ()
     specs: tuple[str, ...] = ()
     prompts: Path | None = None
+    manifest: Path | None = None
+    texts: Path | None = None
+    voice: str | None = None
+    language: str | None = None
     n: int = 20
     concurrency: int = 1
     cache: str = "cold"
@@ -239,12 +243,29 @@ def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
     llm = _add(actions, "llm", "ask several language models the same questions, and tell how fast each answers")
     llm.add_argument("specs", nargs="+", metavar="SPEC", help="the models, as provider/model")
     llm.add_argument("--prompts", type=Path, metavar="FILE", help='a question on each line, or {"system", "user"}')
-    llm.add_argument("--n", type=int, metavar="N", help="answers of each (20)")
-    llm.add_argument("--concurrency", type=int, metavar="N", help="questions at a time (1)")
     llm.add_argument("--cache", choices=("cold", "warm", "both"), help="new questions or known ones (cold)")
     llm.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer (100)")
-    llm.add_argument("--out", type=Path, metavar="FOLDER", help="write llm.md, llm.csv and llm.svg there")
-    _config(llm)
+    _repeated(llm, "llm")
+    stt = _add(actions, "stt", "say the same recordings to several ears, and tell how soon and how well each hears")
+    stt.add_argument("specs", nargs="+", metavar="SPEC", help="the ears, as provider/model")
+    stt.add_argument("--manifest", type=Path, metavar="FILE", help='{"path", "text"} of a recording on each line')
+    stt.add_argument("--language", metavar="TAG", help="BCP-47; the ear finds out")
+    _repeated(stt, "stt")
+    tts = _add(actions, "tts", "have several voices speak the same texts, and tell how soon and how steadily each does")
+    tts.add_argument("specs", nargs="+", metavar="SPEC", help="the voices, as provider/model")
+    tts.add_argument("--texts", type=Path, metavar="FILE", help="a text on each line")
+    tts.add_argument("--voice", metavar="NAME", help="the voice's name at its provider")
+    tts.add_argument("--language", metavar="TAG", help="BCP-47")
+    _repeated(tts, "tts")
+
+
+def _repeated(command: argparse.ArgumentParser, stage: str) -> None:
+    command.add_argument("--n", type=int, metavar="N", help="answers of each (20)")
+    command.add_argument("--concurrency", type=int, metavar="N", help="how many at a time (1)")
+    command.add_argument(
+        "--out", type=Path, metavar="FOLDER", help=f"write {stage}.md, {stage}.csv and {stage}.svg there"
+    )
+    _config(command)
 
 
 def _simulate(commands: Commands[argparse.ArgumentParser]) -> None:

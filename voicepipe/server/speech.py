@@ -11,14 +11,15 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from aiohttp import web
 
 from voicepipe.audio.containers_out import FORMATS
 from voicepipe.auth.scopes import AUDIO
 from voicepipe.clock import monotonic_ms
-from voicepipe.errors import StageBroken
+from voicepipe.errors import ProtocolError, StageBroken
 from voicepipe.protocol.audio_rest_speech import SpeechRequest, audio_delta, audio_done, read_speech_request
 from voicepipe.protocol.chat_response import failed
 from voicepipe.protocol.fields import JsonObject
@@ -31,8 +32,11 @@ from voicepipe.server.refusals import Missing
 from voicepipe.server.rest_exchange import Exchange, Settled
 from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
 from voicepipe.server.rest_line import EVENTS, StreamedLine
+from voicepipe.stages.speakable import Speakable
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice
 from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
+
+PUSH_CHARS: Final = 32
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
@@ -55,6 +59,8 @@ class _Wanted:
 
     route: SpeechRoute
     voice: Voice
+    clauses: tuple[str, ...]
+    """What is to be said."""
 
 
 async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, parts: Parts) -> _Wanted:
@@ -76,7 +82,11 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, 
         name = name or held.session.voice
         speed = held.session.speed if asked.speed is None else speed
     voice = Voice(model=route.model_name, voice=_voice(route, name), speed=speed, language=route.language)
-    return _Wanted(route, voice)
+    # In a thread: reading 4096 characters takes some 10 ms, and far more when they were made to.
+    spoken = await asyncio.to_thread(lambda: tuple(clauses(asked.input, voice.language)))
+    if not spoken:
+        raise ProtocolError("Nothing of the text can be spoken.", field="input")
+    return _Wanted(route, voice, spoken)
 
 
 def _voice(route: SpeechRoute, asked: str | None) -> str | None:
@@ -95,7 +105,7 @@ class _SpeechWork:
         self._as_events = asked.stream_format == "sse"
         self._id = id_
         self._out = StreamedLine(request, EVENTS if self._as_events else self._format.content_type, self._headers)
-        self._clauses = tuple(clauses(asked.input))
+        self._clauses = wanted.clauses
         self._n_spoken = 0
         """Clauses of which there is some sound."""
 
@@ -174,17 +184,20 @@ async def _now(work: Callable[..., Any], *arguments: Any) -> Any:
     return work(*arguments)
 
 
-def clauses(text: str) -> Iterator[str]:
-    """Cut a text into what a voice is asked for at a time.
+def clauses(text: str, language: str | None) -> Iterator[str]:
+    """Cut a text into what a voice is asked for at a time, as it is said: without markup, numbers as words.
 
     The first piece is short, so that there is sound soon; later ones are as long as a voice takes, for they cost no
     time and each is a request at some vendors.
     """
-    splitter = ClauseSplitter()
-    first, *rest = *splitter.push(text), *splitter.flush()
-    yield first
+    splitter, speakable = ClauseSplitter(), Speakable(language)
+    # A little at a time, as a model writes: it looks at all that it has been given and could not cut yet.
+    pieces = (text[at : at + PUSH_CHARS] for at in range(0, len(text), PUSH_CHARS))
+    written = [clause for piece in pieces for clause in splitter.push(piece)] + splitter.flush()
+    spoken = filter(None, map(speakable.read, written))
+    yield from islice(spoken, 1)
     gathered = ""
-    for clause in rest:
+    for clause in spoken:
         if gathered and len(gathered) + 1 + len(clause) > MAX_CHARS:
             yield gathered
             gathered = ""

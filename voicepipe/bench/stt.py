@@ -1,0 +1,191 @@
+"""How soon and how well ears hear: recordings said to each in real time, and their texts held against what was said.
+
+An ear that hears all of a call gets each recording as fast as it was spoken; one that answers for an utterance as a
+whole gets it at once, since it begins when it is asked. The clock starts at that question, 100 ms after the last word,
+as in a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.bench.rounds import Told, rounds
+from voicepipe.clock import loop_s
+from voicepipe.errors import StageError
+from voicepipe.stages.transcriber import Final as FinalText
+from voicepipe.stages.transcriber import Heard, Hearing, Transcriber, TranscriptStream
+
+PAUSE_MS: Final = 100
+"""What is heard of the silence behind the last word before the text is asked for."""
+
+FRAME_MS: Final = 20
+
+WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+"""Marks and capitals are not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """What is said to an ear."""
+
+    name: str
+    samples: Samples
+    """Of the speech, int16, (n_samples,), mono, at `rate_hz`."""
+
+    rate_hz: int
+    text: str
+    """What was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ear:
+    """One to be measured."""
+
+    spec: str
+    transcriber: Transcriber
+    hearing: Hearing
+    cost_usd: Callable[[float], float | None]
+    """What so many seconds cost; None: no price is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listened:
+    """What was measured of one utterance."""
+
+    spec: str
+    name: str
+    final_ms: float | None
+    """From the question to the text; None: there was none."""
+
+    partial_ms: float | None
+    """From the beginning of the speech to its first words; None: they came with all the others."""
+
+    duration_s: float
+    n_words: int
+    """That were said."""
+
+    n_errors: int
+    """Words that were put in, left out or taken for others."""
+
+    cost_usd: float | None
+    text: str
+    error: str
+    """Empty for an answer."""
+
+
+async def measure(
+    ears: Sequence[Ear], utterances: Callable[[int], Sequence[Utterance]], n: int, at_once: int, told: Told
+) -> list[Listened]:
+    """Say `n` utterances to each ear, one ear after the other, `at_once` at a time.
+
+    Args:
+        ears: who is to hear.
+        utterances: what to say at a rate in Hz; they are said in turn.
+        n: how many.
+        at_once: how many at a time, each on a stream of its own.
+        told: hears how far it is.
+    """
+    heard = list[Listened]()
+    for ear in ears:
+        said = utterances(ear.transcriber.capabilities.rate_hz)
+        work = partial(_nth, ear, said)
+        heard += await rounds(ear.spec, n, at_once, work, told)
+    return heard
+
+
+async def _nth(ear: Ear, said: Sequence[Utterance], n: int) -> Listened:
+    return await _listen(ear, said[n % len(said)])
+
+
+async def _listen(ear: Ear, said: Utterance) -> Listened:
+    times = _Times()
+    error = text = ""
+    try:
+        async with ear.transcriber.open(ear.hearing) as stream, asyncio.TaskGroup() as group:
+            final = group.create_task(_final(aiter(stream), times), name="bench-texts")
+            await _say(stream, said, paced=ear.transcriber.capabilities.streams)
+            times.asked_s = loop_s()
+            text = await final
+            error = "" if times.final_s else "it ended without a text"
+    except* StageError as failed:
+        error = _first(failed)
+    duration_s = len(said.samples) / said.rate_hz
+    expected = words(said.text)
+    return Listened(
+        spec=ear.spec,
+        name=said.name,
+        final_ms=None if error else 1_000 * (times.final_s - times.asked_s),
+        partial_ms=None if times.partial_s is None else 1_000 * (times.partial_s - times.began_s),
+        duration_s=duration_s,
+        n_words=len(expected),
+        n_errors=0 if error else word_errors(expected, words(text)),
+        cost_usd=None if error else ear.cost_usd(duration_s),
+        text=text,
+        error=error,
+    )
+
+
+def _first(group: BaseExceptionGroup[StageError]) -> str:
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return str(first)
+
+
+class _Times:
+    """By the loop's clock."""
+
+    def __init__(self) -> None:
+        self.began_s = self.asked_s = loop_s()
+        self.partial_s: float | None = None
+        self.final_s = 0.0
+
+
+async def _say(stream: TranscriptStream, said: Utterance, *, paced: bool) -> None:
+    """Push the speech and a pause, and ask for the text."""
+    sound = np.concatenate((said.samples, silence(PAUSE_MS * said.rate_hz // 1_000)))
+    n_frame = FRAME_MS * said.rate_hz // 1_000
+    stream.begin(1)
+    began_s = loop_s()
+    for begin in range(0, len(sound), n_frame):
+        stream.push(sound[begin : begin + n_frame])
+        if paced:
+            await asyncio.sleep(began_s + (begin + n_frame) / said.rate_hz - loop_s())
+    stream.flush(1)
+
+
+async def _final(texts: AsyncIterator[Heard], times: _Times) -> str:
+    async for heard in texts:
+        if isinstance(heard, FinalText) and heard.flush == 1:
+            times.final_s = loop_s()
+            return heard.text
+        if times.partial_s is None and heard.text:
+            times.partial_s = loop_s()
+    return ""
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, without what can't be heard."""
+    return WORD.findall(text.casefold().replace("\u2019", "'"))
+
+
+def word_errors(said: Sequence[str], heard: Sequence[str]) -> int:
+    """How many words must be put in, left out or changed to get from one to the other.
+
+    Source: Levenshtein's distance, by Wagner and Fischer's table, a row at a time.
+    """
+    row = list(range(len(heard) + 1))
+    for n, word in enumerate(said, 1):
+        diagonal, row[0] = row[0], n
+        for m, other in enumerate(heard, 1):
+            best = min(row[m] + 1, row[m - 1] + 1, diagonal + (word != other))
+            diagonal, row[m] = row[m], best
+    return row[-1]

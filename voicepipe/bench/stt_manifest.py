@@ -1,0 +1,59 @@
+"""What to say to ears: recordings, and the words in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from voicepipe.audio.files import UnreadableSound, read_sound
+from voicepipe.bench.stt import Utterance
+from voicepipe.errors import ConfigError
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A line of the manifest; what else is in it is skipped."""
+
+    path: str
+    """From the manifest's folder."""
+
+    text: str | None = None
+    """What is said; a line without it is left out."""
+
+    speech_end_ms: int | None = None
+    """Where the last word ends; None: with the recording."""
+
+
+def read_manifest(path: Path) -> Callable[[int], Sequence[Utterance]]:
+    """Read a file with a JSON object on each line; returns what gives its utterances at a rate in Hz.
+
+    Raises:
+        ConfigError: it can't be read, a line is no such object, nothing is said in any, or a recording is none.
+    """
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        recordings = [msgspec.json.decode(line, type=Recording) for line in lines]
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as why:
+        expected = '{"path": "a.wav", "text": "what is said"} on each line'
+        raise ConfigError(f"--manifest: expected {expected}, got {str(path)!r}: {why}") from None
+    spoken = [each for each in recordings if each.text]
+    if not spoken:
+        raise ConfigError(f"--manifest: expected recordings with a text, got none in {str(path)!r}")
+
+    @lru_cache
+    def utterances(rate_hz: int) -> Sequence[Utterance]:
+        return [_read(path.parent, each, rate_hz) for each in spoken]
+
+    return utterances
+
+
+def _read(folder: Path, recording: Recording, rate_hz: int) -> Utterance:
+    try:
+        samples = read_sound(folder / recording.path, rate_hz)
+    except UnreadableSound as why:
+        raise ConfigError(f"--manifest: {why}") from None
+    end_ms = recording.speech_end_ms
+    speech = samples if end_ms is None else samples[: end_ms * rate_hz // 1_000]
+    return Utterance(recording.path, speech, rate_hz, recording.text or "")

@@ -1,0 +1,149 @@
+"""How soon and how steadily voices speak: the same texts to each, measured where the sound would go on to a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from voicepipe.audio.samples import first_audible
+from voicepipe.bench.rounds import Told, rounds
+from voicepipe.clock import loop_s
+from voicepipe.errors import ConfigError, StageError
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.turn.clauses import ClauseSplitter
+
+TEXTS: Final = (
+    "Yes, of course.",
+    "The tallest mountain is Mount Everest, at eight thousand eight hundred and forty-nine metres.",
+    "I have moved your appointment to Friday at half past ten. Is there anything else that I can do for you?",
+    "I'm sorry, but I could not find that order. Could you tell me the number once more, please?",
+    "Boil the egg for six minutes. Then put it into cold water, so that it is easy to peel.",
+    "Thanks for calling, and goodbye!",
+)
+"""As agents answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mouth:
+    """One to be measured."""
+
+    spec: str
+    synthesizer: Synthesizer
+    voice: Voice
+    cost_usd: Callable[[int], float | None]
+    """What so many characters cost; None: no price is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utterance:
+    """What was measured of one text."""
+
+    spec: str
+    text: int
+    """Which of the texts, from 0."""
+
+    n_chars: int
+    audible_ms: float | None
+    """To the sound that holds the first audible sample; None: there was none."""
+
+    leading_ms: float | None
+    """Silence before that sample."""
+
+    total_ms: float
+    """To the end, or to the failure."""
+
+    sound_ms: float
+    n_underruns: int
+    """How often a caller who plays the first sound at once would have had to wait for more."""
+
+    underrun_ms: float
+    """For how long, in all."""
+
+    cost_usd: float | None
+    error: str
+    """Empty for all of the sound."""
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """Time it took for each second of sound."""
+        return self.total_ms / self.sound_ms if self.sound_ms and not self.error else None
+
+
+async def measure(mouths: Sequence[Mouth], texts: Sequence[str], n: int, at_once: int, told: Told) -> list[Utterance]:
+    """Have `n` texts spoken by each, one voice after the other, `at_once` at a time."""
+    spoken = list[Utterance]()
+    for mouth in mouths:
+        spoken += await rounds(mouth.spec, n, at_once, partial(_speak, mouth, texts), told)
+    return spoken
+
+
+async def _speak(mouth: Mouth, texts: Sequence[str], n: int) -> Utterance:
+    text, error = texts[n % len(texts)], ""
+    hearing = _Hearing()
+    try:
+        async with mouth.synthesizer.open(mouth.voice) as speech:
+            splitter = ClauseSplitter()
+            for clause in (*splitter.push(text), *splitter.flush()):
+                speech.say(clause)
+            speech.finish()
+            async for spoken in speech:
+                hearing.take(spoken, loop_s())
+    except StageError as failure:
+        error = str(failure)
+    return Utterance(
+        spec=mouth.spec,
+        text=n % len(texts),
+        n_chars=len(text),
+        audible_ms=hearing.audible_ms,
+        leading_ms=hearing.leading_ms,
+        total_ms=1_000 * (loop_s() - hearing.began_s),
+        sound_ms=hearing.sound_ms,
+        n_underruns=hearing.n_underruns,
+        underrun_ms=hearing.underrun_ms,
+        cost_usd=None if error else mouth.cost_usd(len(text)),
+        error=error,
+    )
+
+
+class _Hearing:
+    """A caller who plays what comes as soon as it comes."""
+
+    def __init__(self) -> None:
+        self.began_s = loop_s()
+        self.audible_ms: float | None = None
+        self.leading_ms: float | None = None
+        self.sound_ms = self.underrun_ms = 0.0
+        self.n_underruns = 0
+        self._plays_until_s: float | None = None
+
+    def take(self, spoken: Spoken, now_s: float) -> None:
+        if self._plays_until_s is None:
+            self._plays_until_s = now_s
+        elif now_s > self._plays_until_s:
+            self.n_underruns += 1
+            self.underrun_ms += 1_000 * (now_s - self._plays_until_s)
+            self._plays_until_s = now_s
+        self._plays_until_s += len(spoken.samples) / RATE_HZ
+        if self.audible_ms is None and (first := first_audible(spoken.samples)) is not None:
+            self.audible_ms = 1_000 * (now_s - self.began_s)
+            self.leading_ms = self.sound_ms + 1_000 * first / RATE_HZ
+        self.sound_ms += 1_000 * len(spoken.samples) / RATE_HZ
+
+
+def read_texts(path: Path) -> tuple[str, ...]:
+    """Read a file with a text on each line.
+
+    Raises:
+        ConfigError: it can't be read, or there is nothing to say in it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as why:
+        raise ConfigError(f"--texts: expected a text file that can be read, got {str(path)!r}: {why}") from None
+    texts = tuple(line.strip() for line in lines if any(map(str.isalnum, line)))
+    if not texts:
+        raise ConfigError(f"--texts: expected a text on each line, got none in {str(path)!r}")
+    return texts

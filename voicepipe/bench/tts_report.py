@@ -1,0 +1,102 @@
+"""The report of the bench of voices: a table, a picture, and a CSV with a line for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from voicepipe.bench import curves, figures
+from voicepipe.bench.curves import Curve, Panel
+from voicepipe.bench.figures import failures, markdown, money, plain, quantiles, shown, total
+from voicepipe.bench.tts import Utterance
+
+COLUMNS: Final = (
+    "voice",
+    "first audible ms p50/p95/p99",
+    "silence before it ms p50",
+    "real-time factor p50/p95/p99",
+    "texts with underruns",
+    "waited ms p99",
+    "errors",
+    "USD",
+)
+
+CSV_COLUMNS: Final = (
+    "voice",
+    "text",
+    "characters",
+    "audible_ms",
+    "leading_ms",
+    "total_ms",
+    "sound_ms",
+    "real_time_factor",
+    "underruns",
+    "underrun_ms",
+    "cost_usd",
+    "error",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MouthRun:
+    """All that one voice spoke."""
+
+    spec: str
+    spoken: tuple[Utterance, ...]
+
+    @property
+    def whole(self) -> tuple[Utterance, ...]:
+        """What did not fail."""
+        return tuple(each for each in self.spoken if not each.error)
+
+    def quantiles(self, figure: Callable[[Utterance], float | None]) -> list[float]:
+        """p50, p95 and p99 over what did not fail."""
+        return quantiles(map(figure, self.whole))
+
+
+def mouth_runs(spoken: Sequence[Utterance]) -> list[MouthRun]:
+    """By voice, in the order in which they were measured."""
+    specs = dict.fromkeys(each.spec for each in spoken)
+    return [MouthRun(spec, tuple(each for each in spoken if each.spec == spec)) for spec in specs]
+
+
+def table(measured: Sequence[MouthRun]) -> Iterator[str]:
+    """The report, line by line, in Markdown; then each kind of failure once."""
+    yield from markdown(COLUMNS, map(_cells, measured))
+    for run in measured:
+        yield from failures(run.spec, (each.error for each in run.spoken))
+
+
+def _cells(run: MouthRun) -> Iterator[str]:
+    yield run.spec
+    yield shown(run.quantiles(lambda its: its.audible_ms))
+    yield shown(run.quantiles(lambda its: its.leading_ms)[:1])
+    yield shown(run.quantiles(lambda its: its.real_time_factor), digits=3)
+    yield f"{sum(bool(each.n_underruns) for each in run.whole)} of {len(run.whole)}"
+    yield shown(run.quantiles(lambda its: its.underrun_ms)[2:])
+    yield f"{len(run.spoken) - len(run.whole)} of {len(run.spoken)}"
+    yield money(total(each.cost_usd for each in run.whole))
+
+
+def svg(measured: Sequence[MouthRun]) -> str:
+    """Distributions of the time to the first audible sample and to the end, a curve for each voice."""
+
+    def panel(title: str, figure: Callable[[Utterance], float | None]) -> Panel:
+        known = [[found for found in map(figure, run.whole) if found is not None] for run in measured]
+        return Panel(title, [Curve(its, len(run.spoken)) for its, run in zip(known, measured, strict=True)])
+
+    panels = (panel("first audible", lambda its: its.audible_ms), panel("all of it", lambda its: its.total_ms))
+    return curves.svg(panels, [run.spec for run in measured])
+
+
+def write_csv(path: Path, measured: Sequence[MouthRun]) -> None:
+    """Write a line for each text."""
+    figures.write_csv(path, CSV_COLUMNS, (_fields(each) for run in measured for each in run.spoken))
+
+
+def _fields(each: Utterance) -> Iterator[object]:
+    yield from (each.spec, each.text, each.n_chars, plain(each.audible_ms), plain(each.leading_ms))
+    yield from (plain(each.total_ms), plain(each.sound_ms), plain(each.real_time_factor, digits=4))
+    yield from (each.n_underruns, plain(each.underrun_ms), plain(each.cost_usd, digits=8), each.error)

@@ -1,0 +1,52 @@
+"""`voicepipe bench llm`: the same questions to several language models, and how fast each answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from voicepipe.bench.llm import CACHES, PROMPTS, Answer, Candidate, Plan, measure
+from voicepipe.bench.llm_picture import svg
+from voicepipe.bench.llm_prompts import read_prompts
+from voicepipe.bench.llm_report import runs, table, write_csv
+from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
+from voicepipe.cli.options import Options
+from voicepipe.config import Settings
+from voicepipe.wiring.chat import answer_usd
+from voicepipe.wiring.stages import Stages
+
+
+def llm(options: Options, settings: Settings) -> Report:
+    """Measure.
+
+    Raises:
+        ConfigError: a spec or an option is wrong.
+    """
+    check_counts(options, "n", "concurrency", "max_tokens")
+    plan = Plan(
+        prompts=read_prompts(options.prompts) if options.prompts is not None else PROMPTS,
+        n_answers=options.n,
+        at_once=options.concurrency,
+        caches=CACHES[options.cache],
+        max_output_tokens=options.max_tokens,
+    )
+    measured = runs(asyncio.run(_measure(settings, options.specs, plan)))
+    return Report(
+        lines=tuple(table(measured)),
+        picture=svg(measured),
+        write_csv=lambda path: write_csv(path, measured),
+        succeeded=all(each.whole for each in measured),
+    )
+
+
+async def _measure(settings: Settings, specs: Sequence[str], plan: Plan) -> list[Answer]:
+    stages = Stages(settings)
+    candidates = [_candidate(settings, stages, text) for text in dict.fromkeys(specs)]
+    async with engines(settings, stages, "llm", specs):
+        return await measure(candidates, plan, tell)
+
+
+def _candidate(settings: Settings, stages: Stages, text: str) -> Candidate:
+    spec, model = stage_named(settings, stages, "llm", text)
+    return Candidate(text, model, spec.model, partial(answer_usd, settings, spec))

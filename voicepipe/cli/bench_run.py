@@ -1,0 +1,87 @@
+"""What the benches of stages share: providers by spec, the local engines while they run, and word of how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voicepipe.cli.options import Options
+from voicepipe.config import Settings
+from voicepipe.errors import ConfigError
+from voicepipe.providers.net import http
+from voicepipe.registry import Spec, Stage
+from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.routes import LOCAL
+from voicepipe.wiring.stages import Stages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a bench found out."""
+
+    lines: Sequence[str]
+    """The table and what belongs to it, in Markdown."""
+
+    picture: str
+    """SVG."""
+
+    write_csv: Callable[[Path], None]
+    succeeded: bool
+    """Everybody who was measured gave at least one whole answer."""
+
+
+def check_counts(options: Options, *names: str) -> None:
+    """Demand that these options are 1 or more.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')}: expected 1 or more, got {value}")
+
+
+def stage_named(settings: Settings, stages: Stages, stage: Stage, text: str) -> tuple[Spec, Any]:
+    """The spec that was written, and its Transcriber, Model or Synthesizer.
+
+    Raises:
+        ConfigError: there is no such provider, or it can't be made.
+    """
+    spec = Spec.parse(text, key="SPEC")
+    if spec.provider not in settings.providers:
+        known = ", ".join(settings.providers)
+        raise ConfigError(f"SPEC: expected a model of one of the providers {known}, got {text!r}")
+    return spec, stages.get(stage, spec, key=f"bench {stage} {text}")
+
+
+@asynccontextmanager
+async def engines(settings: Settings, stages: Stages, stage: Stage, specs: Iterable[str]) -> AsyncIterator[None]:
+    """Have the local engine running for as long as the block runs, if any of the specs needs it."""
+    local = any(settings.providers[Spec.parse(spec).provider].kind == LOCAL for spec in specs)
+    engine = LocalModels(stages.engine_socket, (stage,) if local else (), say)
+    async with http.lifetime(), asyncio.TaskGroup() as group:
+        running = group.create_task(engine.run(), name="local-engine")
+        await engine.loaded.wait()
+        yield
+        running.cancel()
+
+
+def tell(what: str, done: int, of: int) -> None:
+    """A line that is written over on a terminal; in a file only the last of each."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{what}: {done} of {of}" + ("\n" if done == of else ""))
+        sys.stderr.flush()
+    elif done == of:
+        say(f"{what}: {done} of {of}")
+
+
+def say(line: str) -> None:
+    """A line of progress, beside the report."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

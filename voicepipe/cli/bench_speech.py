@@ -1,0 +1,85 @@
+"""`voicepipe bench stt` and `voicepipe bench tts`: the same recordings to several ears, the same texts to several
+voices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from voicepipe.bench import stt as ears
+from voicepipe.bench import stt_report, tts_report
+from voicepipe.bench import tts as mouths
+from voicepipe.bench.stt_manifest import read_manifest
+from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
+from voicepipe.cli.options import Options
+from voicepipe.config import Settings
+from voicepipe.errors import ConfigError
+from voicepipe.stages.synthesizer import Voice
+from voicepipe.stages.transcriber import Hearing
+from voicepipe.wiring.audio import heard_usd, spoken_usd
+from voicepipe.wiring.stages import Stages
+
+
+def stt(options: Options, settings: Settings) -> Report:
+    """Measure ears.
+
+    Raises:
+        ConfigError: a spec, an option or a recording is wrong.
+    """
+    check_counts(options, "n", "concurrency")
+    if options.manifest is None:
+        raise ConfigError("--manifest: expected a file that names recordings and what is said in them, got none")
+    heard = asyncio.run(_hear(options, settings, read_manifest(options.manifest)))
+    measured = stt_report.ear_runs(heard)
+    return Report(
+        lines=tuple(stt_report.table(measured)),
+        picture=stt_report.svg(measured),
+        write_csv=lambda path: stt_report.write_csv(path, measured),
+        succeeded=all(each.whole for each in measured),
+    )
+
+
+async def _hear(
+    options: Options, settings: Settings, utterances: Callable[[int], Sequence[ears.Utterance]]
+) -> list[ears.Listened]:
+    stages = Stages(settings)
+    asked = [_ear(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
+    async with engines(settings, stages, "stt", options.specs):
+        return await ears.measure(asked, utterances, options.n, options.concurrency, tell)
+
+
+def _ear(options: Options, settings: Settings, stages: Stages, text: str) -> ears.Ear:
+    spec, transcriber = stage_named(settings, stages, "stt", text)
+    hearing = Hearing(model=spec.model, language=options.language)
+    return ears.Ear(text, transcriber, hearing, partial(heard_usd, settings, spec))
+
+
+def tts(options: Options, settings: Settings) -> Report:
+    """Measure voices.
+
+    Raises:
+        ConfigError: a spec or an option is wrong.
+    """
+    check_counts(options, "n", "concurrency")
+    texts = mouths.TEXTS if options.texts is None else mouths.read_texts(options.texts)
+    measured = tts_report.mouth_runs(asyncio.run(_speak(options, settings, texts)))
+    return Report(
+        lines=tuple(tts_report.table(measured)),
+        picture=tts_report.svg(measured),
+        write_csv=lambda path: tts_report.write_csv(path, measured),
+        succeeded=all(each.whole for each in measured),
+    )
+
+
+async def _speak(options: Options, settings: Settings, texts: Sequence[str]) -> list[mouths.Utterance]:
+    stages = Stages(settings)
+    asked = [_mouth(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
+    async with engines(settings, stages, "tts", options.specs):
+        return await mouths.measure(asked, texts, options.n, options.concurrency, tell)
+
+
+def _mouth(options: Options, settings: Settings, stages: Stages, text: str) -> mouths.Mouth:
+    spec, synthesizer = stage_named(settings, stages, "tts", text)
+    voice = Voice(model=spec.model, voice=options.voice, language=options.language)
+    return mouths.Mouth(text, synthesizer, voice, partial(spoken_usd, settings, spec))
