@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageBroken
@@ -247,6 +247,7 @@ async def test_slow_disk_makes_no_queue(store: SoundStore) -> None:
     assert "f" * 64 not in store
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-32_768, 32_767), min_size=1, max_size=50),
     st.lists(st.tuples(st.text(max_size=5), st.integers(0, 10_000)), max_size=5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicepipe.stages.reading import READINGS
@@ -71,6 +71,11 @@ def test_code_is_passed_over_across_clauses() -> None:
         ("5 km at 90 km/h, 1 kg, 8GB", "five kilometers at ninety kilometers per hour, one kilogram, eight gigabytes"),
         ("1. Wash it", "one, Wash it."),
         ("A & B = C", "A and B equals C"),
+        ("The 1990s, 5 s, the 2000s", "The nineteen nineties, five seconds, the two thousands"),
+        ("Call 1-800-555-1234.", "Call one, eight zero zero, five five five, one two three four."),
+        ("50-60% of ~$20", "fifty to sixty percent of about twenty dollars"),
+        ("#1 for $0.99 or £0.01", "number one for ninety-nine cents or one penny"),
+        ("9am-5pm", "nine AM to five PM"),
     ],
 )
 def test_english(written: str, spoken: str) -> None:
@@ -107,6 +112,7 @@ def test_unknown_language(language: str | None) -> None:
     assert said("**5 km** \U0001f389 at example.com & $3", language) == "5 km at example.com & $3"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=240), st.sampled_from([None, *READINGS]))
 def test_any_text(text: str, language: str | None) -> None:
     """Never fails, and never gives a voice something without a letter or a digit."""
@@ -114,6 +120,7 @@ def test_any_text(text: str, language: str | None) -> None:
     assert not spoken or any(map(str.isalnum, spoken))
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="0123456789.,:-+$€%° kmpPaA/()", max_size=40), st.sampled_from(list(READINGS)))
 def test_any_number(text: str, language: str) -> None:
     """However a number is written, it can be read."""

@@ -62,6 +62,9 @@ class NumberReader:
         whole, _, rest = plain.partition(".")
         if scale or len(rest) not in (0, 2):
             return _joined(self._number(plain), _SCALES.get(scale.lower(), scale), more)
+        cents = self._reading.cents.get(found["sign"])
+        if int(whole) == 0 and int(rest or 0) and cents is not None:
+            return f"{self._reading.one} {cents[0]}" if rest == "01" else f"{self._number(str(int(rest)))} {cents[1]}"
         said = f"{self._reading.one} {one}" if whole == "1" else f"{self._number(whole)} {more}"
         return said if not int(rest or 0) else _joined(said, self._reading.money_and, self._number(str(int(rest))))
 
@@ -101,11 +104,17 @@ class NumberReader:
 
     def span(self, found: re.Match[str]) -> str:
         """From one number to another."""
-        return f"{self._counted(found['from'])} {self._reading.to} {self._counted(found['to'])}"
+        ends = f"{self._counted(found['from'])} {self._reading.to} {self._counted(found['to'])}"
+        return f"{ends} {self._reading.percent}" if found["share"] else ends
 
     def ordinal(self, found: re.Match[str]) -> str:
         """A place in an order."""
         return _words(found["n"], self._language, "ordinal")
+
+    def decade(self, found: re.Match[str]) -> str:
+        """Ten years, as `1990s`."""
+        year = _words(found["n"], self._language, "year")
+        return f"{year.removesuffix('y')}ies" if year.endswith("y") else f"{year}s"
 
     def number(self, found: re.Match[str]) -> str:
         """Any other."""
@@ -163,19 +172,25 @@ def _rules(reader: NumberReader, reading: Reading, language: str) -> list[Rule]:
     clock = rf":(?P<minute>\d\d)(?:\s(?:{'|'.join(reading.hour)})\b)?"
     if english:
         clock = rf"(?=:\d\d|{half})(?::(?P<minute>\d\d))?(?P<half>{half}\.?)?"
-    unit = "|".join(re.escape(unit) for unit in sorted(reading.units, key=len, reverse=True))
+    unit = "|".join(re.escape(unit) for unit in sorted(reading.units, key=len, reverse=True) if len(unit) > 1)
+    letter = "|".join(unit for unit in reading.units if len(unit) == 1)  # `5 s`, but not `1990s`
     written: list[tuple[str, Callable[[re.Match[str]], str]]] = [
         (r"(?<![\w.,:/-])(?:\+\d|\(?0\d)[\d ()./-]{4,}\d(?![\w/]|[.,-]\d)", reader.phone),
-        (rf"{_BEFORE}(?:\(\d{{3}}\) ?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}{_AFTER}", reader.phone),
+        (rf"{_BEFORE}(?:1[-. ])?(?:\(\d{{3}}\) ?|\d{{3}}[-.])?\d{{3}}[-.]\d{{4}}{_AFTER}", reader.phone),
         (rf"(?<!\w)(?P<sign>{sign})\s?(?P<n>{amount}){scale}{_AFTER}", reader.money),
         (rf"{_BEFORE}(?P<n>{amount})\s?(?P<sign>{sign}){scale}(?!\w)", reader.money),
         (rf"{_LOOSE}{number}\s?%", reader.percent),
         (rf"{_LOOSE}{number}\s?°\s?(?P<scale>[CF]\b)?", reader.degrees),
-        (rf"(?<![\w.,:/-])(?P<hour>\d{{1,2}}){clock}(?![\w:])", reader.time),
-        (rf"{_BEFORE}(?P<from>{amount})\s?[-\u2013]\s?(?P<to>{amount})(?![\w:/-]|[.,]\d)", reader.span),
-        (rf"{_LOOSE}{number}\s?(?P<unit>{unit})(?![\w/])", reader.measure),
+        (rf"{_LOOSE}(?P<hour>\d{{1,2}}){clock}(?![\w:])", reader.time),
+        (rf"{_BEFORE}(?P<from>{amount})\s?[-\u2013]\s?(?P<to>{amount})(?P<share>\s?%)?(?![\w:/-]|[.,]\d)", reader.span),
+        (
+            rf"{_LOOSE}{number}(?:(?=\s?(?:{unit})\b)\s?|(?=\s(?:{letter})\b)\s)(?P<unit>{unit}|{letter})(?![\w/])",
+            reader.measure,
+        ),
         (rf"{_LOOSE}{number}{_AFTER}", reader.number),
     ]
     if english:
         written.append((r"(?<![\w.,])(?P<n>\d{1,6})(?:st|nd|rd|th)\b", reader.ordinal))
+        written.append((r"(?<![\w.,])(?P<n>[12]\d\d0)s\b", reader.decade))
+        written.append((r"(?<=[AP]M)\s?[-\u2013]\s?(?=\w)", lambda _: f" {reading.to} "))
     return [(re.compile(pattern), say) for pattern, say in written]

@@ -31,11 +31,17 @@ class Reading:
     one: str
     """The number before a noun."""
 
+    nth: str
+    """What `#` means before a number."""
+
     signs: Mapping[str, str]
     """A sign that stands between two words, and its name."""
 
     money: Mapping[str, tuple[str, str]]
     """A currency's sign, and its name for one and for more."""
+
+    cents: Mapping[str, tuple[str, str]]
+    """A currency's sign, and the name of its hundredth for one and for more: said when there are no whole units."""
 
     money_and: str
     """Between whole units and the rest."""
@@ -61,6 +67,7 @@ EN: Final = Reading(
     minus="minus",
     to="to",
     one="one",
+    nth="number",
     signs={"&": "and", "=": "equals", "+": "plus", "\u00d7": "times", "÷": "divided by", "≈": "about", "→": "to"},
     money={
         "$": ("dollar", "dollars"),
@@ -69,6 +76,7 @@ EN: Final = Reading(
         "¥": ("yen", "yen"),
         "₹": ("rupee", "rupees"),
     },
+    cents={"$": ("cent", "cents"), "€": ("cent", "cents"), "£": ("penny", "pence")},
     money_and="",
     hour=("o'clock", "o'clock"),
     past=("", ""),
@@ -123,8 +131,10 @@ DE: Final = Reading(
     minus="minus",
     to="bis",
     one="ein",
+    nth="Nummer",
     signs={"&": "und", "=": "gleich", "+": "plus", "\u00d7": "mal", "÷": "geteilt durch", "≈": "etwa", "→": "nach"},
     money={"$": ("Dollar", "Dollar"), "€": ("Euro", "Euro"), "£": ("Pfund", "Pfund")},
+    cents={"$": ("Cent", "Cent"), "€": ("Cent", "Cent"), "£": ("Penny", "Pence")},
     money_and="",
     hour=("Uhr", "Uhr"),
     past=("Uhr", "Uhr"),
@@ -156,8 +166,10 @@ FR: Final = Reading(
     minus="moins",
     to="à",
     one="un",
+    nth="numéro",
     signs={"&": "et", "=": "égale", "+": "plus", "\u00d7": "fois", "÷": "divisé par", "≈": "environ", "→": "vers"},
     money={"$": ("dollar", "dollars"), "€": ("euro", "euros"), "£": ("livre", "livres")},
+    cents={"$": ("cent", "cents"), "€": ("centime", "centimes"), "£": ("penny", "pence")},
     money_and="",
     hour=("heure", "heures"),
     past=("heure", "heures"),
@@ -189,8 +201,10 @@ ES: Final = Reading(
     minus="menos",
     to="a",
     one="un",
+    nth="número",
     signs={"&": "y", "=": "igual a", "+": "más", "\u00d7": "por", "÷": "entre", "≈": "aproximadamente", "→": "a"},
     money={"$": ("dólar", "dólares"), "€": ("euro", "euros"), "£": ("libra", "libras")},
+    cents={"$": ("centavo", "centavos"), "€": ("céntimo", "céntimos"), "£": ("penique", "peniques")},
     money_and="con",
     hour=("", ""),
     past=("y", "y"),
@@ -222,8 +236,10 @@ IT: Final = Reading(
     minus="meno",
     to="a",
     one="un",
+    nth="numero",
     signs={"&": "e", "=": "uguale", "+": "più", "\u00d7": "per", "÷": "diviso", "≈": "circa", "→": "a"},
     money={"$": ("dollaro", "dollari"), "€": ("euro", "euro"), "£": ("sterlina", "sterline")},
+    cents={"$": ("centesimo", "centesimi"), "€": ("centesimo", "centesimi"), "£": ("penny", "pence")},
     money_and="e",
     hour=("", ""),
     past=("e", "e"),
@@ -255,12 +271,19 @@ PT: Final = Reading(
     minus="menos",
     to="a",
     one="um",
+    nth="número",
     signs={"&": "e", "=": "igual a", "+": "mais", "\u00d7": "vezes", "÷": "dividido por", "≈": "cerca de", "→": "para"},
     money={
         "R$": ("real", "reais"),
         "$": ("dólar", "dólares"),
         "€": ("euro", "euros"),
         "£": ("libra", "libras"),
+    },
+    cents={
+        "R$": ("centavo", "centavos"),
+        "$": ("centavo", "centavos"),
+        "€": ("cêntimo", "cêntimos"),
+        "£": ("péni", "pence"),
     },
     money_and="e",
     hour=("hora", "horas"),
@@ -293,8 +316,10 @@ NL: Final = Reading(
     minus="min",
     to="tot",
     one="één",
+    nth="nummer",
     signs={"&": "en", "=": "is", "+": "plus", "\u00d7": "keer", "÷": "gedeeld door", "≈": "ongeveer", "→": "naar"},
     money={"$": ("dollar", "dollar"), "€": ("euro", "euro"), "£": ("pond", "pond")},
+    cents={"$": ("cent", "cent"), "€": ("cent", "cent"), "£": ("penny", "pence")},
     money_and="",
     hour=("uur", "uur"),
     past=("uur", "uur"),

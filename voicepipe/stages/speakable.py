@@ -101,6 +101,8 @@ def _reader(language: str) -> NumberReader:
 
 
 def _signs(text: str, reading: Reading) -> str:
+    text = re.sub(r"~(?=[\d$€£])", f"{reading.signs['≈']} ", text)
+    text = re.sub(r"[#\u2116](?=\d)", f"{reading.nth} ", text)
     for sign, name in reading.signs.items():
         if sign in text:
             text = re.sub(rf"(?<=\s){re.escape(sign)}(?=\s)", name, text)
