@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,6 +23,10 @@ class Voice:
 
     speed: float = 1.0
     language: str | None = None
+
+    reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    """Called once when a connection that is kept between turns is there, with how many ms of connecting were over when
+    the turn began. Returns at once."""
 
     session: str = field(default="", compare=False)
     """Opaque and stable through a session, which is to hear one voice. Only a router reads it."""

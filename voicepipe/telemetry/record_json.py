@@ -54,6 +54,8 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `route`               why that model answered; empty when there was no choice
     `attempts`            list of objects, the calls that a router made for the answer: `provider`,
                           `role`, `outcome`, `began_ms`, `first_ms` or null, `why`, `cost_usd` or null
+    `connect_hidden_ms`   how much of connecting to the voice was over when the reply began: what it did
+                          not wait for; null for a voice without a connection that is kept
     `speculation`         object, replies started before the turn was over: `starts`, `kept`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the kept could be heard),

@@ -68,6 +68,7 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         filler=turn.filler,
         route=turn.route,
         attempts=tuple(turn.attempts),
+        connect_hidden_ms=turn.connect_hidden_ms,
         speculation=turn.speculation,
         session_speculation=floor.speculation.total,
         cost=turn_cost(turn, floor.core.prices),

@@ -210,6 +210,9 @@ class TurnRecord:
     attempts: tuple[ModelAttempt, ...] = ()
     """The calls that were made for it, if a router made them."""
 
+    connect_hidden_ms: int | None = None
+    """How much of connecting to the voice was over when its reply began; None when it has no connection of its own."""
+
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)
     """The same of all turns of the session, up to this record."""

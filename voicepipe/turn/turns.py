@@ -147,6 +147,9 @@ class Turn:
     """Why that model answers."""
 
     attempts: list[ModelAttempt] = field(default_factory=list)
+    connect_hidden_ms: int | None = None
+    """How much of connecting to the voice was over when its reply began; None when it has no connection of its own."""
+
     actions: list[str] = field(default_factory=list)
     projected: dict[str, int] = field(default_factory=dict)
     """Mark -> the heard latency that was expected then, in ms."""
@@ -222,7 +225,7 @@ class Turn:
         self.reported, self.cut_told = False, False
         self.response_id, self.item_id, self.item_status = "", "", "in_progress"
         self.tokens = TokenCount()
-        self.route, self.attempts = "", []
+        self.route, self.attempts, self.connect_hidden_ms = "", [], None
         self.actions = [action for action in self.actions if action == "filler"]  # it was said
         self.projected, self.shortened = {}, False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -139,7 +139,7 @@ class StreamedSynthesizer(Generic[B]):
         async with warm.lease(self._source(voice)) as context:
             tongue = self._wire.begin(context.key, voice)
             context.cancel = tongue.cancel
-            speech = _Speech(self._peer, context, tongue)
+            speech = _Speech(self._peer, context, tongue, voice.reached)
             try:
                 yield speech
             finally:
@@ -152,8 +152,11 @@ class StreamedSynthesizer(Generic[B]):
 class _Speech(Generic[B]):
     """One turn's voice."""
 
-    def __init__(self, peer: Peer, context: Context[B], tongue: Tongue[B]) -> None:
+    def __init__(
+        self, peer: Peer, context: Context[B], tongue: Tongue[B], reached: Callable[[int], None] | None
+    ) -> None:
         self._peer, self._context, self._tongue = peer, context, tongue
+        self._reached = reached
         self._ready: deque[Spoken] = deque()  # at most what one message of the vendor holds
         self._joiner = PcmJoiner()
         self._words: tuple[WordTime, ...] = ()
@@ -211,6 +214,7 @@ class _Speech(Generic[B]):
         try:
             async with asyncio.timeout_at(self._due_s()) as self._patience:
                 await self._context.settled()
+                self._tell_reached()
                 self._look_again()
                 body = await self._context.receive()
         except TimeoutError:
@@ -225,6 +229,12 @@ class _Speech(Generic[B]):
             self._take(told)
         if self._is_over and not self._left and self._has_words and not self._has_sound:
             raise failures.broken(self._peer, "the answer held no sound")
+
+    def _tell_reached(self) -> None:
+        hidden_ms, reached = self._context.connect_hidden_ms, self._reached
+        if hidden_ms is not None and reached is not None:
+            self._reached = None
+            reached(hidden_ms)
 
     def _take(self, told: Told) -> None:
         match told:
