@@ -210,6 +210,21 @@ async def test_flush_is_answered_by_what_reaches_so_far(vendor: FakeFlux, ear: E
     assert call.controls == ["CloseStream"]
 
 
+async def test_a_word_may_be_shown_late(vendor: FakeFlux, ear: Ear) -> None:
+    """No text yet is no answer: somebody may have spoken in what was heard last."""
+    async with calling(vendor, ear(force_end_after_ms="5000")) as (stream, call):
+        stream.flush(1)
+        await call.say(turn_info("Update", "", 0, 1_250))
+        await call.say(turn_info("StartOfTurn", "yes", 0, 1_300))
+        assert await heard(stream) == Final(1, 1, "yes")
+        push(stream, SECOND)
+        stream.begin(2)
+        push(stream, SECOND)
+        stream.flush(1)
+        await call.say(turn_info("Update", "", 1_300, 3_500, turn=1))
+        assert await heard(stream) == Final(2, 1, "")
+
+
 async def test_turn_is_ended_when_nothing_reaches_so_far(vendor: FakeFlux, ear: Ear) -> None:
     """As when audio has stopped coming: Flux says nothing without any."""
     async with calling(vendor, ear(force_end_after_ms="20")) as (stream, call):

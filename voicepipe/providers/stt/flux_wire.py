@@ -6,6 +6,8 @@ Machine", and Deepgram's own Python client for the times of words, `Warning` and
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from voicepipe.errors import StageError
@@ -16,6 +18,10 @@ from voicepipe.providers.stt.segments import Segment, Word
 
 FORCE_END_TURN = '{"type":"ForceEndTurn"}'
 CLOSE_STREAM = '{"type":"CloseStream"}'
+
+SHOWN_S: Final = 0.4
+"""A word that was heard is in the text so much later at most, unverified: an empty text before it does not say that
+nobody spoke."""
 
 _ENDS = ("EagerEndOfTurn", "EndOfTurn")
 
@@ -80,6 +86,8 @@ class Turns:
             self._speaking = False
         elif read.event == "StartOfTurn" or read.transcript:
             self._speaking = True
+        if not read.transcript:
+            end -= round(SHOWN_S * self._rate_hz)
         return Segment(
             start=self._start,
             end=end,
