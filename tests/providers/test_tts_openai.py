@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageBroken, StageRefused
-from voicepipe.providers.tts.openai import AHEAD, open_synthesizer
+from voicepipe.providers.tts.asking import AHEAD
+from voicepipe.providers.tts.openai import open_synthesizer
 from voicepipe.providers.tts.sound import NotSpeech, SoundReader
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice

@@ -1,0 +1,95 @@
+"""An ear that is asked: it keeps the utterance, and asks for its text, all of it, at each flush.
+
+What all vendors of that kind have in common; one adds how the text of some samples is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import numpy as np
+
+from voicepipe.errors import StageError
+from voicepipe.providers.stt.texts import Texts
+from voicepipe.stages.helpers import Helpers, helpers
+from voicepipe.stages.transcriber import Final, Heard, Hearing, Samples, TranscriptStream
+
+UNREAD_TEXTS = 16
+"""The most texts that nobody has read yet; past it the requests' tasks wait with their answers, which are small."""
+
+Transcribe = Callable[[Hearing, Samples], Awaitable[str]]
+"""The text of samples, int16, (n_samples,), never empty. Cancelling it takes the question back.
+
+Raises:
+    StageError: the vendor refused, stalled or broke.
+"""
+
+
+@asynccontextmanager
+async def asking(transcribe: Transcribe, hearing: Hearing, *, buffer_samples: int) -> AsyncIterator[TranscriptStream]:
+    """Yield one session's ear; of one utterance the latest `buffer_samples` are kept."""
+    async with helpers() as owned:
+        stream = _Utterances(transcribe, hearing, buffer_samples, owned)
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+class _Utterances:
+    """One session's ear. Each utterance has at most one request under way, the one of its latest flush."""
+
+    def __init__(self, transcribe: Transcribe, hearing: Hearing, buffer_samples: int, owned: Helpers) -> None:
+        self._transcribe, self._hearing, self._owned = transcribe, hearing, owned
+        self._buffer_samples = buffer_samples
+        self._utterance = 0
+        self._pieces: deque[Samples] = deque()
+        self._n_samples = 0
+        self.dropped_samples = 0
+        """How much was forgotten because one utterance went past `buffer_samples`."""
+        self._asking: dict[int, asyncio.Task[None]] = {}
+        self._heard = Texts(UNREAD_TEXTS)
+
+    def begin(self, utterance: int) -> None:
+        self._utterance, self._n_samples = utterance, 0
+        self._pieces.clear()
+
+    def push(self, samples: Samples) -> None:
+        self._pieces.append(samples)
+        self._n_samples += len(samples)
+        while self._n_samples - len(self._pieces[0]) >= self._buffer_samples:  # drop and count
+            oldest = self._pieces.popleft()
+            self._n_samples -= len(oldest)
+            self.dropped_samples += len(oldest)
+
+    def flush(self, flush: int) -> None:
+        earlier = self._asking.get(self._utterance)
+        if earlier is not None:
+            earlier.cancel()
+        samples = np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype=np.int16)
+        work = self._ask(self._utterance, flush, samples)
+        task = self._owned.start(work, name=f"stt-{self._utterance}-{flush}")
+        self._asking[self._utterance] = task
+        task.add_done_callback(self._forget)
+
+    def close(self) -> None:
+        self._heard.close()
+
+    def __aiter__(self) -> AsyncIterator[Heard]:
+        return self._heard
+
+    async def _ask(self, utterance: int, flush: int, samples: Samples) -> None:
+        try:
+            # Nothing was pushed: nothing can have been said, and vendors refuse an empty file.
+            text = await self._transcribe(self._hearing, samples) if len(samples) else ""
+            outcome: Final | StageError = Final(utterance, flush, text)
+        except StageError as error:
+            outcome = error
+        await self._heard.put(outcome)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        for utterance in [u for u, asking in self._asking.items() if asking is task]:
+            del self._asking[utterance]

@@ -1,0 +1,127 @@
+"""A voice that is asked for each clause by itself: what all vendors of that kind have in common.
+
+While a clause's sound is passed on, the next one is already asked for. A vendor adds how a clause is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from voicepipe.audio.samples import Samples
+from voicepipe.errors import StageError, StageRefused
+from voicepipe.providers.net.peer import Peer
+from voicepipe.stages.helpers import Helpers, helpers
+from voicepipe.stages.synthesizer import Speech, Spoken, Voice
+
+AHEAD = 1
+"""Clauses that are asked for before their turn. One hides the next request's wait; more would be paid for in vain
+when the caller interrupts."""
+
+MOST_CLAUSES = 1_024
+"""The clauses that wait to be asked for. A turn has tens."""
+
+Stream = Callable[[Voice, str, Callable[[Samples], Awaitable[None]]], Awaitable[None]]
+"""Hands a clause's sound to a function as it comes: int16, (n_samples,), never empty, at the port's rate.
+
+Raises:
+    StageError: the vendor refused, stalled or broke.
+"""
+
+
+@asynccontextmanager
+async def asking(peer: Peer, stream: Stream, voice: Voice) -> AsyncIterator[Speech]:
+    """Yield one turn's voice."""
+    async with helpers() as owned:
+        speech = _Clauses(peer, stream, voice, owned)
+        try:
+            yield speech
+        finally:
+            speech.close()
+
+
+class _Clause:
+    """One clause under way: its request's task fills the queue, and ends it with None or a failure."""
+
+    def __init__(self, number: int, text: str) -> None:
+        self.number, self.text = number, text
+        # Full means that the turn has 2 s of this clause in hand: the task waits, so the vendor's socket fills.
+        self.sound: asyncio.Queue[Samples | StageError | None] = asyncio.Queue(maxsize=10)
+
+    def abandon(self) -> None:
+        """Tell whoever waits for its sound that none follows."""
+        if self.sound.empty():
+            self.sound.put_nowait(None)
+
+
+class _Clauses:
+    """One turn's voice."""
+
+    def __init__(self, peer: Peer, stream: Stream, voice: Voice, owned: Helpers) -> None:
+        self._peer, self._stream, self._voice, self._owned = peer, stream, voice, owned
+        self._n_said = 0
+        # Full means a turn without end: refused, and the iterator says so.
+        self._waiting: deque[_Clause] = deque()
+        self._asked: deque[_Clause] = deque()  # at most 1 + AHEAD, kept so by _ask
+        self._changed = asyncio.Event()
+        self._finished = False
+        self._failure: StageError | None = None
+
+    def say(self, clause: str) -> None:
+        if len(self._waiting) == MOST_CLAUSES:
+            why = f"more than {MOST_CLAUSES} clauses wait"
+            self._failure = StageRefused(self._peer.stage, provider=self._peer.name, why=why, retryable=False)
+            return
+        self._waiting.append(_Clause(self._n_said, clause))
+        self._n_said += 1
+        self._ask()
+
+    def finish(self) -> None:
+        self._finished = True
+        self._changed.set()
+
+    def close(self) -> None:
+        """Nothing more is said; wakes whoever still listens."""
+        self._waiting.clear()
+        for clause in self._asked:
+            clause.abandon()
+        self._asked.clear()
+        self.finish()
+
+    def __aiter__(self) -> _Clauses:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        while self._failure is None:
+            while not self._asked:
+                if self._finished:
+                    raise StopAsyncIteration
+                self._changed.clear()
+                await self._changed.wait()
+            clause = self._asked[0]
+            sound = await clause.sound.get()
+            if isinstance(sound, StageError):
+                self._failure = sound
+            elif sound is not None:
+                return Spoken(clause.number, sound)
+            elif self._asked:  # empty once the context is left
+                self._asked.popleft()
+                self._ask()
+        raise self._failure
+
+    def _ask(self) -> None:
+        while self._waiting and len(self._asked) <= AHEAD:
+            clause = self._waiting.popleft()
+            self._asked.append(clause)
+            self._owned.start(self._speak(clause), name=f"tts-clause-{clause.number}")
+        self._changed.set()
+
+    async def _speak(self, clause: _Clause) -> None:
+        end: StageError | None = None
+        try:
+            await self._stream(self._voice, clause.text, clause.sound.put)
+        except StageError as error:
+            end = error
+        await clause.sound.put(end)
