@@ -112,6 +112,12 @@ def test_unknown_language(language: str | None) -> None:
     assert said("**5 km** \U0001f389 at example.com & $3", language) == "5 km at example.com & $3"
 
 
+@pytest.mark.parametrize("unit", ["-", "--|", "a.", "1,", "0-", "a@", "_a", "[a](", "1 ", "**a", "\n- ", "9"])
+def test_long_nonsense(unit: str) -> None:
+    """Thousands of characters without a sentence are over in a moment: no pattern takes the longer for more of them."""
+    assert isinstance(said(unit * 5_000 + "!"), str)
+
+
 @settings(deadline=None)
 @given(st.text(max_size=240), st.sampled_from([None, *READINGS]))
 def test_any_text(text: str, language: str | None) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import html
 import re
-from functools import cache
 from typing import Final
 
 from voicepipe.stages.number_reader import NumberReader
 from voicepipe.stages.reading import READINGS, Reading
+
+MOST_CHARS: Final = 400
+"""Of a line that are read at once: what has no spaces for so long is no sentence, and patterns may take the square of a
+text's length."""
 
 PATH_PARTS: Final = 2
 """An address is read with so many parts of its path; of a longer one, or one with a query, nobody writes down more than
 the host."""
 
 _FENCE = re.compile(r"```+|~~~+")
-_RULE = re.compile(r"^\s*(?:([-*_=])\s*)(?:\1\s*){2,}$|^\s*\|?(?:\s*:?-{2,}:?\s*\|?)+\s*$")
+_RULE = re.compile(r"\s*([-*_=])\s*(?:\1\s*){2,}$|\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
 _LINE_MARK = re.compile(r"^\s*(?:#{1,6}\s+|(?:>\s?)+|[-*+\u2022\u2023\u25e6]\s+(?:\[[ xX]\]\s+)?)")
 _NUMBERED = re.compile(r"^\s*(\d{1,3})[.)]\s+(?=\S)")
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\]]*)\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)")
@@ -41,6 +44,9 @@ _ADDRESS = re.compile(
     r"(?P<below>/[^\s<>\"']*)?(?![\w-])",
     re.I,
 )
+_NUMBERS: Final = {language: NumberReader(language) for language in READINGS}
+"""Made when the server starts: the patterns of one take 5 ms, and more on a busy machine."""
+
 _PART = re.compile(r"[\w-]{1,24}")
 _ENDS = tuple(".!?:;,\u2026\u3002\uff01\uff1f")
 
@@ -52,7 +58,7 @@ class Speakable:
         """`language` is a BCP-47 tag. Of one that is not known, numbers and signs stay for the voice to read."""
         primary = (language or "").partition("-")[0].lower()
         self._reading = READINGS.get(primary)
-        self._numbers = None if self._reading is None else _reader(primary)
+        self._numbers = _NUMBERS.get(primary)
         self._in_code = False
 
     def read(self, clause: str) -> str:
@@ -74,7 +80,9 @@ class Speakable:
         return " ".join(kept)
 
     def _line(self, line: str) -> str:
-        if _RULE.match(line):
+        if len(line) > MOST_CHARS:
+            return " ".join(self._line(line[at : at + MOST_CHARS]) for at in range(0, len(line), MOST_CHARS))
+        if not line.strip() or _RULE.match(line):
             return ""
         unmarked = _NUMBERED.sub(r"\1, ", _LINE_MARK.sub("", line, count=1))
         text = self._unmarked(unmarked).strip()
@@ -93,11 +101,6 @@ class Speakable:
         if self._reading is not None and self._numbers is not None:
             text = self._numbers.read(_signs(text, self._reading))
         return re.sub(r"\s+([.,!?;:])(?=\s|$)", r"\1", text)
-
-
-@cache
-def _reader(language: str) -> NumberReader:
-    return NumberReader(language)
 
 
 def _signs(text: str, reading: Reading) -> str:
