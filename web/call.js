@@ -125,6 +125,8 @@ export class Call {
       if (item.type !== "message") return;
       const entry = this.entry(item.id, "agent");
       entry.turn = this.turns.get(response_id) ?? ""; // shown with its first words: there may be none
+      const before = this.answers.get(response_id); // what filled the wait for it
+      if (before && before !== entry) this.change(before, { done: true });
       this.answers.set(response_id, entry);
     });
     const grow = (/** @type {any} */ { item_id, delta }) => {
@@ -243,7 +245,7 @@ export class Call {
     for (const item of this.speaker.open) this.speaker.finish(item);
     // After a break the server has a new session: it is told what had been said, under the same ids.
     for (const { id, who, text, heard } of this.entries.values()) {
-      if (text) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);
+      if (text && !id.startsWith("filler_")) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);
     }
     if (this.delivery.giveUp()) this.responding = this.line.send({ type: "response.create" });
   }

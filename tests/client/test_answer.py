@@ -131,3 +131,17 @@ def test_events_of_answers_that_never_began_change_nothing() -> None:
     gathering = gathered(*stray)
     assert not gathering.complete
     assert gathering.answer() is None
+
+
+def test_an_apology_is_no_answer() -> None:
+    """Whether it comes behind a failed one, or while the next is awaited."""
+    apology = (
+        (3_000, e.ReplyStarted("r2", "turn_2", apologises=True)),
+        (3_100, e.ReplyWords("r2", "Sorry.")),
+        (3_200, e.ReplySound("r2", pcm())),
+        (3_300, e.ReplyEnded("r2", "completed", "")),
+    )
+    failed = gathered(*ASKED, SPOKEN[0], (2_950, e.ReplyEnded("r1", "failed", "llm_failed")), *apology)
+    assert failed.complete
+    assert answer_of(failed).status == "failed"
+    assert not gathered(*apology, *ASKED).complete

@@ -32,6 +32,10 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
         ),
         ({"type": "response.created", "response": RESPONSE}, e.ReplyStarted("resp_1", "turn_1")),
         ({"type": "response.created", "response": {"id": "r", "metadata": None}}, e.ReplyStarted("r", "")),
+        (
+            {"type": "response.created", "response": {"id": "r", "metadata": {"voicepipe_apology_for": "turn_1"}}},
+            e.ReplyStarted("r", "", apologises=True),
+        ),
         ({"type": "response.output_audio.delta", "response_id": "r", "delta": "AQI="}, e.ReplySound("r", b"\1\2")),
         ({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": "x"}, e.ReplyWords("r", "x")),
         ({"type": "response.output_text.delta", "response_id": "r", "delta": "x"}, e.ReplyWords("r", "x")),

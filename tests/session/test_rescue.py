@@ -50,6 +50,7 @@ async def test_a_failed_turn_is_apologised_for_and_the_call_goes_on(house: Any, 
         apology = await caller.until("response.done")
         assert apology["response"]["status"] == "completed"
         assert said_in(apology) == [("item", APOLOGY)]
+        assert apology["response"]["metadata"]["voicepipe_apology_for"] == turn_of(failed)
         assert len(caller.sound()) > 0
         record = await closed(house, turn_of(apology))
         await caller.say(question)

@@ -90,7 +90,7 @@ class Gathering:
                 self._owed = self._owed and bool(text.strip())  # nothing was said: nothing will be answered
             case e.CallerLost(why):
                 self._lost = why
-            case e.ReplyStarted(response_id, turn_id):
+            case e.ReplyStarted(response_id, turn_id, apologises=False):
                 self._owed = False
                 self._replies[response_id] = _Reply(turn_id, self._t0_ms)
             case e.ReplySound(response_id, pcm):

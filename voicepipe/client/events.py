@@ -65,6 +65,8 @@ class ReplyStarted:
 
     response_id: str
     turn_id: str
+    apologises: bool = False
+    """It is no answer: it says that the one before it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,8 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
     match kind:
         case "response.created":
             metadata = event["response"].get("metadata") or {}
-            return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""))
+            apologises = "voicepipe_apology_for" in metadata
+            return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""), apologises)
         case "response.output_audio.delta":
             pcm = pybase64.b64decode(event["delta"], validate=True)
             return ReplySound(event["response_id"], pcm, event.get("item_id") or "")

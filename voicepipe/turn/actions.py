@@ -14,7 +14,7 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn import budget, ledger, projection
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
-from voicepipe.turn.apology import APOLOGY, words_for
+from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
 from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import SayFiller, ShortenClause
 from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio
@@ -69,7 +69,8 @@ class Actions:
             return False
         apology = self._floor.new_turn("apology")
         apology.words = words_for(self._floor)
-        self._answers.recite(apology, replace(failed[0].reply, tools=(), metadata=()), now_ms)
+        told = ((APOLOGY_KEY, failed[0].id),)
+        self._answers.recite(apology, replace(failed[0].reply, tools=(), metadata=told), now_ms)
         failed[0].actions.append(APOLOGY)
         ledger.keep(self._floor, failed[0], now_ms)
         return True

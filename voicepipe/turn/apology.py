@@ -9,6 +9,9 @@ from voicepipe.turn.turns import Turn
 
 APOLOGY: Final = "apology"
 
+APOLOGY_KEY: Final = "voicepipe_apology_for"
+"""Where `response.metadata` of an apology names the turn that failed, so that no client takes it for an answer."""
+
 WORDS: Final = {
     "en": "Sorry, I can't answer that right now. Please ask me again.",
     "de": "Entschuldigung, das kann ich gerade nicht beantworten. Bitte fragen Sie noch einmal.",
