@@ -9,7 +9,19 @@ import pytest
 
 from voicepipe.config import load
 from voicepipe.config.speech import for_stage
+from voicepipe.providers.catalog.speech import VOICES, SpeechFacts
 from voicepipe.registry import Spec, factory
+
+
+@pytest.mark.parametrize("facts", VOICES, ids=lambda facts: facts.spec)
+def test_its_key_is_enough_to_speak(tmp_path: Path, facts: SpeechFacts) -> None:
+    """Of each voice that the table of vendors names."""
+    environ = {"HOME": str(tmp_path), facts.key_env: "k-1"}
+    settings = load(overrides={"agents.default.tts": facts.spec}, environ=environ, folder=tmp_path)
+    named = Spec.parse(facts.spec)
+    entry = for_stage(named.provider, "tts", settings.connection(named, key="agents.default.tts"))
+    assert (entry.api_key, entry.kind) == ("k-1", facts.kind)
+    assert factory(entry.kind, "tts", key="agents.default.tts")(named, entry).name == facts.spec
 
 
 @pytest.mark.parametrize(

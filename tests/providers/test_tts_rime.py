@@ -43,7 +43,7 @@ async def test_clauses_have_names(vendor: FakeRime) -> None:
         synthesizer = voice_at(vendor)
         await speak(synthesizer, VOICE, "One.", "Two.")
         await speak(synthesizer, VOICE, "Three.")
-    messages = vendor.calls[0].messages
+    messages = vendor.calls[0].messages[:-1]  # its farewell clears what may wait
     assert [m.get("text", m.get("operation")) for m in messages] == [
         "One. ",
         "flush",
@@ -88,6 +88,7 @@ async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeRime) -> No
         assert len(vendor.calls) == 1
         async with promptly():
             await vendor.calls[0].closed.wait()
+    assert vendor.calls[0].messages[-1] == {"operation": "clear"}
 
 
 async def test_one_done_for_several_clauses(vendor: FakeRime) -> None:

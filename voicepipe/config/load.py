@@ -47,6 +47,7 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
         "elevenlabs": ProviderEntry(
             kind="elevenlabs", base_url="wss://api.elevenlabs.io/v1", api_key_env="ELEVENLABS_API_KEY"
         ),
+        "rime": ProviderEntry(kind="rime", base_url="wss://users-ws.rime.ai", api_key_env="RIME_API_KEY"),
     }
 )
 """Providers beside the catalog's that need no section; a section of the same name changes what it names."""

@@ -48,7 +48,7 @@ LANGUAGES = {
 """What `lang` may be, by the first part of a BCP-47 tag; a language that is not here is not told."""
 
 PLAN = Plan(
-    line=Line(pong_ms=PONG_MS),
+    line=Line(farewell='{"operation":"clear"}', pong_ms=PONG_MS),  # what waits to be spoken is not paid for
     confirms_cancel=False,
     idle_ms=60_000,
 )
@@ -133,7 +133,7 @@ class _Tongue:
         return ()
 
     def cancel(self) -> Sequence[str] | None:
-        return (_message(operation="clear"),) if self.owes else None
+        return () if self.owes else None  # the socket's farewell says it
 
     def hear(self, body: _Message) -> Iterable[Told]:
         clause = self._clause if body.context is None else int(body.context.rpartition(".")[2])
