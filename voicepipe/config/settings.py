@@ -109,14 +109,16 @@ class AgentSettings:
     )
     """The system prompt."""
 
-    stt: str = "local/moonshine-tiny"
-    """Who hears, as `provider/model`."""
+    stt: Annotated[str, OneOrMore()] = "local/moonshine-tiny"
+    """Who hears, as `provider/model`; or several, best first: where one breaks, or is later with its text than
+    `router.fallback_after_ms`, the next hears the utterance again."""
 
     llm: Annotated[str, OneOrMore()] = "local/smollm2-135m"
     """Who thinks, as `provider/model`; or several that answer for one another, best first; or `pool/NAME`."""
 
-    tts: str = "local/hibari"
-    """Who speaks, as `provider/model`."""
+    tts: Annotated[str, OneOrMore()] = "local/hibari"
+    """Who speaks, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
+    `patience_ms` count too: where one breaks, another goes on with the next word."""
 
     voice: str | None = None
     """The voice's name at its provider. Unset: the provider's own choice."""
@@ -180,14 +182,12 @@ class AgentSettings:
         return self.specs(stage, key=key)[0]
 
     def specs(self, stage: Stage, *, key: str = "spec") -> tuple[Spec, ...]:
-        """Return everybody who may serve `stage`, best first: only `llm` may have several.
+        """Return everybody who may serve `stage`, best first.
 
         Raises:
             ConfigError: as `spec`.
         """
-        if stage == "llm":
-            return specs_of(self.llm, key=key)
-        return (Spec.parse(self.stt if stage == "stt" else self.tts, key=key),)
+        return specs_of({"stt": self.stt, "llm": self.llm, "tts": self.tts}[stage], key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

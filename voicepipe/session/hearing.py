@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from voicepipe.errors import StageError
 from voicepipe.session.listen import Listener
+from voicepipe.stages.notes import TookOver
 from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber
 from voicepipe.turn import events as e
 
@@ -23,6 +25,8 @@ class KeptHearing:
         self._transcriber, self._listener, self._post = transcriber, listener, post
         self._wish = self._open_as = wish
         self._changed = asyncio.Event()
+        self._hearer = transcriber.name
+        """Whose texts come: of several, the latest."""
 
     def wish(self, hearing: Hearing) -> None:
         """Listen like that from the next utterance on: with `renew`, before it begins."""
@@ -52,11 +56,12 @@ class KeptHearing:
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                async with self._transcriber.open(hearing) as stream:
+                self._hearer = self._transcriber.name
+                async with self._transcriber.open(replace(hearing, note=self._note_hearer)) as stream:
                     self._listener.attach(stream)
                     async for heard in stream:
                         pause_s = FIRST_PAUSE_S
-                        self._post(_fact(heard, self._transcriber.name))
+                        self._post(_fact(heard, self._hearer))
                 why = "ended its stream"
             except StageError as failure:
                 why = failure.why
@@ -64,6 +69,9 @@ class KeptHearing:
             self._post(e.TranscriberFailed(self._listener.latest_utterance, self._transcriber.name, why))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _note_hearer(self, told: TookOver) -> None:
+        self._hearer = told.provider
 
 
 def _fact(heard: Interim | Final, provider: str) -> e.Fact:

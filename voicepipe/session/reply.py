@@ -13,6 +13,7 @@ from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.stages.aloud import speaking
 from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
+from voicepipe.stages.notes import TookOver
 from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
@@ -52,7 +53,11 @@ class Reply:
     ) -> None:
         self._turn, self._revision = order.turn, order.revision
         self._audible = order.reply.audible
-        self._request, self._voice = request, voice
+        self._request = request
+        self._voice = replace(voice, session=request.session, note=self._note_voice)
+        self._speaker = synthesizer.name
+        """Whose voice it is: of several, the latest."""
+
         self._model, self._synthesizer = model, synthesizer
         self._mouth, self._post = mouth, post
         self._clauses = ClauseSplitter()
@@ -160,9 +165,8 @@ class Reply:
             return
         for clause in clauses:
             speech.say(clause)
-            name = self._synthesizer.name
             cut = self._clauses.cut_short and not self._n_clauses
-            self._post(e.ClauseHandedOver(self._turn, self._revision, self._n_clauses, clause, name, cut))
+            self._post(e.ClauseHandedOver(self._turn, self._revision, self._n_clauses, clause, self._speaker, cut))
             self._n_clauses += 1
 
     # --- the mouth ----------------------------------------------------------------------------
@@ -191,6 +195,10 @@ class Reply:
         starts_ms = tuple(max(0, word.start_ms - left_out_ms) for word in spoken.words)
         self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms, starts_ms))
         self._mouth.sound(samples)
+
+    def _note_voice(self, told: TookOver) -> None:
+        self._speaker = told.provider
+        self._post(e.VoiceChanged(self._turn, self._revision, told.provider, told.role, told.why))
 
     def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
         """So much of a clause's sound is not sent: its words begin the sooner."""

@@ -15,6 +15,7 @@ from voicepipe.turn.model_events import ModelChosen as ModelChosen
 from voicepipe.turn.model_events import ModelJoined as ModelJoined
 from voicepipe.turn.model_events import ModelReached as ModelReached
 from voicepipe.turn.settings import ReplySettings, TurnSettings
+from voicepipe.turn.voice_events import VoiceChanged as VoiceChanged
 
 StageName = Literal["stt", "llm", "tts"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -380,6 +381,7 @@ Fact = (
     | TokensCounted
     | ModelFinished
     | ClauseHandedOver
+    | VoiceChanged
     | SoundArrived
     | OutputSent
     | FillerSent

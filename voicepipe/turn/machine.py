@@ -232,6 +232,7 @@ class Core:
             e.TokensCounted: agent.tokens_counted,
             e.ModelFinished: agent.model_finished,
             e.ClauseHandedOver: agent.clause_handed_over,
+            e.VoiceChanged: route.voice_changed,
             e.SoundArrived: agent.sound_arrived,
             e.VoiceFinished: agent.voice_finished,
             e.OutputSent: agent.output_sent,

@@ -1,4 +1,4 @@
-"""Which model answers a turn, and what else was tried for it."""
+"""Which model answers a turn, which voice speaks it, and what else was tried for it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
     """A router says who answers: the stage is theirs from here on."""
     turn.providers["llm"] = fact.provider
     turn.route = f"{turn.route}; {fact.why}" if turn.route else fact.why
+
+
+def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
+    """A router says who speaks from here on, for the first choice."""
+    turn.providers["tts"] = fact.provider
+    why = f"{fact.provider} speaks: {fact.why}"
+    turn.route = f"{turn.route}; {why}" if turn.route else why
+    turn.actions.append(ACTIONS[fact.role])
 
 
 def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:

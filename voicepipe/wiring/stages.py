@@ -16,6 +16,7 @@ from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.session import SessionStages
 from voicepipe.wiring.routes import LOCAL as LOCAL
 from voicepipe.wiring.routes import Router
+from voicepipe.wiring.stand_ins import StandIns
 
 
 class Stages:
@@ -26,6 +27,7 @@ class Stages:
         self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
+        self._stand_ins = StandIns(settings.router)
 
     @property
     def router(self) -> Router:
@@ -64,9 +66,9 @@ class Stages:
         """
         its = self._settings.agents[name]
         specs = {stage: its.spec(stage) for stage in STAGES}
-        transcriber = self.get("stt", specs["stt"], key=f"agents.{name}.stt")
+        transcriber = self._stand_ins.ear(its.specs("stt"), self._all(name, "stt"))
         model = self.router.of_agent(name)
-        synthesizer = self.get("tts", specs["tts"], key=f"agents.{name}.tts")
+        synthesizer = self._stand_ins.voice(its.specs("tts"), self._all(name, "tts"))
         return SessionStages(
             transcriber=transcriber,
             model=model,
@@ -76,6 +78,10 @@ class Stages:
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,
         )
+
+    def _all(self, name: str, stage: Stage) -> list[Any]:
+        key = f"agents.{name}.{stage}"
+        return [self.get(stage, spec, key=key) for spec in self._settings.agents[name].specs(stage, key=key)]
 
     @property
     def engine_socket(self) -> Path:

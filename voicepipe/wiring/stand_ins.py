@@ -1,0 +1,50 @@
+"""Ears and voices that stand in for one another, as an agent names them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.registry import Spec
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.ears import RoutedTranscriber
+from voicepipe.router.lineup import Lineup
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Experience
+from voicepipe.router.relay import Hearer
+from voicepipe.router.take import Speaker
+from voicepipe.router.voices import RoutedSynthesizer
+from voicepipe.stages.synthesizer import Synthesizer
+from voicepipe.stages.transcriber import Transcriber
+
+FIRST_SOUND_MS: Final = 250.0
+"""What a voice is taken to need for its first sound before it has spoken; published figures are 90 to 400 ms."""
+
+
+class StandIns:
+    """Makes routed ears and voices; those of all agents share what is learned."""
+
+    def __init__(self, options: RouterOptions) -> None:
+        self._options = options
+        # Apart: what a session knows of an ear says nothing of its voice.
+        self._ears, self._voices = Experience(), Experience()
+
+    def ear(self, specs: tuple[Spec, ...], made: list[Transcriber]) -> Transcriber:
+        """Who hears: the only one, or all of them, best first."""
+        if len(made) == 1:
+            return made[0]
+        candidates = tuple(Candidate(spec=str(spec)) for spec in specs)
+        hearers = tuple(Hearer(candidate, ear) for candidate, ear in zip(candidates, made, strict=True))
+        return RoutedTranscriber(hearers, Lineup(candidates, self._options, self._ears))
+
+    def voice(self, specs: tuple[Spec, ...], made: list[Synthesizer]) -> Synthesizer:
+        """Who speaks, likewise."""
+        if len(made) == 1:
+            return made[0]
+        unknown = Candidate(spec="", ttft_p50_ms=FIRST_SOUND_MS)
+        candidates = tuple(replace(unknown, spec=str(spec)) for spec in specs)
+        speakers = tuple(
+            Speaker(candidate, voice, knows_voices=spec.provider == specs[0].provider)
+            for spec, candidate, voice in zip(specs, candidates, made, strict=True)
+        )
+        return RoutedSynthesizer(speakers, Lineup(candidates, self._options, self._voices))
