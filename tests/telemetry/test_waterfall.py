@@ -11,7 +11,7 @@ from voicepipe.telemetry.picture import Picture
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.budget import SETTING
-from voicepipe.turn.record import ModelAttempt, Speculation, TurnRecord
+from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost, TurnRecord
 
 HELD = (
     ("voiced_last", 5_000),
@@ -193,3 +193,12 @@ def test_every_model_that_was_tried_is_told() -> None:
     assert "  b/m  hedge from 310 ms, spoke, first word after 120 ms\n" in said
     assert "  c/m  primary from 0 ms, failed: HTTP 500" in said
     assert "model:" not in drawn(turn_record(MARKS))
+
+
+def test_the_picture_says_what_was_done_and_what_it_cost() -> None:
+    cost = TurnCost(usd=0.0012, answer_usd=0.001, losers_usd=0.0002)
+    said = drawn(turn_record(MARKS, actions=("hedge", "filler"), cost=cost))
+    assert "actions: hedge, filler" in said
+    assert "cost: 0.001200 USD, 0.000200 of it in vain" in said
+    assert "cost: at least 0.001000 USD\n" in drawn(turn_record(MARKS, cost=TurnCost(usd=0.001, whole=False)))
+    assert "cost" not in drawn(turn_record(MARKS))

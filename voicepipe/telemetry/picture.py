@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from voicepipe.telemetry.waterfall import Row, Span, Waterfall
-from voicepipe.turn.record import Breach, Speculation
+from voicepipe.turn.record import Breach, Speculation, TurnCost
 
 WIDTH_MIN: Final = 56
 """Narrower than this the lines wrap."""
@@ -76,6 +76,9 @@ def _lines(turn: Waterfall, width: int, *, large: bool) -> Iterator[Text]:
     yield from _legend(turn)
     yield from _early(turn.speculation)
     yield from _tried(turn)
+    if turn.actions:
+        yield Text(f"actions: {', '.join(turn.actions)}")
+    yield from _paid(turn.cost)
     if turn.breach is not None:
         yield from _advice(turn.breach)
 
@@ -181,6 +184,15 @@ def _tried(turn: Waterfall) -> Iterator[Text]:
         first = "" if call.first_ms is None else f", first word after {call.first_ms} ms"
         why = f": {call.why}" if call.why else ""
         yield Text(f"  {call.provider}  {call.role} from {call.began_ms} ms, {call.outcome}{first}{why}")
+
+
+def _paid(cost: TurnCost) -> Iterator[Text]:
+    """The money, where there was any."""
+    if not cost.usd:
+        return
+    in_vain = cost.losers_usd + cost.speculation_usd
+    apart = f", {in_vain:.6f} of it in vain" if in_vain else ""
+    yield Text(f"cost: {'' if cost.whole else 'at least '}{cost.usd:.6f} USD{apart}")
 
 
 def _advice(breach: Breach) -> Iterator[Text]:

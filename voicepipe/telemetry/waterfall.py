@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.turn import budget
-from voicepipe.turn.record import Breach, HeardBy, ModelAttempt, Speculation, StageSpan, TurnRecord, Verdict
+from voicepipe.turn.record import Breach, HeardBy, ModelAttempt, Speculation, StageSpan, TurnCost, TurnRecord, Verdict
 
 _ENDS: Final = {
     "endpoint": budget.ASKED,
@@ -79,6 +79,8 @@ class Waterfall:
     speculation: Speculation
     route: str
     attempts: tuple[ModelAttempt, ...]
+    actions: tuple[str, ...]
+    cost: TurnCost
 
 
 def waterfall(record: TurnRecord) -> Waterfall:
@@ -109,6 +111,8 @@ def waterfall(record: TurnRecord) -> Waterfall:
         speculation=record.speculation,
         route=record.route,
         attempts=record.attempts,
+        actions=record.actions,
+        cost=record.cost,
     )
 
 
