@@ -103,6 +103,14 @@ class SynthesizerConformance(LeavesNothing):
             tasks = [group.create_task(speak(synthesizer, voice, f"Number {n}.")) for n in range(3)]
         assert all(len(sound_of(task.result(), 0)) for task in tasks)
 
+    async def test_being_ready_is_no_promise(self, synthesizer: Synthesizer, voice: Voice) -> None:
+        """Whoever wants the voice ready says so at once, more than once, and lets go; turns speak in it and after."""
+        with synthesizer.keep_warm(voice), synthesizer.keep_warm(voice):
+            assert len(await speak(synthesizer, voice, "Hello."))
+        with synthesizer.keep_warm(voice):
+            pass
+        assert len(await speak(synthesizer, voice, "Bye."))
+
     async def test_leaving_early_is_prompt(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """The context is left in the middle of a clause, and again; the next turn speaks."""
         context = synthesizer.open(voice)
