@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -26,9 +27,6 @@ READ_FRAMES: Final = 1 << 15
 RATES_HZ: Final = range(4_000, 192_001)
 MOST_CHANNELS: Final = 16
 """Of a file that anybody may send: what is outside has not been recorded with a microphone."""
-
-MOST_FRAMES: Final = 1 << 40
-"""A header that promises more promises nothing."""
 
 PIECE_S: Final = 25
 """The longest piece. Every transcriber keeps 30 s of an utterance at least."""
@@ -132,9 +130,8 @@ def _open(file: bytes) -> _Opened:
     import soundfile  # type: ignore[import-untyped]
 
     with suppress(soundfile.SoundFileError):
-        sound = soundfile.SoundFile(io.BytesIO(file))
-        if sound.frames < MOST_FRAMES:  # a FLAC stream of unknown length is one that libsndfile can't read
-            return _Opened(sound.samplerate, sound.channels, _by_libsndfile(sound))
+        sound = _straight(soundfile)(io.BytesIO(file))
+        return _Opened(sound.samplerate, sound.channels, _by_libsndfile(sound))
     try:
         av = import_module("av")  # not by name: those who check types need not have it
     except ImportError:
@@ -149,6 +146,21 @@ def _open(file: bytes) -> _Opened:
     except (av.FFmpegError, ValueError, OverflowError):
         pass
     raise UnreadableSound(f"expected a sound file: {ACCEPTED}, {RECORDED}")
+
+
+@cache
+def _straight(soundfile: Any) -> Any:
+    """Its file, read from the beginning to the end and not otherwise.
+
+    After each read the library goes where it is already. That costs more than the reading, makes an MP3 decoder forget
+    what the next frame builds upon (it clicks), and can't be done in a FLAC stream that does not tell its length.
+    """
+
+    class Straight(soundfile.SoundFile):  # type: ignore[misc]  # the library has no types
+        def seekable(self) -> bool:
+            return False
+
+    return Straight
 
 
 def _by_libsndfile(sound: Any) -> Blocks:

@@ -24,7 +24,7 @@ API: Final = {
 """Of whatever does not say otherwise: client secrets and turns must not lie in caches."""
 
 METHODS: Final = "GET, POST, OPTIONS"
-EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms"
+EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms, X-Voicepipe-TTFB-Ms"
 """Headers that a page's script may read."""
 
 MAX_AGE_S: Final = 600
