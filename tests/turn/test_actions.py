@@ -226,6 +226,21 @@ def test_the_answer_plays_behind_its_filler() -> None:
     assert turn.plays_until_ms == heard_until_ms + 1_000
 
 
+def test_a_filler_that_was_cut_is_kept_as_it_was_heard() -> None:
+    """A client that says how much of it was heard is believed."""
+    story = with_filler()
+    story.says()
+    (order,) = orders_of(SayFiller, story.model_asked() + story.passes(700))
+    assert order.words == FILLER
+    story.filler_sent(600)
+    item_id = story.said(a.OutputStarted)[0].item.id
+    story.speaks()
+    story.truncates(item_id, 100)
+    kept = story.book.core.floor.conversation.find(item_id)
+    assert isinstance(kept, Message)
+    assert kept.text() == "One"
+
+
 def test_no_filler_before_its_time() -> None:
     """It is said when the answer is expected after more than 1.2 s, and at that instant."""
     story = with_filler()

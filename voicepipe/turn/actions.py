@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, ledger, projection
+from voicepipe.turn import budget, ledger, projection, telling
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
 from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
 from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import SayFiller, ShortenClause
-from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller
 from voicepipe.turn.turns import Turn
@@ -123,9 +122,9 @@ class Actions:
 
     def _say_filler(self, turn: Turn) -> None:
         floor, words = self._floor, self._floor.core.rescue.filler
-        self._filled, turn.filler = True, words
+        self._filled, turn.filler, turn.filler_item_id = True, words, floor.new_id("filler")
         turn.actions.append(FILLER)
-        item = Message(floor.new_id("filler"), "assistant", (OutputAudio(words, (ClauseSound(words),)),), aside=True)
+        item = telling.filler(turn)
         previous = floor.conversation.claim(item)
         floor.say(a.OutputStarted(turn.response_id, replace(item, parts=(), status="in_progress"), previous))
         floor.order(SayFiller(turn.number, turn.revision, turn.response_id, words))

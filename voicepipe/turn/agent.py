@@ -183,6 +183,8 @@ class AgentSide:
         """Sound of its filler left for the client; the answer's own plays behind it."""
         turn.mark(budget.FILLER_SENT, now_ms)
         turn.mark(budget.FILLER_HEARD, self._playback.send(fact.duration_ms, now_ms))
+        turn.filler_ms += fact.duration_ms
+        self._floor.conversation.put(telling.filler(turn))
 
     # --- ending -------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn.conversation import FunctionCall, ItemStatus
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.turns import Turn
 
@@ -37,6 +37,12 @@ def _start_item(floor: Floor, turn: Turn, item: a.OutputItem) -> None:
     turn.started_items.append(item.id)
     previous = floor.conversation.claim(item) if turn.reply.in_conversation else None
     floor.say(a.OutputStarted(turn.response_id, item, previous))
+
+
+def filler(turn: Turn) -> Message:
+    """What was said while the answer was awaited, as an item; as much of it has sound as was sent."""
+    speech = OutputAudio(turn.filler, (ClauseSound(turn.filler, turn.filler_ms),))
+    return Message(turn.filler_item_id, "assistant", (speech,), aside=True)
 
 
 def finish_response(floor: Floor, turn: Turn) -> None:

@@ -163,6 +163,10 @@ class Turn:
     filler: str = ""
     """What was said while the answer was awaited."""
 
+    filler_item_id: str = ""
+    filler_ms: int = 0
+    """How much sound of it was sent."""
+
     n_voiced_chars: int = 0
     """How much text the voice was given, by all revisions."""
 
