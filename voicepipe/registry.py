@@ -78,6 +78,8 @@ BUILT_IN: dict[tuple[str, str], str] = {
     ("cartesia", "stt"): "voicepipe.providers.stt.cartesia:open_transcriber",
     ("openai", "stt"): "voicepipe.providers.stt.openai:open_transcriber",
     ("openai_realtime", "stt"): "voicepipe.providers.stt.openai_realtime:open_transcriber",
+    ("wyoming", "stt"): "voicepipe.providers.stt.wyoming:open_transcriber",
+    ("wyoming", "tts"): "voicepipe.providers.tts.wyoming:open_synthesizer",
     ("openai", "llm"): "voicepipe.providers.llm.openai:open_model",
     ("openai", "tts"): "voicepipe.providers.tts.openai:open_synthesizer",
     ("deepgram", "tts"): "voicepipe.providers.tts.deepgram:open_synthesizer",

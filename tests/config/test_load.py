@@ -333,7 +333,7 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         ),
         (
             "[providers.mine]\nbase_url = '127.0.0.1:8000'\n",
-            "providers.mine.base_url: expected text that begins with http(s):// or ws(s)://, "
+            "providers.mine.base_url: expected text that begins with http(s)://, ws(s):// or tcp://, "
             'got "127.0.0.1:8000" (FILE)',
         ),
         (

@@ -19,7 +19,7 @@ def test_none_is_told_twice() -> None:
 
 @pytest.mark.parametrize("its", EARS, ids=lambda its: its.spec)
 def test_an_ears_row_is_what_it_can_do(its: SpeechFacts) -> None:
-    scheme = "http" if its.kind == "openai" else "ws"
+    scheme = {"openai": "http", "wyoming": "tcp"}.get(its.kind, "ws")
     settings = ProviderSettings(kind=its.kind, base_url=f"{scheme}://127.0.0.1:1/v1")
     ear = factory(its.kind, "stt", key="stt")(Spec.parse(its.spec), settings)
     assert ear.capabilities.streams == its.streams.startswith("the call in")

@@ -40,13 +40,13 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """`http://` or `https://`, or `ws://` or `wss://` for a WebSocket, and a host."""
+    """`http://` or `https://`, `ws://` or `wss://` for a WebSocket, or `tcp://` for neither, and a host."""
 
     def expected(self, what: str) -> str:
-        return f"{what} that begins with http(s):// or ws(s)://"
+        return f"{what} that begins with http(s)://, ws(s):// or tcp://"
 
     def accepts(self, value: object) -> bool:
-        return value == "" or (isinstance(value, str) and re.match(r"(https?|wss?)://[^/\s]+", value) is not None)
+        return value == "" or (isinstance(value, str) and re.match(r"(https?|wss?|tcp)://[^/\s]+", value) is not None)
 
 
 @dataclass(frozen=True, slots=True)

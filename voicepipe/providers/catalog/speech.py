@@ -151,6 +151,15 @@ EARS: Final = (
         evidence="documented",
     ),
     SpeechFacts(
+        spec="NAME/default",
+        stage="stt",
+        kind="wyoming",
+        streams="an utterance in, its text out",
+        cancel="a connection at each pause",
+        formats="PCM16 16 kHz",
+        evidence="documented",
+    ),
+    SpeechFacts(
         spec="openai/whisper-1",
         stage="stt",
         kind="openai",
@@ -215,6 +224,15 @@ VOICES: Final = (
         word_times="yes",
         cancel="`clear`, and the socket is closed",
         formats="PCM16 24 kHz",
+        evidence="documented",
+    ),
+    SpeechFacts(
+        spec="NAME/default",
+        stage="tts",
+        kind="wyoming",
+        streams="a clause in, sound out",
+        cancel="the connection is cut",
+        formats="PCM16, any rate",
         evidence="documented",
     ),
     SpeechFacts(

@@ -1,0 +1,32 @@
+"""A spoken turn whose ear and voice are in the local network and speak Wyoming."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import calling
+from voicepipe.testing.fakes.cues import LlmCue, SttCue, tokens
+from voicepipe.testing.fakes.wyoming import FakeWyoming
+
+SESSION = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
+
+
+async def test_a_turn_through_both(fake_house: Any, speech: Samples) -> None:
+    """The model is asked in the ear's words, and the caller hears the voice."""
+    async with FakeWyoming() as vendor:
+        vendor.stt.usual = SttCue(text="No.")
+        settings = {
+            "agents.default.stt": "home/default",
+            "agents.default.tts": "home/default",
+            "providers.home.kind": "wyoming",
+            "providers.home.base_url": vendor.base_url,
+        }
+        async with fake_house(settings) as house:
+            house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+            async with calling(house.url, session=SESSION) as caller:
+                await caller.say(speech, then_silence_ms=400)
+                done = await caller.until("response.done")
+    assert done["response"]["status"] == "completed"
+    assert house.vendor.llm.asked[-1].question["messages"][-1] == {"role": "user", "content": "No."}
+    assert vendor.tts.asked[-1].question["text"] == "It is noon."

@@ -1,0 +1,75 @@
+"""Speech to text by servers of one's own network that speak Wyoming, such as faster-whisper's.
+
+An utterance is sent at each flush, on a connection of its own: there is no other way to take a question back.
+Source: the README of the package `wyoming`, "Speech to Text". Servers that send their text in pieces
+(`transcript-chunk`) send all of it at last, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from voicepipe.providers.net import failures, wyoming
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.stt.asking import asking
+from voicepipe.providers.stt.terms import terms
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.transcriber import Hearing, Samples, Transcriber, TranscriberCapabilities, TranscriptStream
+
+RATE_HZ: Final = 16_000
+
+BUFFER_SAMPLES: Final = 120 * RATE_HZ
+"""The most of one utterance that is kept: two minutes, 3.8 MB."""
+
+PIECE_SAMPLES: Final = RATE_HZ
+"""Of sound in one event."""
+
+KEY_TERMS: Final = 50
+"""A bound of our own."""
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """The ear `spec.model` at the server that `settings` name; the model `default` is the server's own choice.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    return _WyomingTranscriber(wyoming.peer_of("stt", spec, settings))
+
+
+class _WyomingTranscriber:
+    def __init__(self, peer: Peer) -> None:
+        self.name = peer.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False)
+        self._peer = peer
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        return asking(self._transcribe, hearing, buffer_samples=BUFFER_SAMPLES)
+
+    async def _transcribe(self, hearing: Hearing, samples: Samples) -> str:
+        sound = wyoming.sound(RATE_HZ)
+        async with wyoming.connected(self._peer) as line:
+            await line.write("transcribe", _question(hearing))
+            await line.write("audio-start", sound)
+            for at in range(0, len(samples), PIECE_SAMPLES):
+                piece = samples[at : at + PIECE_SAMPLES].astype("<i2", copy=False)
+                await line.write("audio-chunk", sound, piece.tobytes())
+            await line.write("audio-stop", {"timestamp": None})
+            while (event := await line.read()).type != "transcript":
+                pass  # pieces of the text, and what the server tells of itself
+        text = event.data.get("text")
+        if not isinstance(text, str):
+            raise failures.broken(self._peer, "expected a transcript with a text")
+        return text.strip()
+
+
+def _question(hearing: Hearing) -> dict[str, Any]:
+    question: dict[str, Any] = {}
+    if hearing.model != "default":
+        question["name"] = hearing.model
+    if hearing.language:
+        question["language"] = hearing.language.partition("-")[0].lower()
+    if words := terms(hearing.prompt, KEY_TERMS):
+        question["transcript_terms"] = words
+    return question

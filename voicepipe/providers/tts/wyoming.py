@@ -1,0 +1,98 @@
+"""Text to speech by servers of one's own network that speak Wyoming, such as Piper's.
+
+A clause is asked for on a connection of its own: there is no other way to stop it.
+Source: the README of the package `wyoming`, "Text to Speech".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from typing import Any
+
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import PcmJoiner, Samples
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures, wyoming
+from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.tts.asking import asking
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Synthesizer, Voice
+
+
+def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
+    """The voice at the server that `settings` name; `spec.model` names who speaks unless an agent does, and `default`
+    is the server's own choice.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    return _WyomingSynthesizer(wyoming.peer_of("tts", spec, settings))
+
+
+class _WyomingSynthesizer:
+    def __init__(self, peer: Peer) -> None:
+        self.name = peer.name
+        self.voices: frozenset[str] | None = None
+        self._peer = peer
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()  # a connection serves one clause; in one's own network it is there in a millisecond
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        return asking(self._peer, self._stream, voice)
+
+    async def _stream(self, voice: Voice, clause: str, deliver: Callable[[Samples], Awaitable[None]]) -> None:
+        spoken = _Sound(self._peer)
+        async with wyoming.connected(self._peer) as line:
+            await line.write("synthesize", _question(voice, clause))
+            while (event := await line.read()).type != "audio-stop":
+                if event.type == "audio-chunk" and len(samples := spoken.push(event)):
+                    await deliver(samples)
+        if len(samples := spoken.finish()):
+            await deliver(samples)
+        if not spoken.n_samples and any(map(str.isalnum, clause)):
+            raise failures.broken(self._peer, "the answer held no sound")
+
+
+def _question(voice: Voice, clause: str) -> dict[str, Any]:
+    named = voice.voice or (voice.model if voice.model != "default" else None)
+    who: dict[str, str] = {}
+    if named:
+        who["name"] = named
+    elif voice.language:
+        who["language"] = voice.language.replace("-", "_")
+    return {"text": clause, "voice": who} if who else {"text": clause}
+
+
+class _Sound:
+    """The sound of one clause, at the port's rate."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._joiner = PcmJoiner()
+        self._resampler: Resampler | None = None
+        self.n_samples = 0
+        """How many have been given."""
+
+    def push(self, event: wyoming.Event) -> Samples:
+        if self._resampler is None:
+            self._resampler = Resampler(self._rate_hz(event), RATE_HZ)
+        return self._counted(self._resampler.push(self._joiner.push(event.payload)))
+
+    def finish(self) -> Samples:
+        return self._counted((self._resampler or Resampler(RATE_HZ, RATE_HZ)).flush())
+
+    def _counted(self, samples: Samples) -> Samples:
+        self.n_samples += len(samples)
+        return samples
+
+    def _rate_hz(self, event: wyoming.Event) -> int:
+        rate, width, channels = (event.data.get(name) for name in ("rate", "width", "channels"))
+        if (width, channels) != (2, 1) or not isinstance(rate, int) or not 8_000 <= rate <= 192_000:
+            raise self._wrong(rate, width, channels)
+        return rate
+
+    def _wrong(self, rate: object, width: object, channels: object) -> StageError:
+        why = f"expected 16-bit mono sound, got {width!r} bytes a sample, {channels!r} channels, {rate!r} Hz"
+        return failures.broken(self._peer, why, retryable=False)

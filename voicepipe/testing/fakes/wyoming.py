@@ -1,0 +1,197 @@
+"""An ear and a voice that speak Wyoming, on a real socket of this machine.
+
+async with FakeWyoming() as vendor:
+    vendor.stt.cue(SttCue(text="what time is it"))
+    ...                                           # open the ear or the voice at vendor.base_url
+
+Events are written from the README of the protocol's own package, `wyoming`: "Speech to Text", "Text to Speech". A
+status is told as an error's code, since the protocol has no other way to refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from voicepipe.testing.fakes.cues import (
+    Course,
+    Cut,
+    Fault,
+    Garbage,
+    Hang,
+    HangUp,
+    InBandError,
+    Malformed,
+    NoEnd,
+    Stall,
+    Status,
+    SttCue,
+    TtsCue,
+)
+from voicepipe.testing.fakes.desk import Asked, Desk
+from voicepipe.testing.fakes.tone import tone
+
+
+def event(kind: str, data: dict[str, Any], payload: bytes = b"", *, inline: bool = False) -> bytes:
+    """An event's bytes; its data stand after the line, or `inline`, as servers are free to choose."""
+    body = b"" if inline else json.dumps(data).encode()
+    head: dict[str, Any] = {"type": kind, "version": "fake", "payload_length": len(payload) or None}
+    head |= {"data": data} if inline else {"data_length": len(body)}
+    return json.dumps(head).encode() + b"\n" + body + payload
+
+
+class FakeWyoming:
+    """A server that hears and speaks on cue. Its port is the kernel's choice."""
+
+    def __init__(self) -> None:
+        self.stt: Desk[SttCue, Asked] = Desk(SttCue())
+        self.tts: Desk[TtsCue, Asked] = Desk(TtsCue())
+        self._server: asyncio.Server | None = None
+
+    @property
+    def base_url(self) -> str:
+        """What a provider's `base_url` must be to get here."""
+        assert self._server is not None
+        return f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aenter__(self) -> FakeWyoming:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+        for asked in (*self.stt.asked, *self.tts.asked):
+            await asked.ended.wait()
+
+    # --- a connection -------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async for kind, question, sound in _questions(reader):
+                asked = Asked(question)
+                asked.samples = np.frombuffer(sound, dtype="<i2").astype(np.int16)
+                try:
+                    await self._answer_while_heard(kind, asked, reader, writer)
+                finally:
+                    asked.ended.set()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the asker left in mid-question
+        finally:
+            writer.transport.abort()
+
+    async def _answer_while_heard(
+        self, kind: str, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(self._answer(kind, asked, writer), name="fake-wyoming")
+            with suppress(OSError):
+                await reader.read(1)  # the asker leaves, with or without its answer
+            if not answering.done():
+                asked.gone.set()
+            answering.cancel()
+        writer.transport.abort()
+
+    async def _answer(self, kind: str, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if kind == "stt":
+            self.stt.arrive(asked)
+            await _tell(writer, self.stt.take(asked))
+        else:
+            self.tts.arrive(asked)
+            await _speak(writer, str(asked.question["text"]), self.tts.take(asked))
+        with suppress(OSError):  # the asker may have left
+            await writer.drain()
+            writer.write_eof()  # so that what was written arrives before the connection is cut
+
+
+async def _questions(reader: asyncio.StreamReader) -> AsyncIterator[tuple[str, dict[str, Any], bytes]]:
+    question: dict[str, Any] = {}
+    sound = b""
+    while line := await reader.readline():
+        head = json.loads(line)
+        data = json.loads(await reader.readexactly(head["data_length"]))
+        payload = await reader.readexactly(head["payload_length"])
+        match head["type"]:
+            case "transcribe":
+                question = data
+            case "audio-chunk":
+                assert (data["rate"], data["width"], data["channels"]) == (16_000, 2, 1)
+                sound += payload
+            case "audio-stop":
+                yield "stt", question, sound
+            case "synthesize":
+                yield "tts", data, b""
+
+
+def _error(fault: Fault | None) -> bytes | None:
+    match fault:
+        case Status(status, message):
+            return event("error", {"text": message, "code": str(status)})
+        case InBandError(message=message):
+            return event("error", {"text": message, "code": "fake"})
+        case Malformed():
+            return b'{"type": \n'
+        case Garbage():
+            return b"\x00\xff\xfe\x80"
+    return None
+
+
+async def _tell(writer: asyncio.StreamWriter, cue: SttCue) -> None:
+    """A fault's position counts bytes of the transcript."""
+    await asyncio.sleep(cue.delay_ms / 1_000)
+    await Course(None, cue.hold).reach(1_000_000)
+    pieces = event("transcript-start", {}) + event("transcript-chunk", {"text": cue.text})
+    answer = cue.raw or pieces + event("transcript", {"text": cue.text, "language": cue.language}, inline=True)
+    if (wrong := _error(cue.fault)) is not None:
+        writer.write(wrong)
+        return
+    match cue.fault:
+        case None:
+            writer.write(answer)
+        case Cut(after):
+            writer.write(answer[:after])
+        case HangUp() | NoEnd():
+            pass
+        case fault:  # Hang and Stall
+            writer.write(answer[: getattr(fault, "after", 0)])
+            await asyncio.Event().wait()
+
+
+async def _speak(writer: asyncio.StreamWriter, text: str, cue: TtsCue) -> None:
+    """A fault's position counts bytes of the sound."""
+    if (wrong := _error(cue.fault)) is not None:
+        writer.write(wrong)
+        return
+    if isinstance(cue.fault, HangUp):
+        return
+    if isinstance(cue.fault, Hang):
+        await asyncio.Event().wait()
+    shape = {"rate": cue.rate_hz, "width": 2, "channels": 1}
+    await asyncio.sleep(cue.ttfb_ms / 1_000)
+    writer.write(event("audio-start", shape))
+    sound = tone(text, ms_per_char=cue.ms_per_char, rate_hz=cue.rate_hz).astype("<i2").tobytes()
+    course = Course(cue.fault, cue.hold)
+    begins = sorted({0, *range(0, len(sound), cue.chunk_bytes), *_marked(cue, len(sound))})
+    for begin, end in zip(begins, [*begins[1:], len(sound)], strict=True):
+        if await course.reach(begin) is not None:
+            return
+        writer.write(event("audio-chunk", shape, sound[begin:end]))
+        await asyncio.sleep(cue.gap_ms / 1_000)
+    if await course.reach(len(sound)) is None:
+        writer.write(event("audio-stop", {"timestamp": None}))
+
+
+def _marked(cue: TtsCue, n_bytes: int) -> list[int]:
+    marked = [cue.hold.after] if cue.hold is not None else []
+    if isinstance(cue.fault, Cut | Stall):
+        marked.append(cue.fault.after)
+    return [place for place in marked if place < n_bytes]
