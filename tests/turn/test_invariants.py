@@ -25,7 +25,7 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced lost back silent lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
+    misplaced lost back silent lasts echo mhm stop_word phrases no_phrases filler_sent reached joined voice_reached
 """.split()  # noqa: SIM905 - a column of so many strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -167,6 +167,8 @@ class World:
                 return e.FillerSent(turn, revision, 200)
             case "reached":
                 return e.ModelReached(turn, revision)
+            case "voice_reached":
+                return e.VoiceReached(turn, revision, 80)
             case "joined":
                 return e.ModelJoined(turn, revision, "other/llm", "hedge")
             case "stale":

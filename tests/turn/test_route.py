@@ -86,3 +86,20 @@ def test_sound_that_is_still_to_be_heard_is_known() -> None:
     story.sent()
     assert 0 < turn.queued_ms(story.book.now_ms) <= arrived_ms
     assert turn.queued_ms(story.book.now_ms + 60_000) == 0
+
+
+def test_connecting_to_the_voice_is_on_the_record() -> None:
+    """What was over when the reply began; of several voices that of the first."""
+    story = Story()
+    story.says()
+    story.model_asked()
+    story.voice_reached(80)
+    story.voice_reached(5)
+    story.token()
+    story.clause()
+    story.sound()
+    story.sent()
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    assert story.book.records["turn_s_0001"].connect_hidden_ms == 80

@@ -54,7 +54,7 @@ class Reply:
         self._turn, self._revision = order.turn, order.revision
         self._audible = order.reply.audible
         self._request = request
-        self._voice = replace(voice, session=request.session, note=self._note_voice)
+        self._voice = replace(voice, session=request.session, note=self._note_voice, reached=self._note_reached)
         self._speaker = synthesizer.name
         """Whose voice it is: of several, the latest."""
 
@@ -199,6 +199,9 @@ class Reply:
     def _note_voice(self, told: TookOver) -> None:
         self._speaker = told.provider
         self._post(e.VoiceChanged(self._turn, self._revision, told.provider, told.role, told.why))
+
+    def _note_reached(self, hidden_ms: int) -> None:
+        self._post(e.VoiceReached(self._turn, self._revision, hidden_ms))
 
     def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
         """So much of a clause's sound is not sent: its words begin the sooner."""

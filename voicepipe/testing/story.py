@@ -175,6 +175,10 @@ class Story:
         """The question has its connection."""
         return self._tell(e.ModelReached(*self._key(of)))
 
+    def voice_reached(self, hidden_ms: int, *, of: int = -1) -> list[Order]:
+        """The reply has a connection to its voice."""
+        return self._tell(e.VoiceReached(*self._key(of), hidden_ms))
+
     def model_joined(self, provider: str, role: Role = "hedge", *, of: int = -1) -> list[Order]:
         """A router asks another model too."""
         return self._tell(e.ModelJoined(*self._key(of), provider, role))

@@ -16,6 +16,7 @@ from voicepipe.turn.model_events import ModelJoined as ModelJoined
 from voicepipe.turn.model_events import ModelReached as ModelReached
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 from voicepipe.turn.voice_events import VoiceChanged as VoiceChanged
+from voicepipe.turn.voice_events import VoiceReached as VoiceReached
 
 StageName = Literal["stt", "llm", "tts"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -382,6 +383,7 @@ Fact = (
     | ModelFinished
     | ClauseHandedOver
     | VoiceChanged
+    | VoiceReached
     | SoundArrived
     | OutputSent
     | FillerSent

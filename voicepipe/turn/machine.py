@@ -233,6 +233,7 @@ class Core:
             e.ModelFinished: agent.model_finished,
             e.ClauseHandedOver: agent.clause_handed_over,
             e.VoiceChanged: route.voice_changed,
+            e.VoiceReached: route.voice_reached,
             e.SoundArrived: agent.sound_arrived,
             e.VoiceFinished: agent.voice_finished,
             e.OutputSent: agent.output_sent,

@@ -25,6 +25,12 @@ def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
     turn.actions.append(ACTIONS[fact.role])
 
 
+def voice_reached(turn: Turn, fact: e.VoiceReached, now_ms: int) -> None:
+    """The voice has its connection. Of several, the first that was reached is told of."""
+    if turn.connect_hidden_ms is None:
+        turn.connect_hidden_ms = fact.hidden_ms
+
+
 def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
     """Another model is asked for the answer too."""
     turn.actions.append(ACTIONS[fact.role])

@@ -15,3 +15,13 @@ class VoiceChanged:
     provider: str
     role: Literal["hedge", "replacement", "continuation"]
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceReached:
+    """The reply has a connection to its voice's provider, kept from before or new."""
+
+    turn: int
+    revision: int
+    hidden_ms: int
+    """How much of connecting was over when the reply began, which is what did not wait for it."""
