@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -103,6 +104,19 @@ async def test_cut_turns_stay_below_the_limit_of_a_socket(vendor: FakeElevenLabs
                 speech.say("A clause of some length.")
                 await anext(aiter(speech))
         assert [call.most_talks for call in vendor.calls][:2] == [5, 2]
+
+
+async def test_kept_alive_without_a_context(vendor: FakeElevenLabs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between turns, and in one that waits for words: one that was named before its settings would be refused."""
+    plan = replace(elevenlabs.PLAN, line=replace(elevenlabs.PLAN.line, keep_alive_ms=10))
+    monkeypatch.setattr(elevenlabs._Wire, "plan", plan)
+    synthesizer = voice_at(vendor)
+    async with warm.lifetime():
+        with synthesizer.keep_warm(VOICE):
+            call = await vendor.nth(0)
+            await call.until(lambda: call.messages.count({"text": ""}) >= 2)
+            assert len(sound_of(await speak(synthesizer, VOICE, "Hello."), 0)) == len(tone("Hello."))
+    assert call.most_talks == 1
 
 
 async def test_turn_that_is_closing_is_not_closed_twice(vendor: FakeElevenLabs) -> None:

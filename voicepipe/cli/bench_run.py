@@ -13,7 +13,7 @@ from typing import Any
 from voicepipe.cli.options import Options
 from voicepipe.config import Settings
 from voicepipe.errors import ConfigError
-from voicepipe.providers.net import http
+from voicepipe.providers.net import http, warm
 from voicepipe.registry import Spec, Stage
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.routes import LOCAL
@@ -65,7 +65,7 @@ async def engines(settings: Settings, stages: Stages, stage: Stage, specs: Itera
     """Have the local engine running for as long as the block runs, if any of the specs needs it."""
     local = any(settings.providers[Spec.parse(spec).provider].kind == LOCAL for spec in specs)
     engine = LocalModels(stages.engine_socket, (stage,) if local else (), say)
-    async with http.lifetime(), asyncio.TaskGroup() as group:
+    async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
         running = group.create_task(engine.run(), name="local-engine")
         await engine.loaded.wait()
         yield

@@ -41,9 +41,14 @@ INACTIVITY_S = 180
 """The longest that a context may be given no text; longer than the usual 20 s, since tools take their time."""
 
 PLAN = Plan(
-    line=Line(farewell='{"close_socket":true}', pong_ms=PONG_MS),
+    line=Line(
+        # Names no context: one that was not begun with its settings would be refused. So pipecat's client has it.
+        keep_alive='{"text":""}',
+        keep_alive_ms=10_000,
+        farewell='{"close_socket":true}',
+        pong_ms=PONG_MS,
+    ),
     contexts=5,  # the limit of a socket; a cancelled context counts until it says that it is final
-    idle_ms=15_000,  # a socket without contexts is closed after 20 s, unverified for one that asked for more
 )
 
 STATUS = {

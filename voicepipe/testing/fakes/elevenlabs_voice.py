@@ -48,6 +48,8 @@ class FakeElevenLabs(FakeLiveVoice):
         if message.get("close_socket"):
             await call.hang_up()
             return
+        if "context_id" not in message and message.get("text") == "":
+            return  # a keep-alive
         context = message["context_id"]
         is_new = context not in call.talks
         if is_new and (message.get("close_context") or not await self._begin_context(call, message)):
