@@ -206,7 +206,8 @@ async def test_everybody_fails(speech: Samples) -> None:
 async def test_a_session_outlives_more_failures_than_it_has_ears(speech: Samples) -> None:
     """One that failed long ago may serve again."""
     first, second = named(None, None)
-    async with routed(first, second).open(Hearing(model="any")) as stream:
+    told: list[TookOver] = []
+    async with routed(first, second).open(Hearing(model="any", note=told.append)) as stream:
         # Each but the first utterance is also asked of the ear before, which breaks just then.
         for utterance, (ear, n) in enumerate(((first, 0), (second, 0), (first, 2))):
             stream.begin(utterance)
@@ -215,6 +216,7 @@ async def test_a_session_outlives_more_failures_than_it_has_ears(speech: Samples
             (await ear.desk.nth(n)).answer(f"text {utterance}")
             assert (await final(stream)).text == f"text {utterance}"
             ear.ears[-1].fail(broken(ear.name))
+    assert [each.provider for each in told][:2] == ["v1/ear", "v0/ear"]
 
 
 def test_kept_sound_is_bounded() -> None:

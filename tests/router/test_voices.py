@@ -119,6 +119,15 @@ async def test_another_goes_on_in_mid_sentence_with_the_next_word() -> None:
     assert {spoken.clause for spoken in heard} == {0, 1}
 
 
+async def test_a_voice_that_breaks_behind_its_last_word_has_said_all() -> None:
+    """Nobody is asked for what was heard."""
+    slow = TtsCue(fault=Cut(after=1 << 30), ms_per_char=2 * round(CHAR_MS))
+    first, second = named(slow, TtsCue())
+    heard, error = await outcome(routed(first, second), Voice(model="any"), "Hello there.")
+    assert (error, second.speeches) == (None, [])
+    assert np.array_equal(sound_of(heard, 0), tone("Hello there.", ms_per_char=2 * round(CHAR_MS)))
+
+
 async def test_everybody_fails() -> None:
     """The last one's error is the turn's."""
     refuses, breaks = named(TtsCue(fault=Status(429)), TtsCue(fault=Cut(after=0)))

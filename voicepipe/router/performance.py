@@ -200,17 +200,17 @@ class Performance:
 
     def _go_on(self) -> None:
         """Let another voice say what is left, from the word that was cut on."""
+        rest = self._progress.go_on(self._clauses)
+        if rest is None and self._finished:
+            self._end()  # it broke behind its last word
+            return
         failed = {take.spec for take in self._takes if take.failure is not None}
         candidate = self._lineup.next_after(failed, self._voice.session, clock.monotonic_ms())
         if candidate is None:
             self._fail(next(take.failure for take in reversed(self._takes) if take.failure is not None))
             return
-        rest = self._progress.go_on(self._clauses)
         clause = len(self._clauses) if rest is None else rest.clause
         say = () if rest is None else (rest.text, *self._clauses[clause + 1 :])
-        if not say and self._finished:
-            self._end()
-            return
         take = Take(self._speakers[candidate.spec], self._voice, clause=clause, heard_ms=rest.heard_ms if rest else 0)
         self._run(take, say=say)
 

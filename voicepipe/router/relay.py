@@ -115,9 +115,7 @@ class Relay:
         why, failure = "", None
         while (candidate := self._lineup.next_after(self._failed, "", clock.monotonic_ms())) is not None:
             hearer = self._hearers[candidate.spec]
-            if candidate.spec != next(iter(self._hearers)) and self._hearing.note is not None:
-                role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
-                self._hearing.note(TookOver(candidate.spec, role, why or "its turn: the first choice is not well"))
+            self._tell_of(candidate, why)
             try:
                 await self._listen(hearer)
             except StageError as broke:
@@ -135,6 +133,13 @@ class Relay:
             self._lineup.experience.breaker(candidate).failed(failure, clock.monotonic_ms())
         self._failure, self._over = failure if failure is not None and candidate is None else None, True
         self._news.set()
+
+    def _tell_of(self, candidate: Candidate, why: str) -> None:
+        """Another than the first choice begins, or another than the last."""
+        is_first = candidate.spec == next(iter(self._hearers))
+        if self._hearing.note is not None and (why or not is_first):
+            role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
+            self._hearing.note(TookOver(candidate.spec, role, why or "the first choice is not well"))
 
     async def _listen(self, hearer: Hearer) -> None:
         """Let this one hear all that waits for its text, and what comes, until it ends.
