@@ -19,7 +19,9 @@ class SpeechRoute:
     agent: str | None
     """The agent whose voice it is; None for a spec."""
 
-    spec: str
+    specs: tuple[str, ...]
+    """Who speaks, best first: whoever is not the first steps in."""
+
     synthesizer: Synthesizer
     model_name: str
     """Its name at its provider."""
@@ -37,7 +39,9 @@ class TranscriptionRoute:
 
     name: str
     agent: str | None
-    spec: str
+    specs: tuple[str, ...]
+    """Who hears, likewise."""
+
     transcriber: Transcriber
     model_name: str
     language: str | None = None

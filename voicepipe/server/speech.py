@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from voicepipe.server.refusals import Missing
 from voicepipe.server.rest_exchange import Exchange, Settled
 from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
 from voicepipe.server.rest_line import EVENTS, StreamedLine
+from voicepipe.stages.notes import TookOver
 from voicepipe.stages.speakable import Speakable
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice
 from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
@@ -70,9 +71,9 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, 
         raise Missing(why, param="model", code="model_not_found")
     name, speed = asked.voice_name, 1.0 if asked.speed is None else asked.speed
     if claims is not None:
-        free = parts.audio_models.speech_usd(route.spec, 0) is not None
+        unpriced = (spec for spec in route.specs if parts.audio_models.speech_usd(spec, 0) is None)
         shown = parts.doorway.shown(request)
-        check_may_reach(claims, route.name, route.agent, shown, unpriced=None if free else route.spec)
+        check_may_reach(claims, route.name, route.agent, shown, unpriced=next(unpriced, None))
         held = await held_session(claims, route.name, route.agent, parts)
         held.check_model(asked.model)
         if held.is_locked("audio.output.voice") and name not in (None, held.session.voice):
@@ -104,6 +105,7 @@ class _SpeechWork:
         self._format = FORMATS[asked.format_name]
         self._as_events = asked.stream_format == "sse"
         self._id = id_
+        self._spec = wanted.route.specs[0]
         self._out = StreamedLine(request, EVENTS if self._as_events else self._format.content_type, self._headers)
         self._clauses = wanted.clauses
         self._n_spoken = 0
@@ -115,14 +117,15 @@ class _SpeechWork:
 
     @property
     def spec(self) -> str:
-        return self._wanted.route.spec
+        return self._spec
 
     @property
     def line(self) -> web.StreamResponse | None:
         return self._out.line
 
     async def answer(self) -> web.StreamResponse:
-        async with self._wanted.route.synthesizer.open(self._wanted.voice) as speech:
+        voice = replace(self._wanted.voice, note=self._took_over)
+        async with self._wanted.route.synthesizer.open(voice) as speech:
             for clause in self._clauses:
                 speech.say(clause)
             speech.finish()
@@ -141,6 +144,9 @@ class _SpeechWork:
         self._out.cut()
         assert self.line is not None  # else nobody calls this
         return self.line
+
+    def _took_over(self, note: TookOver) -> None:
+        self._spec = note.provider
 
     def settled(self, *, failed: bool) -> Settled:
         if failed and not self._n_samples:

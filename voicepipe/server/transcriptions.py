@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiohttp import web
@@ -40,6 +40,7 @@ from voicepipe.server.rest_exchange import Exchange, Settled
 from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
 from voicepipe.server.rest_line import EVENTS, StreamedLine
 from voicepipe.server.upload import read_upload
+from voicepipe.stages.notes import TookOver
 from voicepipe.stages.transcriber import Final as FinalText
 from voicepipe.stages.transcriber import Heard, Hearing, Samples, TranscriptStream
 
@@ -81,9 +82,9 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: TranscriptionRe
         raise Missing(why, param="model", code="model_not_found")
     language, prompt = asked.language, asked.prompt
     if claims is not None:
-        free = parts.audio_models.hearing_usd(route.spec, 0) is not None
+        unpriced = (spec for spec in route.specs if parts.audio_models.hearing_usd(spec, 0) is None)
         shown = parts.doorway.shown(request)
-        check_may_reach(claims, route.name, route.agent, shown, unpriced=None if free else route.spec)
+        check_may_reach(claims, route.name, route.agent, shown, unpriced=next(unpriced, None))
         held = await held_session(claims, route.name, route.agent, parts)
         held.check_model(asked.model)
         its = held.session.transcription or Transcription()
@@ -129,6 +130,7 @@ class _TranscriptionWork:
     ) -> None:
         self._asked, self._wanted, self._pieces, self._models = asked, wanted, pieces, parts.audio_models
         self._id = id_
+        self._spec = wanted.route.specs[0]
         self._out = StreamedLine(request, EVENTS, self._headers)
         self._heard: list[HeardPiece] = []
         self._n_answers = 0
@@ -138,14 +140,15 @@ class _TranscriptionWork:
 
     @property
     def spec(self) -> str:
-        return self._wanted.route.spec
+        return self._spec
 
     @property
     def line(self) -> web.StreamResponse | None:
         return self._out.line
 
     async def answer(self) -> web.StreamResponse:
-        async with self._wanted.route.transcriber.open(self._wanted.hearing) as stream:
+        hearing = replace(self._wanted.hearing, note=self._took_over)
+        async with self._wanted.route.transcriber.open(hearing) as stream:
             async for piece in self._pieces_heard(stream):
                 if self._asked.stream:
                     await self._out.send(text_delta(f" {piece.text}" if len(self._heard) > 1 else piece.text))
@@ -159,6 +162,9 @@ class _TranscriptionWork:
 
     async def fail(self, error: bytes) -> web.StreamResponse:
         return await self._out.end(failed(error))
+
+    def _took_over(self, note: TookOver) -> None:
+        self._spec = note.provider
 
     def settled(self, *, failed: bool) -> Settled:
         if failed and not self._n_answers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from voicepipe.config.settings import Settings
-from voicepipe.registry import Spec
+from voicepipe.registry import Spec, Stage
 from voicepipe.server.audio_route import SpeechRoute, TranscriptionRoute
 from voicepipe.wiring.stages import LOCAL, Stages
 
@@ -39,44 +39,52 @@ class Audio:
 
     def _agents_voices(self) -> Iterator[SpeechRoute]:
         for name, agent in self._settings.agents.items():
-            spec = agent.spec("tts")
             yield SpeechRoute(
                 name=name,
                 agent=name,
-                spec=str(spec),
-                synthesizer=self._stages.get("tts", spec, key=f"agents.{name}.tts"),
-                model_name=spec.model,
+                specs=tuple(map(str, agent.specs("tts"))),
+                synthesizer=self._stages.voice_of(name),
+                model_name=agent.spec("tts").model,
                 voice=agent.voice,
                 language=agent.language,
             )
 
     def _agents_ears(self) -> Iterator[TranscriptionRoute]:
         for name, agent in self._settings.agents.items():
-            spec = agent.spec("stt")
             yield TranscriptionRoute(
                 name=name,
                 agent=name,
-                spec=str(spec),
-                transcriber=self._stages.get("stt", spec, key=f"agents.{name}.stt"),
-                model_name=spec.model,
+                specs=tuple(map(str, agent.specs("stt"))),
+                transcriber=self._stages.ear_of(name),
+                model_name=agent.spec("stt").model,
                 language=agent.language,
             )
 
     def _named_voices(self) -> Iterator[SpeechRoute]:
-        named = {str(its.spec("tts")): f"agents.{name}.tts" for name, its in self._settings.agents.items()}
+        named = self._agents_specs("tts")
         asked = dict.fromkeys(self._settings.server.speech_models, "server.speech_models")
         for text, key in (asked | named).items():
             spec = Spec.parse(text, key=key)
             synthesizer = self._stages.get("tts", spec, key=key)
-            yield SpeechRoute(name=text, agent=None, spec=text, synthesizer=synthesizer, model_name=spec.model)
+            yield SpeechRoute(name=text, agent=None, specs=(text,), synthesizer=synthesizer, model_name=spec.model)
 
     def _named_ears(self) -> Iterator[TranscriptionRoute]:
-        named = {str(its.spec("stt")): f"agents.{name}.stt" for name, its in self._settings.agents.items()}
+        named = self._agents_specs("stt")
         asked = dict.fromkeys(self._settings.server.transcription_models, "server.transcription_models")
         for text, key in (asked | named).items():
             spec = Spec.parse(text, key=key)
             transcriber = self._stages.get("stt", spec, key=key)
-            yield TranscriptionRoute(name=text, agent=None, spec=text, transcriber=transcriber, model_name=spec.model)
+            yield TranscriptionRoute(
+                name=text, agent=None, specs=(text,), transcriber=transcriber, model_name=spec.model
+            )
+
+    def _agents_specs(self, stage: Stage) -> dict[str, str]:
+        """Whom agents name, and the setting that does."""
+        return {
+            str(spec): f"agents.{name}.{stage}"
+            for name, its in self._settings.agents.items()
+            for spec in its.specs(stage)
+        }
 
 
 def spoken_usd(settings: Settings, spec: Spec, n_chars: int) -> float | None:

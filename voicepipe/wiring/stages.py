@@ -14,6 +14,8 @@ from voicepipe.router.sound_store import SoundStore
 from voicepipe.router.stored_voice import StoredVoice
 from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.session import SessionStages
+from voicepipe.stages.synthesizer import Synthesizer
+from voicepipe.stages.transcriber import Transcriber
 from voicepipe.wiring.routes import LOCAL as LOCAL
 from voicepipe.wiring.routes import Router
 from voicepipe.wiring.stand_ins import StandIns
@@ -66,9 +68,9 @@ class Stages:
         """
         its = self._settings.agents[name]
         specs = {stage: its.spec(stage) for stage in STAGES}
-        transcriber = self._stand_ins.ear(its.specs("stt"), self._all(name, "stt"))
+        transcriber = self.ear_of(name)
         model = self.router.of_agent(name)
-        synthesizer = self._stand_ins.voice(its.specs("tts"), self._all(name, "tts"))
+        synthesizer = self.voice_of(name)
         return SessionStages(
             transcriber=transcriber,
             model=model,
@@ -78,6 +80,14 @@ class Stages:
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,
         )
+
+    def ear_of(self, name: str) -> Transcriber:
+        """Return who hears for an agent; raises as `get`."""
+        return self._stand_ins.ear(self._settings.agents[name].specs("stt"), self._all(name, "stt"))
+
+    def voice_of(self, name: str) -> Synthesizer:
+        """Return who speaks for an agent; raises as `get`."""
+        return self._stand_ins.voice(self._settings.agents[name].specs("tts"), self._all(name, "tts"))
 
     def _all(self, name: str, stage: Stage) -> list[Any]:
         key = f"agents.{name}.{stage}"
