@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from voicepipe.router.pool import Experience
 from voicepipe.router.relay import Hearer
 from voicepipe.stages.notes import TookOver
 from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber, TranscriberCapabilities
-from voicepipe.testing.conformance.promptness import PATIENT_MS
+from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing
 from voicepipe.testing.conformance.transcriber import (
     ScriptedTranscriberConformance,
     SttDesk,
@@ -30,8 +31,10 @@ from voicepipe.testing.fakes.cues import Hang, HangUp, Status, SttCue
 from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.stages import FakeEar, FakeTranscriber
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.fakes.transcriber import REQUEST_STYLE
 from voicepipe.testing.waiting import eventually
 
+SEED = 20_261_121
 STREAMS = TranscriberCapabilities(rate_hz=16_000, streams=True, partials=True)
 
 
@@ -217,6 +220,26 @@ async def test_a_session_outlives_more_failures_than_it_has_ears(speech: Samples
             assert (await final(stream)).text == f"text {utterance}"
             ear.ears[-1].fail(broken(ear.name))
     assert [each.provider for each in told][:2] == ["v1/ear", "v0/ear"]
+
+
+class TestStorm(LeavesNothing):
+    async def test_a_hundred_sessions_end_at_any_point(self, speech: Samples) -> None:
+        """Whoever listens, fails or steps in just then: every ear that was opened is left."""
+        dice = random.Random(SEED)
+        faults = (None, Status(503), HangUp())
+        ears = [
+            FakeTranscriber(lambda _: SttCue(fault=dice.choice(faults)), name=f"v{i}/ear", capabilities=capabilities)
+            for i, capabilities in enumerate((STREAMS, REQUEST_STYLE))
+        ]
+        for _ in range(100):
+            async with routed(*ears).open(Hearing(model="any")) as stream:
+                for utterance in range(dice.randrange(3)):
+                    stream.begin(utterance)
+                    push(stream, speech[:3_200])
+                    stream.flush(1)
+                    for _ in range(dice.randrange(20)):
+                        await asyncio.sleep(0)
+        assert all(opened.left.is_set() for ear in ears for opened in ear.ears)
 
 
 def test_kept_sound_is_bounded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from voicepipe.router.take import Speaker
 from voicepipe.router.voices import RoutedSynthesizer
 from voicepipe.stages.notes import TookOver
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, WordTime
-from voicepipe.testing.conformance.promptness import PATIENT_MS
+from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
     SynthesizerConformance,
@@ -33,15 +34,16 @@ from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.stages import FakeSynthesizer
 from voicepipe.testing.fakes.tone import tone
 
+SEED = 20_261_121
 SENTENCE = "The train to the city leaves at nine."
 
 
-def routed(*voices: FakeSynthesizer, **options: Any) -> RoutedSynthesizer:
+def routed(*voices: FakeSynthesizer, experience: Experience | None = None, **options: Any) -> RoutedSynthesizer:
     """Those voices as one; policy `fallback` unless told otherwise, so that no hedge depends on the machine's pace."""
     candidates = tuple(Candidate(spec=voice.name, ttft_p50_ms=250.0) for voice in voices)
     chosen = RouterOptions(**{"policy": "fallback", "fallback_after_ms": 60_000, "patience_ms": 60_000, **options})
     speakers = tuple(Speaker(c, voice, i == 0) for i, (c, voice) in enumerate(zip(candidates, voices, strict=True)))
-    return RoutedSynthesizer(speakers, Lineup(candidates, chosen, Experience()))
+    return RoutedSynthesizer(speakers, Lineup(candidates, chosen, experience or Experience()))
 
 
 def named(*usual: TtsCue | Callable[[str], TtsCue | None] | None) -> list[FakeSynthesizer]:
@@ -216,6 +218,31 @@ async def test_a_refusal_of_one_alone_is_the_turns() -> None:
     """Nobody else can speak."""
     _, error = await outcome(routed(*named(TtsCue(fault=Status(404)))), Voice(model="any"), "Hello.")
     assert isinstance(error, StageRefused)
+
+
+class TestStorm(LeavesNothing):
+    async def test_a_hundred_turns_are_cut_at_any_point(self) -> None:
+        """Whoever speaks, fails or steps in just then: every voice that was opened is left, and none counts as busy."""
+        dice = random.Random(SEED)
+        faults = (None, Status(503), Cut(after=0), Cut(after=4_800))
+        voices = named(*(lambda _: TtsCue(fault=dice.choice(faults), ms_per_char=4) for _ in range(3)))
+        for policy in ("hedge", "race", "fallback", "single"):
+            experience = Experience()
+            synthesizer = routed(*voices, experience=experience, policy=policy)
+            for _ in range(25):
+                await interrupted(synthesizer, dice)
+            assert set(experience.running.values()) <= {0}
+        assert all(speech.left.is_set() for voice in voices for speech in voice.speeches)
+
+
+async def interrupted(synthesizer: RoutedSynthesizer, dice: random.Random) -> None:
+    """A turn, cut after some turns of the loop."""
+    clauses = [f"Clause number {n} of some length." for n in range(dice.randrange(4))]
+    async with asyncio.TaskGroup() as group:
+        turn = group.create_task(outcome(synthesizer, Voice(model="any", session="s"), *clauses))
+        for _ in range(dice.randrange(60)):
+            await asyncio.sleep(0)
+        turn.cancel()
 
 
 # --- how far a clause was spoken ------------------------------------------------------------------
