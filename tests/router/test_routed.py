@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from voicepipe import clock
 from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.router.health import healths
+from voicepipe.router.routed import RoutedModel
 from voicepipe.router.running import Running
 from voicepipe.stages.model import (
     Attempted,
@@ -125,6 +128,29 @@ async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: p
     told = [record for record in caplog.records if record.name.startswith("voicepipe.router")]
     assert [(record.levelname, "v0/m" in record.getMessage()) for record in told] == [("ERROR", True)]
     assert len(pooled.vendors[0].llm.asked) == 1
+    refused, well = healths(pooled.experience, "llm", clock.monotonic_ms())
+    assert (refused.spec, refused.state, refused.n_opened) == ("v0/m", "open", 1)
+    assert refused.alert.startswith("401: ")
+    assert 0 < refused.retry_in_ms <= 60_000
+    assert (well.spec, well.state, well.alert, well.retry_in_ms) == ("v1/m", "closed", "", 0)
+    assert well.ttft_p50_ms is not None
+
+
+async def test_a_model_that_stands_alone_is_asked_again_and_watched_all_the_same(pool: Any) -> None:
+    """Its wrong key is told of until it answers."""
+    pooled = await pool(1)
+    alone = replace(HI, models=())
+    model = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
+    single = replace(pooled, model=model)
+    pooled.vendors[0].llm.usual = LlmCue(fault=Status(403))
+    came = await single.ask(alone)
+    assert isinstance(came.failure, StageRefused)
+    (refused,) = healths(pooled.experience, "llm", clock.monotonic_ms())
+    assert refused.alert.startswith("403: ")
+    pooled.vendors[0].llm.usual = LlmCue()
+    assert (await single.ask(alone)).is_whole
+    (well,) = healths(pooled.experience, "llm", clock.monotonic_ms())
+    assert well.alert == ""
 
 
 async def test_a_held_answer_is_let_out_when_the_preferred_one_breaks(pool: Any) -> None:

@@ -24,6 +24,7 @@ from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.router.health import Health
 from voicepipe.server.audio_route import SpeechRoute, TranscriptionRoute
 from voicepipe.server.calls import Calls
 from voicepipe.server.chat_route import ChatRoute
@@ -50,6 +51,30 @@ async def echo(socket: ClientSocket) -> None:
     """Send back what comes until the line is closed."""
     while (message := await socket.receive()) is not None:
         await socket.send(message if isinstance(message, bytes) else message.encode())
+
+
+WELL = Health(
+    stage="llm",
+    spec="groq/fast",
+    state="closed",
+    retry_in_ms=0,
+    n_opened=0,
+    alert="",
+    in_flight=1,
+    ttft_p50_ms=180,
+    ttft_p95_ms=420,
+)
+REFUSED = Health(
+    stage="llm",
+    spec="openai/small",
+    state="open",
+    retry_in_ms=41_000,
+    n_opened=2,
+    alert="401: no such key",
+    in_flight=0,
+    ttft_p50_ms=None,
+    ttft_p95_ms=None,
+)
 
 
 class NoModels:
@@ -272,6 +297,7 @@ def serve(tmp_path: Path) -> Serve:
             chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
             audio_models=NoSound(),
             audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),
+            healths=lambda: (WELL, REFUSED),
             missing=lambda: tuple(missing),
         )
         try:

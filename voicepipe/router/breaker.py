@@ -41,6 +41,9 @@ class Breaker:
     n_opened: int = 0
     """How often it has opened."""
 
+    alert: str = ""
+    """Why a person must act, in the provider's words; empty once it speaks."""
+
     @property
     def is_troubled(self) -> bool:
         """Whether it is open, or was and has not spoken since."""
@@ -52,9 +55,13 @@ class Breaker:
             return "open"
         return "half_open" if self._on_trial else "closed"
 
+    def retry_in_ms(self, now_ms: float) -> float:
+        """For how long it is open still; 0 when it is not."""
+        return max(0.0, self._open_until_ms - now_ms) if self._open_until_ms > 0 else 0.0
+
     def succeeded(self) -> None:
         """It spoke."""
-        self._on_trial = False
+        self._on_trial, self.alert = False, ""
 
     def failed(self, error: StageError, now_ms: float) -> None:
         """It refused, stalled or broke. A request that is itself wrong is nobody's failure."""
@@ -62,6 +69,7 @@ class Breaker:
             if error.status == 429:
                 return self._open(min(error.retry_after_ms or OPEN_MS, LONGEST_OPEN_MS), now_ms)
             if error.status in TELLS_THE_OPERATOR:
+                self.alert = f"{error.status}: {error.why}"
                 return self._open(REFUSED_OPEN_MS, now_ms)
             if not error.retryable:
                 return None

@@ -49,7 +49,11 @@ class Experience:
 
     def breaker(self, candidate: Candidate) -> Breaker:
         """That model's."""
-        return self.breakers.setdefault(candidate.spec, Breaker())
+        return self.breaker_of(candidate.spec)
+
+    def breaker_of(self, spec: str) -> Breaker:
+        """The same, by its spec."""
+        return self.breakers.setdefault(spec, Breaker())
 
     def began(self, attempt: Attempt) -> None:
         """A call is in flight."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from voicepipe import clock
-from voicepipe.errors import StageError, StageRefused, StageTimeout
+from voicepipe.errors import StageError, StageTimeout
 from voicepipe.router.accounts import attempted, estimated_tokens, planned_usd
-from voicepipe.router.breaker import TELLS_THE_OPERATOR
 from voicepipe.router.call import MOST_WAITING, Call, Speakable
+from voicepipe.router.health import blame
 from voicepipe.router.policies import Ask
 from voicepipe.router.pool import Decision, Experience, Pool
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
 from voicepipe.router.seam import Seam, continued
 from voicepipe.router.succession import Succession
 from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
-
-_log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 0.4
 """How long to wait for somebody to take what a speaker has said before it is asked once more whether it stalls."""
@@ -293,13 +290,7 @@ class Running:
 
     def _blame(self, call: Call, failure: StageError) -> None:
         call.failure = failure
-        breaker = self._experience.breaker(call.attempt.candidate)
-        n_before = breaker.n_opened
-        breaker.failed(failure, clock.monotonic_ms())
-        if breaker.n_opened > n_before:
-            is_for_operator = isinstance(failure, StageRefused) and failure.status in TELLS_THE_OPERATOR
-            level = logging.ERROR if is_for_operator else logging.WARNING
-            _log.log(level, "llm by %s is not asked for a while: %s", call.spec, failure.why)
+        blame(self._experience.breaker(call.attempt.candidate), call.spec, failure, clock.monotonic_ms())
 
     # --- after the first token ----------------------------------------------------------------
 

@@ -146,6 +146,10 @@ class Scoreboard:
             known = self._survivals[candidate.spec] = Survival(candidate.ttft_p50_ms)
         return known
 
+    def known(self, spec: str) -> Survival | None:
+        """The histogram of a model by its spec, if there is one."""
+        return self._survivals.get(spec)
+
     def pace(self, candidate: Candidate) -> Pace:
         """That model's gaps between tokens."""
         known = self._paces.get(candidate.spec)

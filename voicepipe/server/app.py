@@ -15,6 +15,7 @@ from voicepipe.server.models_list import list_models, one_model
 from voicepipe.server.outliving import outliving
 from voicepipe.server.pages import asset, home, talk
 from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.providers_list import list_providers
 from voicepipe.server.realtime import realtime
 from voicepipe.server.refusals import refuse_in_json
 from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
@@ -49,6 +50,7 @@ def build_app(parts: Parts) -> web.Application:
         ("POST", "/v1/audio/transcriptions", transcriptions),
         ("GET", "/v1/models", list_models),
         ("GET", "/v1/models/{id:.+}", one_model),
+        ("GET", "/v1/providers", list_providers),
         ("GET", "/v1/turns", list_turns),
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/.well-known/jwks.json", jwks),

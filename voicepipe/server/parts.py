@@ -12,6 +12,7 @@ from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster
+from voicepipe.router.health import Health
 from voicepipe.server.audio_route import AudioModels
 from voicepipe.server.calls import Call, Calls
 from voicepipe.server.chat_route import ChatModels
@@ -89,6 +90,9 @@ class Parts:
     """Who speaks and hears over REST."""
 
     audio_places: Places
+
+    healths: Callable[[], tuple[Health, ...]]
+    """How each provider is doing."""
 
     missing: Callable[[], tuple[str, ...]]
     """What is not ready yet, in words; empty when everything is."""

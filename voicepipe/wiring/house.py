@@ -180,6 +180,7 @@ def _parts(
         chat_places=Places("chat completions", options.max_chats, options.max_project_chats),
         audio_models=audio,
         audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
+        healths=sessions.healths,
         missing=models.missing,
     )
 

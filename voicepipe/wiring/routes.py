@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from voicepipe import clock
 from voicepipe.config.pools import POOL
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.health import Health, healths
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Experience, Pool
 from voicepipe.router.routed import RoutedModel, Routes
@@ -79,6 +81,10 @@ class Router:
             ConfigError: it can't be made.
         """
         return RoutedModel(self._get(spec, key), "", self._routes, metadata={}, ruled=False)
+
+    def healths(self) -> tuple[Health, ...]:
+        """How each model is doing that was asked or stands in a pool."""
+        return healths(self._experience, "llm", clock.monotonic_ms())
 
     def pool(self, name: str) -> Pool:
         """The pool of that name, made when it is first asked for."""

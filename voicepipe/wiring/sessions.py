@@ -9,6 +9,7 @@ from voicepipe.config.settings import AgentSettings, Settings
 from voicepipe.protocol.locked import check_reply, check_update, shown
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_parts import ServerVad
+from voicepipe.router.health import Health
 from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
@@ -85,6 +86,10 @@ class Sessions:
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
         )
+
+    def healths(self) -> tuple[Health, ...]:
+        """Return how each provider is doing."""
+        return self._all_stages.router.healths()
 
     def offered(self) -> tuple[Offer, ...]:
         """Return the agents that a caller may choose from, with their voices."""

@@ -1,0 +1,67 @@
+"""How each provider is doing, for whoever operates the server; and what is written down when one fails."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+from voicepipe.errors import StageError
+from voicepipe.router.breaker import Breaker, State
+from voicepipe.router.pool import Experience
+from voicepipe.router.scoreboard import quantile_ms
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """One provider, as it was met so far."""
+
+    stage: Literal["stt", "llm", "tts"]
+    spec: str
+    state: State
+    retry_in_ms: int
+    """For how long nobody asks it; 0 unless the state is `open`. Who stands alone is asked all the same."""
+
+    n_opened: int
+    """How often it has failed so much that it should be left alone for a while."""
+
+    alert: str
+    """What a person must put right, in the provider's words; empty: nothing, or it has answered since."""
+
+    in_flight: int
+    ttft_p50_ms: int | None
+    """When half of its answers have begun, by what was learned and published; None: it stands alone."""
+
+    ttft_p95_ms: int | None
+
+
+def healths(experience: Experience, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
+    """Everyone that was asked or stands in a pool, by name."""
+    return tuple(_health(experience, stage, spec, now_ms) for spec in sorted(experience.breakers))
+
+
+def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: str, now_ms: float) -> Health:
+    breaker, survival = experience.breakers[spec], experience.board.known(spec)
+    curve = None if survival is None else survival.curve(now_ms)
+    return Health(
+        stage=stage,
+        spec=spec,
+        state=breaker.state(now_ms),
+        retry_in_ms=round(breaker.retry_in_ms(now_ms)),
+        n_opened=breaker.n_opened,
+        alert=breaker.alert,
+        in_flight=experience.running.get(spec, 0),
+        ttft_p50_ms=None if curve is None else round(quantile_ms(curve, 0.5)),
+        ttft_p95_ms=None if curve is None else round(quantile_ms(curve, 0.95)),
+    )
+
+
+def blame(breaker: Breaker, spec: str, failure: StageError, now_ms: float) -> None:
+    """Note that a provider failed. The log hears of it once it should be left alone, loudly if a person must act."""
+    n_before = breaker.n_opened
+    breaker.failed(failure, now_ms)
+    if breaker.n_opened > n_before:
+        level = logging.ERROR if breaker.alert else logging.WARNING
+        _log.log(level, "%s by %s is out of order: %s", failure.stage, spec, failure.why)

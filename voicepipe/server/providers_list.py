@@ -1,0 +1,36 @@
+"""`GET /v1/providers`: how each provider is doing, for whoever operates the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.scopes import OPERATE
+from voicepipe.router.health import Health
+from voicepipe.server.parts import PARTS
+
+
+async def list_providers(request: web.Request) -> web.Response:
+    """`{"object": "list", "data": [...]}`, those first for whom a person must do something."""
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(OPERATE)
+    data = [_wire(each) for each in sorted(parts.healths(), key=lambda each: not each.alert)]
+    return web.Response(body=msgspec.json.encode({"object": "list", "data": data}), content_type="application/json")
+
+
+def _wire(health: Health) -> dict[str, Any]:
+    return {
+        "object": "voicepipe.provider",
+        "id": health.spec,
+        "stage": health.stage,
+        "state": health.state,
+        "retry_in_ms": health.retry_in_ms,
+        "opened": health.n_opened,
+        "alert": health.alert or None,
+        "in_flight": health.in_flight,
+        "ttft_p50_ms": health.ttft_p50_ms,
+        "ttft_p95_ms": health.ttft_p95_ms,
+    }
