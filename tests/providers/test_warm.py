@@ -85,7 +85,7 @@ async def speak_through(source: Source[Heard]) -> None:
 async def ready(vendor: FakeCartesia, n: int) -> None:
     """So many connections have come, and are up on our side too."""
     await vendor.nth(n - 1)
-    keeper = warm._KEEPERS[asyncio.get_running_loop()]
+    keeper = warm._KEEPERS[asyncio.get_running_loop()][-1]
 
     async def up() -> bool | None:
         sockets = [socket for shelf in keeper._shelves.values() for socket in shelf._sockets]
@@ -122,6 +122,18 @@ class TestWarm(LeavesNothing):
             await speak_through(source)
             await speak_through(source)
             assert len(vendor.calls) == 1
+        await closed(vendor.calls[0])
+
+    async def test_a_lifetime_within_another_leaves_it_as_it_was(self, vendor: FakeCartesia) -> None:
+        """Two servers may run in one loop."""
+        source = source_at(vendor)
+        async with warm.lifetime():
+            await speak_through(source)
+            async with warm.lifetime():
+                await speak_through(source)
+            await closed(vendor.calls[1])
+            await speak_through(source)
+            assert len(vendor.calls) == 2
         await closed(vendor.calls[0])
 
     async def test_outside_of_a_lifetime_each_turn_dials(self, vendor: FakeCartesia) -> None:

@@ -32,7 +32,8 @@ LONGEST_PAUSE_S = 30.0
 LOOK_S = 1.0
 """How often a shelf looks for sockets that have rested too long, and whether a vendor may be dialled again."""
 
-_KEEPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Keeper] = weakref.WeakKeyDictionary()
+_KEEPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Keeper]] = weakref.WeakKeyDictionary()
+"""One for each lifetime that is running in the loop: two servers may run in one. The newest is asked."""
 
 
 @asynccontextmanager
@@ -40,17 +41,24 @@ async def lifetime() -> AsyncIterator[None]:
     """Sockets opened inside outlive the turn that they were opened for; leaving hangs up on all of them."""
     loop = asyncio.get_running_loop()
     async with helpers() as owned:
-        _KEEPERS[loop] = _Keeper(owned)
+        keeper, keepers = _Keeper(owned), _KEEPERS.setdefault(loop, [])
+        keepers.append(keeper)
         try:
             yield
         finally:
-            _KEEPERS.pop(loop).close()
+            keepers.remove(keeper)
+            keeper.close()
+
+
+def _newest_keeper() -> _Keeper | None:
+    keepers = _KEEPERS.get(asyncio.get_running_loop())
+    return keepers[-1] if keepers else None
 
 
 @contextmanager
 def wanted(source: Source[Any]) -> Iterator[None]:
     """For as long as a session may want to speak: keep sockets ready for it. Returns at once, and never fails."""
-    keeper = _KEEPERS.get(asyncio.get_running_loop())
+    keeper = _newest_keeper()
     if keeper is None:
         yield
         return
@@ -67,7 +75,7 @@ async def lease(source: Source[B]) -> AsyncIterator[Context[B]]:
 
     Leaving sends what `Context.cancel` says, and gives the socket back, or hangs up within 100 ms.
     """
-    keeper = _KEEPERS.get(asyncio.get_running_loop())
+    keeper = _newest_keeper()
     if keeper is not None:
         socket = keeper.shelf(source).take()
         try:
