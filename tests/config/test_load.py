@@ -118,6 +118,13 @@ def test_environment_reaches_agents_and_providers_by_name(written: Path) -> None
     assert settings.server.strict_models is True
 
 
+def test_an_empty_apology_is_none_wherever_it_is_written(written: Path) -> None:
+    """Unset means the usual words; a variable can say "nothing" too."""
+    assert read(written, "").agents["default"].apology is None
+    assert read(written, "[agents.default]\napology = ''").agents["default"].apology == ""
+    assert read(written, "", VOICEPIPE_AGENTS__DEFAULT__APOLOGY="").agents["default"].apology == ""
+
+
 def test_a_vendor_of_the_catalog_needs_its_key_and_nothing_else(written: Path) -> None:
     settings = read(written, "[agents.default]\nllm = 'groq/llama-3.3-70b'", GROQ_API_KEY="gsk-1")
     connection = settings.connection(settings.agents["default"].spec("llm"), key="k")

@@ -82,7 +82,18 @@ class Secret:
         return isinstance(value, str)
 
 
-Rule = Between | WebAddress | LanguageTag | OneOrMore | Secret
+@dataclass(frozen=True, slots=True)
+class MayBeEmpty:
+    """A text of which the empty one means something else than an unset one, wherever it is written."""
+
+    def expected(self, what: str) -> str:
+        return what
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str)
+
+
+Rule = Between | WebAddress | LanguageTag | OneOrMore | Secret | MayBeEmpty
 
 PLAIN: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -97,7 +108,7 @@ def convert(found: Found, hint: Any, key: str) -> object:
         ConfigError: naming the key, what was expected, what came and where it came from.
     """
     plain, rule = _taken_apart(hint)
-    if found.text and found.value == "" and may_be_unset(hint):
+    if found.text and found.value == "" and may_be_unset(hint) and not isinstance(rule, MayBeEmpty):
         return None
     value = _from_text(found.value, plain) if found.text and isinstance(found.value, str) else found.value
     if isinstance(value, int) and not isinstance(value, bool) and plain is float:

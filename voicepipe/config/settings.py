@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from voicepipe.auth.origin import is_loopback
-from voicepipe.config.convert import Between, LanguageTag, OneOrMore, Secret, WebAddress
+from voicepipe.config.convert import Between, LanguageTag, MayBeEmpty, OneOrMore, Secret, WebAddress
 from voicepipe.config.pools import Routing, specs_of
 from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
@@ -160,7 +160,7 @@ class AgentSettings:
     """A short phrase ("One moment.") to say while an answer is expected to come more than 1.2 s after the caller's last
     word, never in two turns running. It is spoken when a session begins, once for each voice. Empty: none."""
 
-    apology: str | None = None
+    apology: Annotated[str | None, MayBeEmpty()] = None
     """What to say when a turn has failed. Unset: a sentence in the session's language, if that is English, German,
     French, Spanish, Italian, Portuguese or Dutch, or not known. Empty: nothing."""
 
