@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from voicepipe.cli.providers import Line, table
 from voicepipe.cli.turns_measured import measured
@@ -132,6 +134,31 @@ async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, t
     assert probes[0].endswith("; it lists smaller")
     assert probes[1].startswith("    ok  yard/big  first after ")
     assert probes[1].endswith("Hello.")
+
+
+async def test_what_the_running_server_has_against_a_model_is_shown(voicepipe: Any) -> None:
+    """Asked with the key of the environment."""
+    keys: list[str | None] = []
+
+    async def healthz(request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def providers(request: web.Request) -> web.Response:
+        keys.append(request.headers.get("Authorization"))
+        refused = {"id": "groq/m", "state": "open", "retry_in_ms": 41_500, "alert": "401: no such key"}
+        well = {"id": "openai/gpt-4.1-mini", "state": "closed", "retry_in_ms": 0, "alert": None}
+        return web.json_response({"object": "list", "data": [refused, well]})
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/v1/providers", providers)
+    async with TestServer(app) as server:
+        chosen = ("--set", "agents.default.llm=groq/m", "--set", f"server.port={server.port}")
+        ran = await voicepipe("providers", *chosen, GROQ_API_KEY="k", VOICEPIPE_KEY="vp-operator")
+    assert ran.status == 0, ran.err
+    assert keys == ["Bearer vp-operator"]
+    marked = [line for line in ran.out.splitlines() if line.startswith("    NOW")]
+    assert marked == ["    NOW left alone for 41 s; somebody must act: 401: no such key"]
 
 
 def test_a_wrong_name_is_refused_before_anything_else(tmp_path: Path) -> None:

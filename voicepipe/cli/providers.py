@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from voicepipe.cli.found_server import usual_url
 from voicepipe.cli.options import Options
 from voicepipe.cli.probe import PATIENCE_S, Probe, Reply, ask_model, probe
+from voicepipe.cli.troubles import told_now
 from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError, StageError, VoicepipeError
@@ -41,6 +43,9 @@ class Line:
     measured: Measured | None
     """In the turns of this server."""
 
+    now: str = ""
+    """What the server that runs here says of it, if it is not well."""
+
     probe: Probe | None = None
 
 
@@ -64,7 +69,10 @@ def run(options: Options) -> int:
 
 async def _shown(settings: Settings, options: Options) -> list[Line]:
     seen = await measured(settings.data_path, options.project)
-    shown = list(lines(settings, options.names, seen))
+    now = await told_now(usual_url(settings), options.credential)
+    shown = [
+        replace(line, now=now.get(f"{line.provider}/{line.model}", "")) for line in lines(settings, options.names, seen)
+    ]
     return await _probed(settings, shown, set(options.names)) if options.probe else shown
 
 
@@ -107,6 +115,8 @@ def table(shown: list[Line]) -> Iterator[str]:
     for row, line in zip(rows, [None, *shown], strict=True):
         mark = "* " if line is not None and line.in_use else "  "
         yield (mark + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        if line is not None and line.now:
+            yield f"    NOW {line.now}"
         if line is not None and line.probe is not None:
             its = line.probe
             first = "" if its.first_ms is None else f"first after {its.first_ms} ms, all after {its.total_ms} ms: "
