@@ -1,0 +1,64 @@
+"""What the model reads of the conversation."""
+
+from __future__ import annotations
+
+from voicepipe.session.messages import messages_of
+from voicepipe.stages.model import Called, Returned, Said, Text
+from voicepipe.turn import conversation as c
+
+
+def spoken(name: str, words: str | None) -> c.Message:
+    """One committed utterance."""
+    return c.Message(name, "user", (c.InputAudio(words),))
+
+
+def answered(name: str, words: str, *, aside: bool = False) -> c.Message:
+    """One answer of the agent."""
+    return c.Message(name, "assistant", (c.OutputAudio(words),), aside=aside)
+
+
+def user(words: str) -> Said:
+    return Said("user", (Text(words),))
+
+
+def agent(words: str) -> Said:
+    return Said("assistant", (Text(words),))
+
+
+def test_speech_in_several_commits_is_one_message() -> None:
+    items = (spoken("a", "Tell me"), spoken("b", "the time,"), spoken("c", "please."))
+    assert messages_of(items) == (user("Tell me the time, please."),)
+
+
+def test_an_answer_between_keeps_them_apart() -> None:
+    items = (spoken("a", "Hello."), answered("b", "Hi."), spoken("c", "Bye."))
+    assert messages_of(items) == (user("Hello."), agent("Hi."), user("Bye."))
+
+
+def test_what_only_the_caller_hears_neither_counts_nor_keeps_apart() -> None:
+    items = (spoken("a", "Tell me"), answered("b", "One moment.", aside=True), spoken("c", "the time."))
+    assert messages_of(items) == (user("Tell me the time."),)
+
+
+def test_speech_without_words_is_left_out() -> None:
+    assert messages_of((spoken("a", None), spoken("b", "  "), spoken("c", "Hello."))) == (user("Hello."),)
+
+
+def test_what_was_written_stays_a_message_of_its_own() -> None:
+    items = (spoken("a", "Read this."), c.Message("b", "user", (c.InputText("A letter."),)), spoken("c", "Thanks."))
+    assert messages_of(items) == (user("Read this."), user("A letter."), user("Thanks."))
+
+
+def test_calls_and_what_they_gave_stay_between() -> None:
+    items = (
+        spoken("a", "The time?"),
+        c.FunctionCall("b", "call_1", "clock", "{}"),
+        c.FunctionOutput("d", "call_1", "noon"),
+        spoken("e", "Well?"),
+    )
+    assert messages_of(items) == (
+        user("The time?"),
+        Called("call_1", "clock", "{}"),
+        Returned("call_1", "noon"),
+        user("Well?"),
+    )
