@@ -13,6 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -250,6 +251,7 @@ async def hold(lines: list[tuple[Event, int]], temper: list[str]) -> Script:
     hooks = SessionHooks(
         keep_record=lambda record: None,
         note_overrun=lambda order: None,
+        note_stuck=lambda order: pytest.fail(f"stuck: {order}"),
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

@@ -53,6 +53,20 @@ def test_a_line_is_json_with_its_session_and_turn() -> None:
     }
 
 
+def test_a_session_that_was_stuck_is_an_error_and_counted() -> None:
+    """With the states it was found in."""
+    (line,) = logged(lambda: log.log_stuck("sess_1", caller="ended", agent="idle", so_far=2))
+    told = json.loads(line)
+    assert {name: told[name] for name in ("level", "event", "session", "caller", "agent", "so_far")} == {
+        "level": "error",
+        "event": "session_stuck",
+        "session": "sess_1",
+        "caller": "ended",
+        "agent": "idle",
+        "so_far": 2,
+    }
+
+
 def test_the_style_fits_the_reader() -> None:
     """A person at a terminal gets plain lines, a file gets JSON, unless the setting says otherwise."""
     for stream, style, human in (

@@ -68,6 +68,7 @@ class SessionHooks:
 
     keep_record: Callable[[TurnRecord], None]
     note_overrun: Callable[[c.NoteOverrun], None]
+    note_stuck: Callable[[c.NoteStuck], None]
 
     check_update: Callable[[SessionConfig, SessionConfig], None]
     """Before and after an update. Raises ProtocolError when this client may not make it."""
@@ -332,8 +333,8 @@ class Session:
                 self._wake_at(at_ms)
             case c.KeepRecord(record):
                 self._keep(record)
-            case c.NoteStuck(caller, agent):
-                _log.error("session %s was stuck: caller %s, agent %s", self.grant.session_id, caller, agent)
+            case c.NoteStuck():
+                self._hooks.note_stuck(order)
             case c.NoteOverrun():
                 self._hooks.note_overrun(order)
 

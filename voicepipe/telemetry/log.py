@@ -97,6 +97,14 @@ def log_overrun(session: str, turn: str, *, stage: str, owner: str, over_ms: int
     )
 
 
+def log_stuck(session: str, *, caller: str, agent: str, so_far: int) -> None:
+    """Nothing would have ended what was under way, and the last resort did (`NoteStuck`): always a bug of ours.
+
+    `caller` and `agent` are the states it was found in, `so_far` how often since the server began.
+    """
+    log_event("session_stuck", level=logging.ERROR, session=session, caller=caller, agent=agent, so_far=so_far)
+
+
 def log_stage_failed(session: str, turn: str, error: StageError) -> None:
     """A provider refused, stalled or broke."""
     log_event(

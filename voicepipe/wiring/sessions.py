@@ -14,9 +14,9 @@ from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import Model, ModelRequest, Said, Text
-from voicepipe.telemetry.log import log_overrun
+from voicepipe.telemetry.log import log_overrun, log_stuck
 from voicepipe.telemetry.sink import TurnSink
-from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.commands import NoteOverrun, NoteStuck
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
@@ -32,6 +32,8 @@ class Sessions:
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
         self._prices = Prices(settings)
+        self.n_stuck = 0
+        """How often a session had to be freed by the last resort: 0, or there is a bug."""
 
     def open(self, grant: SessionGrant, note_turn: NoteTurn) -> Session:
         """Return a session that waits for its socket; `note_turn` gets each record of its turns."""
@@ -79,9 +81,14 @@ class Sessions:
         def note_overrun(order: NoteOverrun) -> None:
             log_overrun(grant.session_id, order.turn_id, stage=order.stage, owner=order.owner, over_ms=order.over_ms)
 
+        def note_stuck(order: NoteStuck) -> None:
+            self.n_stuck += 1
+            log_stuck(grant.session_id, caller=order.caller, agent=order.agent, so_far=self.n_stuck)
+
         return SessionHooks(
             keep_record=keep_record,
             note_overrun=note_overrun,
+            note_stuck=note_stuck,
             check_update=partial(check_update, locks=grant.locks),
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
