@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 _WIDE_END = "\u3002\uff01\uff1f"
 _SENTENCE_END = ".!?\u2026" + _WIDE_END
@@ -13,8 +14,14 @@ _CLOSERS = "\"')]}\u201d\u2019\u00bb"
 _NOT_AN_END = re.compile(r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|jr|sr|u\.s|a\.m|p\.m)|\b[A-Z]|\d)\.$", re.I)
 """A dot after an abbreviation, an initial or a digit may belong to what follows; only more text can tell."""
 
-_LIST_NUMBER = re.compile(r"(?:^|\n)\s*\d+\.$")
-"""The number of a list's item: what follows belongs to it, capital or not."""
+_LIST_NUMBER = re.compile(r"\s*\d+\.")
+"""The whole line before the dot, when it is the number of a list's item: what follows belongs to it, capital or not."""
+
+_LOOK_BACK_CHARS = 16
+"""What a dot is judged by: longer than any abbreviation or number of an item. All the text before each dot would take
+seconds for a model that sends a page at once."""
+
+_NEXT_WORD = re.compile(r"\S")
 
 FIRST_MIN_CHARS = 12
 """The first clause may end at a comma from here on: shorter ones sound clipped and gain nothing."""
@@ -70,36 +77,42 @@ class ClauseSplitter:
                     return end
             elif char in _CLAUSE_END and self._first and _ends_clause(text, i):
                 return i + 1
-        if self._hurried and _speakable(text[: (space := text.rfind(" ") + 1)]):
+        if self._hurried and _speakable(text, space := text.rfind(" ") + 1):
             self.cut_short = True
             return space
-        if len(text) > MAX_CHARS and (space := text.rfind(" ", 0, MAX_CHARS)) > 0 and _speakable(text[:space]):
+        if len(text) > MAX_CHARS and (space := text.rfind(" ", 0, MAX_CHARS)) > 0 and _speakable(text, space):
             return space
         return None
 
 
-def _speakable(text: str) -> bool:
-    return any(char.isalnum() for char in text)
+def _speakable(text: str, end: int | None = None) -> bool:
+    return any(char.isalnum() for char in islice(text, end))
 
 
 def _ends_sentence(text: str, i: int, end: int) -> bool:
-    if not _speakable(text[:i]):
+    if not _speakable(text, i):
         return False
     if text[i] in _WIDE_END or text[i] == "\n":
         return True
     if end < len(text) and not text[end].isspace():
         return False  # 3.5, example.com, "Wait..." still going on
-    if text[i] == "." and _NOT_AN_END.search(text[: i + 1]):
+    before = text[max(0, i - _LOOK_BACK_CHARS) : i + 1]
+    if text[i] == "." and _NOT_AN_END.search(before):
         # "Dr." or "p. 3" goes on; "at 5. Then" does not: a capital after the space tells them apart.
-        rest = text[end:].lstrip()
-        in_list = _LIST_NUMBER.search(text[: i + 1]) is not None
-        return bool(rest) and rest[0].isupper() and text[i - 1].isdigit() and not in_list
+        following = _NEXT_WORD.search(text, end)
+        goes_on = following is None or not following[0].isupper()
+        return not goes_on and text[i - 1].isdigit() and not _numbers_item(before, whole=i <= _LOOK_BACK_CHARS)
     return True
+
+
+def _numbers_item(before: str, *, whole: bool) -> bool:
+    _, newline, line = before.rpartition("\n")
+    return (whole or bool(newline)) and _LIST_NUMBER.fullmatch(line) is not None
 
 
 def _ends_clause(text: str, i: int) -> bool:
     goes_on = text[i] not in _WIDE_COMMA and not (i + 1 < len(text) and text[i + 1].isspace())
-    return i + 1 >= FIRST_MIN_CHARS and not goes_on and _speakable(text[:i])
+    return i + 1 >= FIRST_MIN_CHARS and not goes_on and _speakable(text, i)
 
 
 def _past_closers(text: str, at: int) -> int:
