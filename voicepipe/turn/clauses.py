@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 
 _WIDE_END = "\u3002\uff01\uff1f"
 _SENTENCE_END = ".!?\u2026" + _WIDE_END
@@ -86,7 +85,7 @@ class ClauseSplitter:
 
 
 def _speakable(text: str, end: int | None = None) -> bool:
-    return any(char.isalnum() for char in islice(text, end))
+    return any(text[at].isalnum() for at in range(len(text) if end is None else end))
 
 
 def _ends_sentence(text: str, i: int, end: int) -> bool:
