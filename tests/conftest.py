@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.config import load
@@ -18,6 +19,10 @@ from voicepipe.testing.recording import Recording
 from voicepipe.wiring import running
 
 DATA = Path(__file__).parent / "data"
+
+# How long an example takes says something of the machine, not of the code: nothing is judged by it.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 RATE_HZ = 24_000
 SPOKEN_MS = 1_300
