@@ -77,6 +77,16 @@ def test_a_client_secret_does_not_reach_rest_without_its_scope(claims_with: Make
     check_scope(claims_with(scopes=("realtime", "turns")), "turns")
 
 
+def test_who_operates_reads_turns_and_who_operates_all_operates(keys: ApiKeys, claims_with: Make) -> None:
+    """The scopes of an operator bring with them what a dashboard needs, for a key; never for a client secret."""
+    one, every = (keys.create("shop", now_s=0, scopes=[scope]).key for scope in ("operate", "operate_all"))
+    for holder, scope in ((one, "turns"), (every, "turns"), (every, "operate")):
+        check_scope(holder, scope)
+    for holder, scope in ((one, "operate_all"), (one, "tokens"), (claims_with(scopes=("operate_all",)), "turns")):
+        with pytest.raises(AuthError, match="is needed"):
+            check_scope(holder, scope)
+
+
 def test_a_client_secret_does_not_mint_another(claims_with: Make) -> None:
     """Whatever scopes it claims to have: the signer may be somebody's own backend."""
     with pytest.raises(AuthError, match="from your backend, with an API key") as refused:

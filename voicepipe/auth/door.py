@@ -7,7 +7,7 @@ from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.credentials import Presented
 from voicepipe.auth.keys import Keyring
-from voicepipe.auth.scopes import TOKEN_ALLOWED
+from voicepipe.auth.scopes import TOKEN_ALLOWED, granted
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, PREFIX, verify
 from voicepipe.errors import AuthError
 
@@ -54,7 +54,8 @@ def check_scope(holder: Holder, scope: str) -> None:
         AuthError: 403, `missing_scope`.
     """
     by_token = isinstance(holder, Claims)
-    if scope not in holder.scopes or (by_token and scope not in TOKEN_ALLOWED):
+    allowed = set(holder.scopes) & set(TOKEN_ALLOWED) if by_token else granted(holder.scopes)
+    if scope not in allowed:
         what = "client secret" if by_token else "API key"
         raise AuthError(
             f"This {what} has the scopes {', '.join(holder.scopes) or 'none'}, and {scope!r} is needed: use one "

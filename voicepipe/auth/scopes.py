@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 REALTIME: Final = "realtime"
@@ -20,9 +21,15 @@ AUDIO: Final = "audio"
 """Speech and transcriptions over REST."""
 
 OPERATE: Final = "operate"
-"""The dashboard, metrics, and everything else that shows more than one project."""
+"""Operate the server for the key's own project: the dashboard, providers, webhooks, deletions."""
 
-ALL: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO, OPERATE)
+OPERATE_ALL: Final = "operate_all"
+"""The same for all projects, and metrics, which know no projects."""
+
+ALL: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO, OPERATE, OPERATE_ALL)
+
+INCLUDED: Final = {OPERATE: (TURNS,), OPERATE_ALL: (TURNS, OPERATE)}
+"""What comes with a scope."""
 
 KEY_DEFAULT: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO)
 """Of an API key, unless it was created with others."""
@@ -32,3 +39,8 @@ TOKEN_DEFAULT: Final = (REALTIME,)
 
 TOKEN_ALLOWED: Final = (REALTIME, TURNS, CHAT, AUDIO)
 """What a client secret can have at most: it lives in a stranger's browser."""
+
+
+def granted(scopes: Collection[str]) -> frozenset[str]:
+    """Everything that these scopes allow, themselves among it."""
+    return frozenset(scopes).union(*(INCLUDED.get(scope, ()) for scope in scopes))

@@ -18,6 +18,7 @@ from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.known_keys import KnownKeys
 from voicepipe.auth.origin import check_open, check_talk_page
 from voicepipe.auth.proxies import TrustedProxies
+from voicepipe.auth.scopes import OPERATE_ALL
 from voicepipe.clock import monotonic_ms, unix_s
 from voicepipe.cluster.port import Cluster
 from voicepipe.errors import AuthError
@@ -49,6 +50,28 @@ class Visitor:
         """
         if self.holder is not None:
             check_scope(self.holder, scope)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every project is theirs to look at: with the scope `operate_all`, and in open mode."""
+        return self.holder is None or (self.claims is None and OPERATE_ALL in self.holder.scopes)
+
+    def project_asked(self, asked: str | None) -> str | None:
+        """The project whose things they get to see, when `?project=` says `asked`; None: those of all projects.
+
+        Raises:
+            AuthError: 403: they asked for another's.
+        """
+        if self.sees_all:
+            return asked
+        if asked is not None and asked != self.project:
+            raise AuthError(
+                f"This credential is of the project {self.project!r}: others are seen with an API key that has the "
+                f"scope {OPERATE_ALL!r}.",
+                code="own_project_only",
+                status=403,
+            )
+        return self.project
 
 
 class Doorway:
