@@ -54,6 +54,9 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `route`               why that model answered; empty when there was no choice
     `attempts`            list of objects, the calls that a router made for the answer: `provider`,
                           `role`, `outcome`, `began_ms`, `first_ms` or null, `why`, `cost_usd` or null
+    `itl_ms`              the mean time from one token of the answer to the next, or null: its tokens were
+                          not counted, came at once, or are those of two models
+    `tokens_per_s`        1000 / `itl_ms`, or null
     `connect_hidden_ms`   how much of connecting to the voice was over when the reply began: what it did
                           not wait for; null for a voice without a connection that is kept
     `speculation`         object, replies started before the turn was over: `starts`, `kept`,

@@ -62,5 +62,7 @@ def turn_record(
         agent_text="It is noon. Time for lunch.",
         heard_text="It is noon. Time for lunch.",
         spoken_ms=2_400,
+        itl_ms=20.0,
+        tokens_per_s=50.0,
     )
     return replace(record, **changes)

@@ -121,13 +121,13 @@ class AgentSide:
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
         """More text. A spoken reply waits for its sound."""
-        turn.mark(budget.FIRST_DELTA, now_ms)
+        turn.note_delta(now_ms)
         turn.text += fact.text
         self._step(turn, now_ms, ready=not turn.reply.audible)
 
     def call_grew(self, turn: Turn, fact: e.CallGrew, now_ms: int) -> None:
         """More of a function call. Only the first piece is sure to say who is called."""
-        turn.mark(budget.FIRST_DELTA, now_ms)
+        turn.note_delta(now_ms)
         old = turn.calls.get(fact.index)
         if old is None:
             item_id = call_item_id(turn.item_id, fact.index)
@@ -142,7 +142,7 @@ class AgentSide:
 
     def model_finished(self, turn: Turn, fact: e.ModelFinished, now_ms: int) -> None:
         """All text and calls have come."""
-        turn.finish_reason = fact.reason
+        turn.note_whole(fact.reason)
         self._step(turn, now_ms, ready=bool(turn.calls))
 
     def clause_handed_over(self, turn: Turn, fact: e.ClauseHandedOver, now_ms: int) -> None:

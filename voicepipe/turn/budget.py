@@ -27,6 +27,9 @@ CONNECTED = "connected"
 """The question has a connection to the model's provider."""
 
 FIRST_DELTA = "first_delta"
+LAST_DELTA = "last_delta"
+"""The last words or arguments of the answer, when it is whole. Beside the way to what is heard, like the filler's."""
+
 FIRST_CLAUSE = "first_clause"
 FIRST_SOUND = "first_sound"
 REQUESTED = "requested"

@@ -6,6 +6,7 @@ from voicepipe.turn import budget
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.cost import turn_cost
 from voicepipe.turn.floor import Floor
+from voicepipe.turn.pace import itl_ms
 from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
 from voicepipe.turn.turns import Turn
 
@@ -38,6 +39,7 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         audible=turn.reply.audible,
         silence_setting=floor.settings.silence_setting,
     )
+    between_ms = itl_ms(turn)
     over = judged.total_ms is not None and judged.total_ms > limits.total_ms
     return TurnRecord(
         id=turn.id,
@@ -68,6 +70,8 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         filler=turn.filler,
         route=turn.route,
         attempts=tuple(turn.attempts),
+        itl_ms=between_ms,
+        tokens_per_s=None if between_ms is None else 1_000 / between_ms,
         connect_hidden_ms=turn.connect_hidden_ms,
         speculation=turn.speculation,
         session_speculation=floor.speculation.total,

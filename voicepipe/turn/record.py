@@ -210,6 +210,12 @@ class TurnRecord:
     attempts: tuple[ModelAttempt, ...] = ()
     """The calls that were made for it, if a router made them."""
 
+    itl_ms: float | None = None
+    """The mean time from one token of the answer to the next; None: nobody counted its tokens, or they came at once."""
+
+    tokens_per_s: float | None = None
+    """How many tokens a second came once the first one was there; None likewise."""
+
     connect_hidden_ms: int | None = None
     """How much of connecting to the voice was over when its reply began; None when it has no connection of its own."""
 

@@ -142,6 +142,9 @@ class Turn:
     """Where in the reply's sound it was cut, if it was."""
 
     tokens: TokenCount = field(default_factory=TokenCount)
+    latest_delta_ms: int = 0
+    """When the latest words of the model came, or arguments of a call."""
+
     providers: dict[str, str] = field(default_factory=dict)
     route: str = ""
     """Why that model answers."""
@@ -217,6 +220,17 @@ class Turn:
     def mark(self, name: str, now_ms: int) -> None:
         """Stamp a mark, once."""
         self.marks.setdefault(name, now_ms)
+
+    def note_delta(self, now_ms: int) -> None:
+        """The model has sent words, or more of a call."""
+        self.mark(budget.FIRST_DELTA, now_ms)
+        self.latest_delta_ms = now_ms
+
+    def note_whole(self, finish_reason: str) -> None:
+        """The model has sent all of them, and says why it ends."""
+        self.finish_reason = finish_reason
+        if budget.FIRST_DELTA in self.marks:
+            self.mark(budget.LAST_DELTA, self.latest_delta_ms)
 
     def revise(self) -> None:
         """Begin the next revision: what the reply did is forgotten, what the caller did is kept."""
