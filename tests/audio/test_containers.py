@@ -7,6 +7,7 @@ import sys
 import wave
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
@@ -72,8 +73,7 @@ def test_reading_in_blocks_changes_no_sample(name: str) -> None:
 
 
 def recorded(container: str, codec: str, rate_hz: int = 48_000) -> bytes:
-    """A file as browsers and telephones make it, by the extra that is needed to read it again."""
-    av = pytest.importorskip("av")
+    """A file as browsers and telephones make it, by the package that is needed to read it again."""
     file = io.BytesIO()
     with av.open(file, "w", format=container) as out:
         stream: Any = out.add_stream(codec, rate=rate_hz, layout="mono")
@@ -93,7 +93,7 @@ def test_what_browsers_record_is_read(kind: str) -> None:
 
 def test_without_the_extra_the_refusal_names_what_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(UnreadableSound, match=r"wav, flac, ogg, mp3\. webm, mp4, m4a need PyAV"):
+    with pytest.raises(UnreadableSound, match=r"wav, flac, ogg, mp3\. webm, mp4, m4a need PyAV: pip install av"):
         Pieces(EBML + b"webm" * 100, RATE_HZ, longest_s=60)
 
 

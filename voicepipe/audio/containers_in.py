@@ -135,7 +135,7 @@ def _open(file: bytes) -> _Opened:
     try:
         av = import_module("av")  # not by name: those who check types need not have it
     except ImportError:
-        raise UnreadableSound(f"expected a sound file: {ACCEPTED}. {RECORDED} need PyAV, see the README") from None
+        raise UnreadableSound(f"expected a sound file: {ACCEPTED}. {RECORDED} need PyAV: pip install av") from None
     try:
         container = av.open(io.BytesIO(file), metadata_errors="ignore")
         if container.streams.audio:
