@@ -56,6 +56,19 @@ async def test_what_is_offered_together_is_written_together() -> None:
         assert await shelf.batch() == ["later"]
 
 
+async def test_who_listens_hears_of_every_turn_also_of_those_that_are_dropped() -> None:
+    """At once, in the order of the offers, before the store sees any of it."""
+    heard: list[str] = []
+
+    def listens(turn: KeptTurn) -> None:
+        heard.append(turn.record.id)
+
+    async with TurnSink(Shelf(), SinkOptions(capacity=1, flush_ms=1), heard_by=(listens, listens)) as sink:
+        sink.offer(kept("a"))
+        sink.offer(kept("b"))
+        assert (heard, sink.dropped) == (["a", "a", "b", "b"], 1)
+
+
 async def test_a_turn_that_still_waits_is_replaced_by_its_newer_record() -> None:
     """The record of a turn still spoken is not written when the closed one is there already."""
     shelf = Shelf()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -44,8 +44,11 @@ class TurnSink:
     until a batch is written again. Use it from the event loop that opened it.
     """
 
-    def __init__(self, store: TurnStore, options: SinkOptions = _AS_USUAL) -> None:
-        self._store, self._options = store, options
+    def __init__(
+        self, store: TurnStore, options: SinkOptions = _AS_USUAL, *, heard_by: Sequence[Callable[[KeptTurn], None]] = ()
+    ) -> None:
+        """`heard_by`: are told of every turn that is offered, whether it finds room or not; they return at once."""
+        self._store, self._options, self._heard_by = store, options, tuple(heard_by)
         # Full means that the store is stuck: a new turn is dropped and counted. A turn that waits already is
         # replaced by its newer record, which takes no more room.
         self._waiting: dict[tuple[str, str], KeptTurn] = {}
@@ -60,6 +63,8 @@ class TurnSink:
 
     def offer(self, turn: KeptTurn) -> None:
         """Take a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
+        for hear in self._heard_by:
+            hear(turn)
         key = (turn.project, turn.record.id)
         full = len(self._waiting) >= self._options.capacity and key not in self._waiting
         if full or self._closing.is_set():
