@@ -14,8 +14,10 @@ from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.config import load
 from voicepipe.session.session import Session
 from voicepipe.session.socket import ClientSocket
+from voicepipe.testing.attribution import Attribution
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.recording import Recording
+from voicepipe.turn import ledger
 from voicepipe.wiring import running
 
 DATA = Path(__file__).parent / "data"
@@ -27,6 +29,23 @@ settings.load_profile("no clock")
 RATE_HZ = 24_000
 SPOKEN_MS = 1_300
 """The word is over after 1045 ms."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def whole_run() -> Iterator[Attribution]:
+    """Looks at every record that a core makes in this process, also between two tests."""
+    attribution = Attribution()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "record_of", attribution.watching(ledger.record_of))
+        yield attribution
+    assert attribution.taken() == []
+
+
+@pytest.fixture(autouse=True)
+def attribution(whole_run: Attribution) -> Iterator[Attribution]:
+    """The records of any test account for each of their milliseconds."""
+    yield whole_run
+    assert whole_run.taken() == []
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from voicepipe.testing.playbook import Playbook
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, Order, StartReply
+from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, OpenGate, Order, StartReply
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.prices import PriceList
 from voicepipe.turn.record import ModelAttempt
@@ -58,6 +58,7 @@ class Story:
         self._flushes: dict[int, int] = {}
         self._replies: list[StartReply] = []
         self._n_clauses: dict[tuple[int, int], int] = {}
+        self._opened: set[tuple[int, int]] = set()
 
     # --- the caller ---------------------------------------------------------------------------
 
@@ -242,7 +243,8 @@ class Story:
     def begins_to_answer(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
         """One clause of the reply has come, and left for the client if the gate is open."""
         got = self.model_asked(of=of) + self.token(text, of=of) + self.clause(text, of=of)
-        return got + self.sound(duration_ms, of=of) + self.sent(duration_ms, of=of)
+        got += self.sound(duration_ms, of=of)
+        return got + self.sent(duration_ms, of=of) if self._key(of) in self._opened else got
 
     def answers(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
         """The reply is complete, and plays on."""
@@ -287,6 +289,8 @@ class Story:
                     self._flushes[utterance] = flush
                 case StartReply():
                     self._replies.append(order)
+                case OpenGate(turn, revision):
+                    self._opened.add((turn, revision))
                 case _:
                     pass
         return orders
