@@ -12,6 +12,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def monotonic_us() -> int:
+    """Microseconds on the same clock, for what is over in less than a millisecond: pauses of the collector."""
+    return time.monotonic_ns() // 1_000
+
+
 def loop_s() -> float:
     """Seconds on the running event loop's clock, by which asyncio's deadlines are set."""
     return asyncio.get_running_loop().time()

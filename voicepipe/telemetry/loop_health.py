@@ -1,0 +1,261 @@
+"""Is the event loop on time? Its lag sampled, a stack caught while it is held, pauses of the collector apart.
+
+Everybody's turns share one loop: what holds it up makes all of them late, and no turn's own marks say why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+from voicepipe import clock
+from voicepipe.errors import ConfigError
+from voicepipe.quantile import Sketch
+from voicepipe.telemetry.log import log_event
+
+LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+"""Upper edges of the buckets in which lags are counted; what is later still falls behind the last."""
+
+WINDOW_MS: Final = 10_000
+"""`figures` look back at least so long, and less than twice as long."""
+
+MOST_FRAMES: Final = 12
+"""Of a stack, innermost first: what holds a loop stands at its end."""
+
+Told = Callable[[int, int], None]
+"""(from_ms, until_ms) on `clock.monotonic_ms`'s scale; returns at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """How closely the loop is watched."""
+
+    sample_ms: int = 20
+    """Between two looks. A shorter hold may go unseen, and one that is seen may have begun so much sooner."""
+
+    told_ms: int = 20
+    """Holds from this length on are told to those who listen."""
+
+    held_ms: int = 100
+    """From this length on the stack is caught and the log hears of it."""
+
+    log_every_ms: int = 10_000
+    """At most one line in so long: a loop that is always held would fill the disk."""
+
+    def __post_init__(self) -> None:
+        if min(self.sample_ms, self.told_ms, self.held_ms, self.log_every_ms) <= 0:
+            raise ConfigError(f"loop: expected lengths above 0 ms, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The loop did nothing else for so long."""
+
+    from_ms: int
+    """On `clock.monotonic_ms`'s scale; it may have begun up to a sample earlier."""
+
+    held_ms: int
+    stack: tuple[str, ...]
+    """`file:line function`, innermost first, as it was while the loop was held; never a value. Empty: nobody could
+    look, since C code held the interpreter as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFigures:
+    """How the loop does now, and what was counted since the server began."""
+
+    lag_p50_ms: float
+    lag_p99_ms: float
+    lag_max_ms: float
+    """How late the loop came back to work that was due, in the last 10 to 20 s."""
+
+    lag_counts: tuple[int, ...]
+    """Since the beginning: lags up to each of `LAG_EDGES_MS`, each counted in one place, and those behind the last."""
+
+    lag_sum_ms: float
+    n_held: int
+    """Holds of `held_ms` and longer."""
+
+    last_hold: Hold | None
+    gc_pauses: tuple[int, int, int]
+    """Pauses of the garbage collector, by generation."""
+
+    gc_pause_ms: tuple[float, float, float]
+    gc_longest_ms: float
+
+
+_AS_USUAL: Final = LoopOptions()
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """Counts the collector's pauses. Its hook is called wherever a collection begins, one at a time."""
+
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0])
+    total_us: list[int] = field(default_factory=lambda: [0, 0, 0])
+    longest_us: int = 0
+    began_us: int = 0
+
+    def hear(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self.began_us = clock.monotonic_us()
+        elif self.began_us:
+            lasted_us, generation = clock.monotonic_us() - self.began_us, info["generation"]
+            self.counts[generation] += 1
+            self.total_us[generation] += lasted_us
+            self.longest_us = max(self.longest_us, lasted_us)
+
+
+class LoopHealth:
+    """Watches the event loop that `watching` was entered in."""
+
+    def __init__(self, options: LoopOptions = _AS_USUAL) -> None:
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._pauses = _Pauses()
+        self._lags, self._lags_before, self._window_from_ms = Sketch(), Sketch(), clock.monotonic_ms()
+        self._lag_counts, self._lag_sum_ms = [0] * (len(LAG_EDGES_MS) + 1), 0.0
+        self._n_held = 0
+        self._last_hold: Hold | None = None
+        self._listeners: dict[object, Told] = {}
+        self._due_us = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+        self._guarding = threading.Thread(target=self._guard, name="loop-guard", daemon=True)
+        self._caught: tuple[int, tuple[str, ...]] = (0, ())
+        """(when the look was due that did not come, the stack): written by the guard, read when the look has come."""
+
+        self._logged_ms, self._unlogged = -self._options.log_every_ms, 0
+
+    def listen(self, told: Told) -> Callable[[], None]:
+        """Tell of each hold of `told_ms` and longer right after it; call what this returns to hear no more."""
+        key = object()
+        self._listeners[key] = told
+        return lambda: self._listeners.pop(key, None) and None
+
+    def figures(self) -> LoopFigures:
+        """How the loop does. Any thread may ask."""
+        lags = Sketch()
+        lags.merge(self._lags_before)
+        lags.merge(self._lags)
+        pauses = self._pauses
+        return LoopFigures(
+            lag_p50_ms=lags.p50_ms or 0.0,
+            lag_p99_ms=lags.p99_ms or 0.0,
+            lag_max_ms=lags.quantile(1.0) or 0.0,
+            lag_counts=tuple(self._lag_counts),
+            lag_sum_ms=self._lag_sum_ms,
+            n_held=self._n_held,
+            last_hold=self._last_hold,
+            gc_pauses=(pauses.counts[0], pauses.counts[1], pauses.counts[2]),
+            gc_pause_ms=(pauses.total_us[0] / 1_000, pauses.total_us[1] / 1_000, pauses.total_us[2] / 1_000),
+            gc_longest_ms=pauses.longest_us / 1_000,
+        )
+
+    # --- on the loop ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Look from now on."""
+        gc.callbacks.append(self._pauses.hear)
+        self._await_next()
+        self._guarding.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+        self._guarding.join()  # it wakes at once, and what it does takes microseconds
+        gc.callbacks.remove(self._pauses.hear)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _await_next(self) -> None:
+        self._due_us = clock.monotonic_us() + self._options.sample_ms * 1_000
+        self._timer = self._loop.call_later(self._options.sample_ms / 1_000, self._look)
+
+    def _look(self) -> None:
+        due_us, now_us = self._due_us, clock.monotonic_us()
+        self._await_next()
+        self._count(max(0, now_us - due_us) / 1_000, now_us // 1_000)
+        held_ms = (now_us - due_us) // 1_000
+        if held_ms >= min(self._options.told_ms, self._options.held_ms):
+            self._note(due_us, now_us // 1_000, held_ms)
+
+    def _count(self, lag_ms: float, now_ms: int) -> None:
+        if now_ms - self._window_from_ms >= WINDOW_MS:
+            self._lags_before, self._lags, self._window_from_ms = self._lags, Sketch(), now_ms
+        self._lags.add(lag_ms)
+        self._lag_counts[bisect_left(LAG_EDGES_MS, lag_ms)] += 1
+        self._lag_sum_ms += lag_ms
+
+    def _note(self, due_us: int, now_ms: int, held_ms: int) -> None:
+        if held_ms >= self._options.held_ms:
+            caught_us, stack = self._caught
+            was_caught = caught_us == due_us
+            self._last_hold = Hold(now_ms - held_ms, held_ms, stack if was_caught else ())
+            self._n_held += 1
+            if not was_caught:
+                self._log(held_ms, (), now_ms)
+        if held_ms >= self._options.told_ms:
+            for told in tuple(self._listeners.values()):
+                told(now_ms - held_ms, now_ms)
+
+    # --- in the guard's thread ------------------------------------------------------------------
+
+    def _guard(self) -> None:
+        """Catch the stack of a loop that is held, once for each hold."""
+        held_us = self._options.held_ms * 1_000
+        # It sleeps until a hold could be long enough: on a healthy loop the due time has moved on by then.
+        while not self._stopped.wait(max(1_000, self._due_us + held_us - clock.monotonic_us()) / 1e6):
+            due_us, now_us = self._due_us, clock.monotonic_us()
+            if now_us - due_us < held_us:
+                continue
+            if self._caught[0] != due_us:
+                self._catch(due_us, now_us)
+            self._stopped.wait(held_us / 1e6)
+
+    def _catch(self, due_us: int, now_us: int) -> None:
+        stack = stack_of(sys._current_frames().get(self._thread_id))
+        if self._due_us == due_us:  # else it was let go meanwhile, and this is the stack of something else
+            self._caught = (due_us, stack)
+            self._log((now_us - due_us) // 1_000, stack, now_us // 1_000)
+
+    def _log(self, held_ms: int, stack: tuple[str, ...], now_ms: int) -> None:
+        if now_ms - self._logged_ms < self._options.log_every_ms:
+            self._unlogged += 1
+            return
+        fields: dict[str, Any] = {"held_ms": held_ms, "stack": " < ".join(stack)}
+        if self._unlogged:
+            fields["unlogged"] = self._unlogged
+        log_event("loop_held", level=logging.WARNING, **fields)
+        self._logged_ms, self._unlogged = now_ms, 0
+
+
+@contextmanager
+def watching(options: LoopOptions = _AS_USUAL) -> Iterator[LoopHealth]:
+    """Watch the running loop for as long as the block runs."""
+    health = LoopHealth(options)
+    health.begin()
+    try:
+        yield health
+    finally:
+        health.end()
+
+
+def stack_of(frame: FrameType | None) -> tuple[str, ...]:
+    """Where a thread is, innermost first, as `file:line function`; of a file's path the last three parts."""
+    found: list[str] = []
+    while frame is not None and len(found) < MOST_FRAMES:
+        path = "/".join(frame.f_code.co_filename.replace("\\", "/").split("/")[-3:])
+        found.append(f"{path}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return tuple(found)
