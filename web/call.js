@@ -5,7 +5,7 @@
  * @module
  */
 
-import { COMMITTED, Delivery } from "./delivery.js";
+import { ANSWERING, COMMITTED, Delivery } from "./delivery.js";
 import { Playback } from "./playback.js";
 
 /** @typedef {"listening" | "hearing" | "thinking" | "speaking"} Scene what goes on, seen from the caller */
@@ -34,8 +34,15 @@ export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_repor
 /** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
 const SHORTEST_FRAMES = 6;
 
+const COMMIT = { type: "input_audio_buffer.commit" };
+
 /** What a client may well be told, since its event and the server's crossed. */
-const HARMLESS = ["response_cancel_not_active", "item_truncate_invalid_item_id", "item_retrieve_invalid_item_id"];
+const HARMLESS = [
+  "response_cancel_not_active",
+  "item_truncate_invalid_item_id",
+  "item_retrieve_invalid_item_id",
+  ANSWERING, // asked again when that answer is over
+];
 
 export class Call {
   /**
@@ -185,7 +192,7 @@ export class Call {
     if (!this.holding) return true;
     this.holding = false;
     const enough = this.held >= SHORTEST_FRAMES;
-    if (enough) this.responding = this.delivery.ask(COMMITTED, () => this.line.commit());
+    if (enough) this.responding = this.delivery.ask(COMMITTED, () => this.line.send(COMMIT));
     this.look();
     return enough;
   }
@@ -196,8 +203,7 @@ export class Call {
     this.cancel();
     this.written += 1;
     const id = `written_${Date.now().toString(36)}_${this.written}`;
-    const ask = () => this.line.say("user", text, id) && this.line.send({ type: "response.create" });
-    if (!this.delivery.ask(id, ask)) return false;
+    if (!this.delivery.ask(id, () => this.line.say("user", text, id))) return false;
     this.responding = true;
     this.change(this.entry(id, "caller"), { text, done: true });
     return true;

@@ -53,6 +53,11 @@ Object.defineProperty(WebSocket.prototype, "onmessage", {
     });
   },
 });
+const addModule = AudioWorklet.prototype.addModule;
+AudioWorklet.prototype.addModule = async function (...module) {
+  await addModule.call(this, "/spy.worklet.js");
+  return addModule.call(this, ...module);
+};
 const connect = AudioNode.prototype.connect;
 window.played = [];
 window.playing = [];
@@ -61,9 +66,9 @@ AudioNode.prototype.connect = function (to, ...rest) {
   if (to instanceof AudioWorkletNode) {
     to.port.addEventListener("message", ({ data }) => window.microphone.push(data.samples));
   }
-  if (to instanceof AudioDestinationNode && !(this instanceof ScriptProcessorNode)) {
-    const tap = this.context.createScriptProcessor(8192, 1, 1);
-    tap.onaudioprocess = ({ inputBuffer }) => window.played.push(inputBuffer.getChannelData(0).slice());
+  if (to instanceof AudioDestinationNode) {
+    const tap = new AudioWorkletNode(this.context, "spy");
+    tap.port.onmessage = ({ data }) => window.played.push(data);
     connect.call(this, tap);
     connect.call(tap, to);
     window.playing.push(tap);
@@ -74,6 +79,21 @@ AudioNode.prototype.connect = function (to, ...rest) {
 """Notes every event and binary frame that the page sends, how the agent's sound came, every sample that is given to
 the loudspeaker, and every one that the microphone gives. With `window.unaware` no wish for extensions gets through: so
 it is with a server that has none. With `window.forgetful` the page shows a wrong secret when it wants to come back."""
+
+SPY_WORKLET = """
+registerProcessor("spy", class extends AudioWorkletProcessor {
+  block = new Float32Array(2048);
+  n = 0;
+  process([[samples]]) {
+    this.block.set(samples ?? new Float32Array(128), this.n);
+    this.n += 128;
+    if (this.n === 2048) this.port.postMessage(this.block.slice());
+    this.n %= 2048;
+    return true;
+  }
+});
+"""
+"""Keeps every sample, however busy the page is, where a `ScriptProcessorNode` would drop some."""
 
 UNAWARE = "window.unaware = true;"
 
@@ -189,7 +209,8 @@ class Talk:
         `unaware`: the server has no extensions.
         """
         before = SPY + (UNAWARE if unaware else "")
-        async with self.browser.page(address or self.address, before=before, kind=TalkPage, **how) as page:
+        scripts = {"/spy.worklet.js": SPY_WORKLET}
+        async with self.browser.page(address or self.address, before=before, scripts=scripts, kind=TalkPage, **how) as page:
             yield page
             known = (*complaints, "/v1/turns/turn_")  # asked for so early that it was not written yet
             assert [line for line in page.complaints if not any(word in line for word in known)] == []

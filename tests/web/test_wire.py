@@ -168,3 +168,14 @@ async def test_the_volume_goes_down_while_somebody_speaks_over_the_agent() -> No
     """And up again if they do not take the floor; if they do it is silent, and the next item has the full volume."""
     told = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "ducking")
     assert told["loudspeaker"] == ["duck", "restore", "duck", "flush", "restore"]
+
+
+async def test_a_question_is_asked_until_its_answer_is_begun() -> None:
+    """Its words and the wish for an answer are two events, and the line may break between them."""
+    told = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "asked")
+    words, wish, probe = "words", "response.create", "conversation.item.retrieve"
+    whole = [words, wish, "--", probe, words, wish, "==", "--"]
+    half = [words, wish, "--", probe, wish, "==", "--"]
+    none = [words, wish, "--", probe, "=="]
+    behind_another = [words, wish, wish, "==", "--"]
+    assert told["types"] == [*whole, *half, *none, *behind_another]

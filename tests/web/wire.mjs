@@ -6,6 +6,7 @@ import { pathToFileURL } from "node:url";
 const [web, address, value, scene] = process.argv.slice(2);
 const { Realtime } = await import(pathToFileURL(`${web}/realtime.js`));
 const { Call, EXTENSIONS } = await import(pathToFileURL(`${web}/call.js`));
+const { Delivery } = await import(pathToFileURL(`${web}/delivery.js`));
 
 const told = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [] };
 const secret = async () => ({ ok: true, secret: { value, expires_at: Infinity } });
@@ -66,6 +67,26 @@ const SCENES = {
     await next("session.updated");
     line.append(new Int16Array(480));
     await next("session.created");
+  },
+
+  /** Ask, and have the line break: before the words came, between them and the wish for an answer, behind both. */
+  async asked() {
+    const sent = (line.send = (event) => told.types.push(event.type));
+    const delivery = new Delivery(line);
+    const say = (event) => line.tell(event.type, event);
+    const item = { id: "w" };
+    const ask = () => delivery.ask("w", () => sent({ type: "words" }));
+    const resumed = () => (told.types.push("--"), say({ type: "voicepipe.resumed" }));
+    const nothingElse = () => say({ type: "error", error: { event_id: delivery.probeId, code: "nothing" } });
+    const over = () => (say({ type: "response.created" }), told.types.push("=="), resumed());
+
+    ask(), resumed(), nothingElse(), say({ type: "conversation.item.added", item }), over();
+    ask(), resumed(), say({ type: "conversation.item.added", item }), nothingElse(), over();
+    ask(), resumed(), say({ type: "conversation.item.added", item }), say({ type: "response.created" }), nothingElse();
+    told.types.push("==");
+    const busy = () =>
+      say({ type: "error", error: { event_id: delivery.askId, code: "conversation_already_has_active_response" } });
+    ask(), say({ type: "conversation.item.added", item }), busy(), say({ type: "response.done" }), over();
   },
 
   /** Be spoken over. */

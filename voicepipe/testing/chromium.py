@@ -5,7 +5,7 @@ async with chromium(tmp_path, microphone=question) as browser, browser.page(url)
     await page.until("document.querySelector('.agent .words')?.textContent")
 
 The protocol: https://chromedevtools.github.io/devtools-protocol/tot/ (domains Browser, Target, Page, Runtime, Input,
-Emulation, Log).
+Emulation, Fetch, Log).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +67,7 @@ class _Wire:
     """One DevTools connection; every command gets its answer, and events go to the page they are of."""
 
     line: ClientConnection
+    tasks: asyncio.TaskGroup
     waiting: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
     pages: dict[str, Page] = field(default_factory=dict)
     sent: int = 0
@@ -108,6 +109,13 @@ class Page:
         self._wire, self._session = wire, session
         self.complaints: list[str] = []
         """Errors on the page's console, failed scripts and breaches of its content policy."""
+        self._scripts: dict[str, str] = {}
+
+    async def answer(self, scripts: Mapping[str, str]) -> None:
+        """Answer the page's requests for these paths, which its server does not have."""
+        self._scripts = {path: base64.b64encode(script.encode()).decode() for path, script in scripts.items()}
+        if scripts:
+            await self.ask("Fetch.enable", patterns=[{"urlPattern": f"*{path}"} for path in scripts])
 
     async def ask(self, method: str, **params: object) -> dict[str, Any]:
         """Send the page any command of the protocol."""
@@ -120,6 +128,13 @@ class Page:
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}".strip())
+        elif method == "Fetch.requestPaused":
+            self._wire.tasks.create_task(self._give(params["requestId"], params["request"]["url"]), name="script")
+
+    async def _give(self, request: str, url: str) -> None:
+        body = next(body for path, body in self._scripts.items() if url.endswith(path))
+        kind = [{"name": "Content-Type", "value": "text/javascript"}]
+        await self.ask("Fetch.fulfillRequest", requestId=request, responseCode=200, responseHeaders=kind, body=body)
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression as plain data; a promise is waited for.
@@ -202,6 +217,7 @@ class Browser:
         scheme: Literal["light", "dark"] = "light",
         microphone: Literal["granted", "denied"] = "granted",
         before: str = "",
+        scripts: Mapping[str, str] | None = None,
         kind: type[P] = Page,  # type: ignore[assignment]
     ) -> AsyncIterator[P]:
         """Open `url` in a profile of its own, as if by somebody who has never been there.
@@ -212,6 +228,7 @@ class Browser:
             scheme: which colours the person prefers.
             microphone: what they answer when asked for it.
             before: a script to run in the page before its own.
+            scripts: path -> script, of paths that the page's server does not have.
             kind: a class of pages that knows more of them.
         """
         context = (await self._wire.ask("Target.createBrowserContext"))["browserContextId"]
@@ -226,6 +243,7 @@ class Browser:
         await page.ask("Emulation.setDeviceMetricsOverride", **shape)
         await page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         await page.ask("Page.addScriptToEvaluateOnNewDocument", source=before)
+        await page.answer(scripts or {})
         await page.ask("Page.navigate", url=url)
         await page.until("location.href !== 'about:blank' && document.readyState === 'complete'")
         try:
@@ -274,8 +292,8 @@ async def chromium(
     try:
         address = await _address(process)
         async with connect(address, max_size=MAX_MESSAGE_BYTES, compression=None, ping_interval=None) as line:
-            wire = _Wire(line)
             async with asyncio.TaskGroup() as group:
+                wire = _Wire(line, group)
                 group.create_task(_drain(process), name="chromium-log")
                 group.create_task(wire.read(), name="chromium-wire")
                 yield Browser(wire)
