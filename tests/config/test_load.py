@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.config import AgentSettings, Settings, load
+from voicepipe.config.layers import SECTIONS
 from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
 
@@ -252,9 +253,7 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         ),
         (
             "port = 1\n",
-            "port: unknown setting (FILE); "
-            "known here are server, budget, deadlines, records, catalog, router, providers, agents, pools, rules, "
-            "experiments",
+            f"port: unknown setting (FILE); known here are {', '.join(SECTIONS)}",
         ),
         (
             "server = 8080\n",

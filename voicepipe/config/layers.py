@@ -25,9 +25,10 @@ SECTIONS = (
     "pools",
     "rules",
     "experiments",
+    "webhooks",
 )
 
-NAMED = ("providers", "agents", "pools", "rules", "experiments")
+NAMED = ("providers", "agents", "pools", "rules", "experiments", "webhooks")
 """Sections of which there are several, each with a name of its own."""
 
 PREFIX = "VOICEPIPE_"

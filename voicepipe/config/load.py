@@ -23,6 +23,7 @@ from voicepipe.config.settings import (
     RecordsSettings,
     Settings,
 )
+from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
 from voicepipe.providers import catalog
 from voicepipe.providers.catalog import Catalog, ProviderFacts
@@ -92,6 +93,10 @@ def load(
     chosen: CatalogSettings = single["catalog"]
     vendors = catalog.load(Path(chosen.file) if chosen.file else None)
     providers = _providers(vendors, leaves, env, origins)
+    webhooks = {
+        name: with_secret(_read(WebhookEntry(), ("webhooks", name), leaves), name, env, origins)
+        for name in sorted(_names("webhooks", leaves))
+    }
     routing = read_routing(leaves, single["router"], _read)
     written = _agents(leaves, origins)
     pooled = {name: pool for name, agent in written.items() if (pool := pool_named(agent.llm)) is not None}
@@ -110,6 +115,7 @@ def load(
         vendors=vendors,
         providers=MappingProxyType(providers),
         agents=MappingProxyType(agents),
+        webhooks=MappingProxyType(webhooks),
         origins=MappingProxyType(origins),
         **single,
     )

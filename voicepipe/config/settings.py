@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from voicepipe.auth.origin import is_loopback
 from voicepipe.config.convert import Between, LanguageTag, MayBeEmpty, OneOrMore, Secret, WebAddress
 from voicepipe.config.pools import Routing, specs_of
+from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
@@ -211,6 +212,7 @@ class Settings:
 
     providers: Mapping[str, ProviderEntry] = field(default_factory=lambda: MappingProxyType({}))
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: MappingProxyType({}))
+    webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Dotted key -> where its value came from; a key that is not here has its default."""
 

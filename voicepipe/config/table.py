@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from voicepipe.config.convert import expected, is_secret, shown
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
+from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.router.options import ExperimentOptions, PoolOptions, RuleOptions
 
 HIDDEN = "(set, hidden)"
@@ -36,6 +37,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(entry, f"providers.{name}", settings)
     for name, pool in settings.routing.pools.items():
         rows += _rows(pool, f"pools.{name}", settings)
+    for name, webhook in settings.webhooks.items():
+        rows += _rows(webhook, f"webhooks.{name}", settings)
     return tuple(rows)
 
 
@@ -49,6 +52,7 @@ def markdown() -> str:
         ("pools.NAME", PoolOptions),
         ("rules.NAME", RuleOptions),
         ("experiments.NAME", ExperimentOptions),
+        ("webhooks.NAME", WebhookEntry),
     ]
     for section, kind in sections:
         meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)

@@ -1,0 +1,87 @@
+"""`[webhooks.NAME]`: whom to tell of turns and sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from voicepipe.config.convert import Between, Secret
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.webhooks import KINDS, Webhook, WebhookKind, read_secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookEntry:
+    """One `[webhooks.NAME]`: where to tell of what."""
+
+    url: Annotated[str, Secret()] = field(default="", repr=False)
+    """Where to send events, `http://` or `https://`; never shown, since many hold a key. Private addresses are allowed:
+    who writes the settings may reach them anyway. Redirects are not followed."""
+
+    events: tuple[str, ...] = KINDS
+    """Which of `turn.completed`, `turn.over_budget` and `session.ended` to tell."""
+
+    project: str = ""
+    """Whose events; empty: those of all projects."""
+
+    secret: Annotated[str, Secret()] = field(default="", repr=False)
+    """What signs: `whsec_` and 24 to 64 bytes in base64. Several, parted by spaces, all sign, while one is replaced."""
+
+    secret_env: str = ""
+    """The environment variable that holds the secret; named but empty or unset refuses to start."""
+
+    secret_file: str = ""
+    """The file that holds it."""
+
+    timeout_ms: Annotated[int, Between(100, 60_000)] = 10_000
+    """How long the receiver has to answer, after which the attempt counts as failed."""
+
+    def webhook(self, name: str) -> Webhook:
+        """What the sender needs of it.
+
+        Raises:
+            ConfigError: naming the key, for what is missing or wrong.
+        """
+        at = f"webhooks.{name}"
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"{at}.url: expected an address that begins with http(s)://, got none such")
+        unknown = [kind for kind in self.events if kind not in KINDS]
+        if unknown or not self.events:
+            came = repr(unknown[0]) if unknown else "none"
+            raise ConfigError(f"{at}.events: expected some of {', '.join(KINDS)}, got {came}")
+        try:
+            secrets = read_secrets(self.secret)
+        except ConfigError as why:
+            raise ConfigError(f"{at}.secret: {why}") from None
+        kinds: tuple[WebhookKind, ...] = tuple(kind for kind in KINDS if kind in self.events)
+        return Webhook(
+            name=name, url=self.url, secrets=secrets, kinds=kinds, project=self.project, timeout_ms=self.timeout_ms
+        )
+
+
+def with_secret(entry: WebhookEntry, name: str, env: Mapping[str, str], origins: dict[str, str]) -> WebhookEntry:
+    """The entry with the secret that its environment variable or its file holds, checked.
+
+    Raises:
+        ConfigError: naming the key, for what is missing or wrong.
+    """
+    key, source = f"webhooks.{name}.secret", ""
+    if not entry.secret and entry.secret_env:
+        if not env.get(entry.secret_env):
+            raise ConfigError(f"{key}_env: expected a secret in the environment variable {entry.secret_env}, got none")
+        entry, source = replace(entry, secret=env[entry.secret_env]), f"${entry.secret_env}"
+    elif not entry.secret and entry.secret_file:
+        entry, source = replace(entry, secret=_read(entry.secret_file, f"{key}_file")), entry.secret_file
+    if source:
+        origins[key] = source
+    entry.webhook(name)
+    return entry
+
+
+def _read(path: str, key: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as why:
+        raise ConfigError(f"{key}: expected a file that can be read, got {path!r}: {why}") from None

@@ -1,0 +1,252 @@
+"""Sends webhooks: from a queue that survives us, as often as it takes, never in a turn's way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from voicepipe.clock import unix_ms, unix_s, utc_iso
+from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.store import KeptTurn, StoreError, turn_plain
+from voicepipe.telemetry.webhook_queue import Delivery, NewDelivery, WebhookQueue
+from voicepipe.telemetry.webhooks import Webhook, WebhookEvent, WebhookKind, new_event_id, signed_headers
+
+COURIERS: Final = 4
+"""Deliveries of one webhook that are under way at once: a receiver that hangs delays only its own."""
+
+MOST_OFFERED: Final = 2_000
+"""Events that wait to be written down. That takes milliseconds; as many turns end in a quarter of an hour at most."""
+
+TURNS_KNOWN: Final = 1_000
+"""Turns whose records may still be renewed, and are told once."""
+
+IDLE_S: Final = 60.0
+"""How often a courier looks by itself: for what another process has put in, or taken and not settled."""
+
+RETRY_S: Final = 1.0
+"""Between two tries at a file that can't be read or written."""
+
+MOST_RETRY_AFTER_S: Final = 86_400
+"""What a receiver may ask for with `Retry-After`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When a delivery that failed is tried again: after 5 s, and then 3 times as long each time, up to six hours.
+
+    Twelve attempts take some 23 hours, as in the Standard Webhooks specification's example within a factor of three.
+    """
+
+    first_ms: int = 5_000
+    factor: float = 3.0
+    most_ms: int = 6 * 3_600_000
+    attempts: int = 12
+    jitter: float = 0.2
+    """Of the wait, more or less: receivers that were down don't get everything at once."""
+
+    def wait_ms(self, n_failed: int) -> int | None:
+        """How long to wait after so many attempts that failed; None: give it up."""
+        if n_failed >= self.attempts:
+            return None
+        wait_ms = min(self.most_ms, self.first_ms * self.factor ** (n_failed - 1))
+        return round(wait_ms * random.uniform(1 - self.jitter, 1 + self.jitter))
+
+
+_AS_USUAL: Final = Patience()
+
+
+class Webhooks:
+    """Belongs to one event loop; `run` must go on for anything to be sent."""
+
+    def __init__(
+        self, webhooks: Sequence[Webhook] = (), queue: WebhookQueue | None = None, patience: Patience = _AS_USUAL
+    ) -> None:
+        """`queue` may only be missing where there are no webhooks."""
+        self.all = tuple(webhooks)
+        self._queue, self._patience = queue, patience
+        # Full means that the disk is stuck: an event is dropped and counted.
+        self._offered: deque[WebhookEvent] = deque()
+        self._writing: tuple[NewDelivery, ...] = ()
+        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()  # full: the oldest is forgotten
+        self._to_write = asyncio.Event()
+        self._news = {webhook.name: asyncio.Event() for webhook in self.all}
+        self._failing: set[str] = set()  # bounded by the webhooks
+        self.dropped = 0
+        """Events that never came into the queue."""
+
+    @property
+    def queue(self) -> WebhookQueue | None:
+        """Where deliveries wait; None: there are no webhooks."""
+        return self._queue
+
+    def hear(self, turn: KeptTurn) -> None:
+        """Take the record of a turn; the first one that is closed is told."""
+        if turn.record.outcome is None or not self.all:
+            return
+        key = (turn.project, turn.record.id)
+        if key in self._told:
+            return
+        self._told[key] = None
+        if len(self._told) > TURNS_KNOWN:
+            self._told.popitem(last=False)
+        self.tell("turn.completed", turn.project, lambda: turn_plain(turn))
+        if turn.record.total_verdict == "over":
+            self.tell("turn.over_budget", turn.project, lambda: turn_plain(turn))
+
+    def tell(self, kind: WebhookKind, project: str, make: Callable[[], dict[str, Any]]) -> None:
+        """Take an event, if anybody wants it; `make` gives its data. Never waits; without room it is dropped and
+        counted."""
+        if not any(webhook.wants(kind, project) for webhook in self.all):
+            return
+        if len(self._offered) >= MOST_OFFERED:
+            self.dropped += 1
+            return
+        self._offered.append(WebhookEvent(id=new_event_id(), kind=kind, project=project, at=utc_iso(), data=make()))
+        self._to_write.set()
+
+    def look_again(self) -> None:
+        """Something may be due that was not: it was given up and shall be tried again."""
+        for event in self._news.values():
+            event.set()
+
+    async def run(self) -> None:
+        """Write down and deliver until cancelled. What was offered until then and not written yet, is by `settle`."""
+        if self._queue is None:
+            return
+        connector = aiohttp.TCPConnector(limit=0)  # the couriers are bounded
+        async with (
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as http,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(self._write_all(self._queue), name="webhooks-writer")
+            for webhook in self.all:
+                for _ in range(COURIERS):
+                    courier = _Courier(webhook, self._queue, http, self._patience, self._failing)
+                    group.create_task(courier.run(self._news[webhook.name]), name=f"webhook-{webhook.name}")
+
+    async def settle(self) -> None:
+        """Write down what was offered last."""
+        if self._queue is not None and (self._offered or self._writing):
+            await self._write(self._queue)
+
+    async def _write_all(self, queue: WebhookQueue) -> None:
+        while await self._to_write.wait():
+            self._to_write.clear()
+            try:
+                await self._write(queue)
+            except StoreError as why:
+                log_event("webhooks_unwritten", level=logging.ERROR, why=str(why), count=len(self._writing))
+                await asyncio.sleep(RETRY_S)
+                self._to_write.set()
+
+    async def _write(self, queue: WebhookQueue) -> None:
+        if not self._writing:
+            events, self._offered = self._offered, deque()
+            self._writing = tuple(self._deliveries(events))
+        n_crowded_out = await queue.put(self._writing, now_ms=unix_ms())
+        names, self._writing = {delivery.webhook for delivery in self._writing}, ()
+        for name in names:
+            self._news[name].set()
+        if n_crowded_out:
+            log_event("webhooks_given_up", level=logging.WARNING, count=n_crowded_out, why="the queue was full")
+        if self._offered:
+            self._to_write.set()
+
+    def _deliveries(self, events: Sequence[WebhookEvent]) -> list[NewDelivery]:
+        made = []
+        for event in events:
+            body = event.body()
+            takers = (webhook.name for webhook in self.all if webhook.wants(event.kind, event.project))
+            made += [NewDelivery(name, event.id, event.kind, event.project, body) for name in takers]
+        return made
+
+
+class _Courier:
+    """Delivers what is due for one webhook, one at a time."""
+
+    def __init__(
+        self, webhook: Webhook, queue: WebhookQueue, http: aiohttp.ClientSession, patience: Patience, failing: set[str]
+    ) -> None:
+        self._webhook, self._queue, self._http = webhook, queue, http
+        self._patience, self._failing = patience, failing
+
+    async def run(self, news: asyncio.Event) -> None:
+        while True:
+            try:
+                await self._deliver_due(news)
+            except StoreError as why:
+                log_event("webhooks_unreadable", level=logging.ERROR, webhook=self._webhook.name, why=str(why))
+                await asyncio.sleep(RETRY_S)
+
+    async def _deliver_due(self, news: asyncio.Event) -> None:
+        news.clear()
+        name, lease_ms = self._webhook.name, 2 * self._webhook.timeout_ms
+        while (due := await self._queue.take(name, now_ms=unix_ms(), lease_ms=lease_ms)) is not None:
+            await self._deliver(due)
+        due_ms = await self._queue.next_due_ms(name)
+        wait_s = IDLE_S if due_ms is None else min(IDLE_S, max(0, due_ms - unix_ms()) / 1_000)
+        try:
+            async with asyncio.timeout(wait_s):
+                await news.wait()
+        except TimeoutError:
+            return
+
+    async def _deliver(self, due: Delivery) -> None:
+        why, retry_after_ms = await self._attempt(due)
+        if not why:
+            await self._queue.delivered(due.number)
+            self._note("")
+            return
+        wait_ms = None if retry_after_ms is None else self._patience.wait_ms(due.attempts + 1)
+        if wait_ms is None:
+            await self._queue.bury(due.number, why=why, now_ms=unix_ms())
+            log_event("webhook_given_up", level=logging.WARNING, webhook=due.webhook, id=due.id, why=why)
+        else:
+            due_ms = unix_ms() + max(wait_ms, retry_after_ms or 0)
+            await self._queue.failed(due.number, why=why, due_ms=due_ms)
+        self._note(why)
+
+    async def _attempt(self, due: Delivery) -> tuple[str, int | None]:
+        """Send once; returns what went wrong, and how long the receiver wants to be left alone (None: for ever)."""
+        headers = signed_headers(self._webhook, due.id, due.body, now_s=unix_s())
+        timeout = aiohttp.ClientTimeout(total=self._webhook.timeout_ms / 1_000)
+        try:
+            async with self._http.post(
+                self._webhook.url, data=due.body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
+                return _judged(answer.status, answer.headers.get("Retry-After", ""))
+        except TimeoutError:
+            return f"no answer within {self._webhook.timeout_ms} ms", 0
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return type(error).__name__, 0  # its text may hold the address, and with it a password
+
+    def _note(self, why: str) -> None:
+        """Log when a receiver begins to fail, and when it is back; not every attempt."""
+        name = self._webhook.name
+        if bool(why) == (name in self._failing):
+            return
+        if why:
+            self._failing.add(name)
+            log_event("webhook_failing", level=logging.WARNING, webhook=name, why=why)
+        else:
+            self._failing.discard(name)
+            log_event("webhook_recovered", webhook=name)
+
+
+def _judged(status: int, retry_after: str) -> tuple[str, int | None]:
+    """What a status means: an empty text is success. 410 (Gone) means that nobody wants it, now or later."""
+    if 200 <= status < 300:
+        return "", 0
+    if status == 410:
+        return "HTTP 410: the receiver is gone", None
+    if 300 <= status < 400:
+        return f"HTTP {status}: redirects are not followed", 0
+    seconds = int(retry_after) if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9 else 0
+    return f"HTTP {status}", min(seconds, MOST_RETRY_AFTER_S) * 1_000

@@ -1,0 +1,109 @@
+"""Webhooks as their receivers see them: what is told, and the signature that proves who tells it.
+
+Headers, signature and secrets follow the Standard Webhooks specification, version 1 (standardwebhooks.com), so its
+libraries verify them.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import secrets
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from voicepipe.errors import ConfigError
+
+WebhookKind = Literal["turn.completed", "turn.over_budget", "session.ended"]
+
+KINDS: Final[tuple[WebhookKind, ...]] = get_args(WebhookKind)
+
+SECRET_PREFIX: Final = "whsec_"
+
+SECRET_BYTES: Final = (24, 64)
+"""Of a secret at least and at most, as the specification has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Where to tell of what."""
+
+    name: str
+    url: str = field(repr=False)
+    """Never shown: it may hold a key."""
+
+    secrets: tuple[bytes, ...] = field(repr=False)
+    """Each signs: while a secret is replaced, the old and the new one do."""
+
+    kinds: tuple[WebhookKind, ...] = KINDS
+    project: str = ""
+    """Whose events; empty: of all projects."""
+
+    timeout_ms: int = 10_000
+
+    def wants(self, kind: WebhookKind, project: str) -> bool:
+        """Whether an event is to be delivered here."""
+        return kind in self.kinds and self.project in ("", project)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookEvent:
+    """Something to be told."""
+
+    id: str
+    """The same at every attempt: whoever gets it twice knows it by that."""
+
+    kind: WebhookKind
+    project: str
+    at: str
+    """When it happened, ISO 8601 in UTC."""
+
+    data: dict[str, Any]
+
+    def body(self) -> bytes:
+        """What is sent: `{"type", "timestamp", "data"}`."""
+        return msgspec.json.encode({"type": self.kind, "timestamp": self.at, "data": self.data})
+
+
+def new_event_id() -> str:
+    """A name that no other event has."""
+    return f"msg_{secrets.token_urlsafe(18)}"
+
+
+def read_secrets(text: str) -> tuple[bytes, ...]:
+    """The secrets in a text, parted by white space.
+
+    Raises:
+        ConfigError: there is none, or one is not `whsec_` and 24 to 64 bytes in base64. The text doesn't repeat it.
+    """
+    found = tuple(_read_secret(word) for word in text.split())
+    if not found:
+        raise ConfigError(f"expected {SECRET_PREFIX} and 24 to 64 bytes in base64, got nothing")
+    return found
+
+
+def _read_secret(word: str) -> bytes:
+    low, high = SECRET_BYTES
+    try:
+        secret = b64decode(word.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        secret = b""
+    if not word.startswith(SECRET_PREFIX) or not low <= len(secret) <= high:
+        raise ConfigError(f"expected {SECRET_PREFIX} and {low} to {high} bytes in base64, got something else")
+    return secret
+
+
+def signed_headers(webhook: Webhook, id: str, body: bytes, *, now_s: int) -> dict[str, str]:
+    """What goes along with a body: its id, the time of this attempt, and a signature by each secret."""
+    signed = b".".join((id.encode(), str(now_s).encode(), body))
+    signatures = (f"v1,{b64encode(hmac.digest(secret, signed, 'sha256')).decode()}" for secret in webhook.secrets)
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": str(now_s),
+        "webhook-signature": " ".join(signatures),
+        "Content-Type": "application/json",
+        "User-Agent": "voicepipe",
+    }
