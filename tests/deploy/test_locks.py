@@ -64,7 +64,8 @@ def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "name"), [(None, "base"), ("fast", "base"), ("crypto", "base"), ("local", "local"), ("test", "test")]
+    ("extra", "name"),
+    [(None, "base"), ("fast", "base"), ("crypto", "base"), ("local", "local"), ("otel", "test"), ("test", "test")],
 )
 def test_locks_satisfy_pyproject(
     locks: dict[str, dict[str, str]], project: dict[str, Any], extra: str | None, name: str
