@@ -122,16 +122,17 @@ async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: p
     """Once, and then that model is not asked for a minute."""
     pooled = await pool(2, policy="single", order="given")
     pooled.vendors[0].llm.usual = LlmCue(fault=Status(401))
-    with caplog.at_level(logging.WARNING, logger="voicepipe.router"):
+    with caplog.at_level(logging.WARNING, logger="voicepipe"):
         for _ in range(3):
             assert (await pooled.ask(HI)).routes == ["v1/m"]
-    told = [record for record in caplog.records if record.name.startswith("voicepipe.router")]
-    assert [(record.levelname, "v0/m" in record.getMessage()) for record in told] == [("ERROR", True)]
+    told = [(record.getMessage(), record.levelname, vars(record)["fields"]["provider"]) for record in caplog.records]
+    assert told == [("provider_failed", "WARNING", "v0/m"), ("breaker_opened", "ERROR", "v0/m")]
     assert len(pooled.vendors[0].llm.asked) == 1
     refused, well = healths(pooled.experience, "llm", clock.monotonic_ms())
     assert (refused.spec, refused.state, refused.n_opened) == ("v0/m", "open", 1)
     assert refused.alert.startswith("401: ")
     assert 0 < refused.retry_in_ms <= 60_000
+    assert refused.errors == (("refused", 1),)
     assert (well.spec, well.state, well.alert, well.retry_in_ms) == ("v1/m", "closed", "", 0)
     assert well.ttft_p50_ms is not None
 
@@ -151,6 +152,23 @@ async def test_a_model_that_stands_alone_is_asked_again_and_watched_all_the_same
     assert (await single.ask(alone)).is_whole
     (well,) = healths(pooled.experience, "llm", clock.monotonic_ms())
     assert well.alert == ""
+
+
+async def test_how_fast_a_model_writes_is_learned_alone_and_in_a_pool(pool: Any) -> None:
+    """By its provider's count, from the first piece to the last."""
+    pooled = await pool(2, policy="single", order="given")
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two", " three"), gap_ms=30)
+    assert (await pooled.ask(HI)).is_whole
+    (of_pool, _) = healths(pooled.experience, "llm", clock.monotonic_ms())
+    assert of_pool.itl_ms is not None
+    assert of_pool.itl_ms >= 20
+    pooled.experience.board._speeds.clear()
+    alone = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
+    assert (await replace(pooled, model=alone).ask(replace(HI, models=()))).is_whole
+    (of_lone, _) = healths(pooled.experience, "llm", clock.monotonic_ms())
+    assert of_lone.itl_ms is not None
+    assert of_lone.itl_ms >= 20
+    assert of_lone.tokens_per_s == pytest.approx(1_000 / of_lone.itl_ms)
 
 
 async def test_a_held_answer_is_let_out_when_the_preferred_one_breaks(pool: Any) -> None:

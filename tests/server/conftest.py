@@ -61,8 +61,11 @@ WELL = Health(
     n_opened=0,
     alert="",
     in_flight=1,
+    errors=(),
     ttft_p50_ms=180,
     ttft_p95_ms=420,
+    itl_ms=10.04,
+    tokens_per_s=99.6,
 )
 REFUSED = Health(
     stage="llm",
@@ -72,8 +75,11 @@ REFUSED = Health(
     n_opened=2,
     alert="401: no such key",
     in_flight=0,
+    errors=(("rate_limit", 2), ("refused", 1)),
     ttft_p50_ms=None,
     ttft_p95_ms=None,
+    itl_ms=None,
+    tokens_per_s=None,
 )
 
 
@@ -210,7 +216,14 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-PAGES = {"talk.html": "<!doctype html>", "talk.js": "export {};", "talk.css": "", ".secret": "", "notes.py": ""}
+PAGES = {
+    "talk.html": "<!doctype html>",
+    "talk.js": "export {};",
+    "talk.css": "",
+    "dashboard.html": "<!doctype html>",
+    ".secret": "",
+    "notes.py": "",
+}
 
 Serve = Callable[..., AbstractAsyncContextManager[House]]
 

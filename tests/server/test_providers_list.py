@@ -24,8 +24,11 @@ async def test_those_come_first_for_whom_somebody_must_act(serve: Any) -> None:
         "in_flight": 0,
         "ttft_p50_ms": None,
         "ttft_p95_ms": None,
+        "itl_ms": None,
+        "tokens_per_s": None,
     }
     assert (well["id"], well["state"], well["alert"], well["ttft_p95_ms"]) == ("groq/fast", "closed", None, 420)
+    assert (well["itl_ms"], well["tokens_per_s"]) == (10.0, 99.6)
 
 
 async def test_a_key_that_does_not_operate_is_refused(serve: Any) -> None:

@@ -143,3 +143,15 @@ def test_a_pool_with_a_model_whose_key_is_missing_is_refused_at_the_start(tmp_pa
     text += '[pools.p]\nmodels = ["openai/gpt-5-mini"]\n[rules.all]\nwhen = ["a=b"]\npool = "p"\n'
     with pytest.raises(ConfigError, match=r"pools\.p\.models is 'openai/gpt-5-mini', which needs a key"):
         town.stages(f'llm = "one/a"\n{text}').of_agent("default")
+
+
+async def test_whoever_operates_sees_all_three_stages(town: Town) -> None:
+    """Those that stand alone too, from the beginning or once they were asked."""
+    stages = town.stages('llm = ["one/a", "two/b"]\n')
+    stages.of_agent("default")
+    assert [(each.stage, each.spec) for each in stages.healths()] == [
+        ("llm", "one/a"),
+        ("llm", "two/b"),
+        ("stt", "one/ear"),
+        ("tts", "one/mouth"),
+    ]

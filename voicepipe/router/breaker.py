@@ -5,10 +5,10 @@ A slow model needs no breaker: the scoreboard moves calls away from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from voicepipe.errors import StageError, StageRefused
+from voicepipe.errors import StageError, StageRefused, StageTimeout
 
 State = Literal["closed", "open", "half_open"]
 
@@ -44,6 +44,9 @@ class Breaker:
     alert: str = ""
     """Why a person must act, in the provider's words; empty once it speaks."""
 
+    errors: dict[str, int] = field(default_factory=dict)
+    """How often it has failed, by kind: `timeout`, `rate_limit`, `refused`, `broken`."""
+
     @property
     def is_troubled(self) -> bool:
         """Whether it is open, or was and has not spoken since."""
@@ -65,14 +68,16 @@ class Breaker:
 
     def failed(self, error: StageError, now_ms: float) -> None:
         """It refused, stalled or broke. A request that is itself wrong is nobody's failure."""
+        if isinstance(error, StageRefused) and not (error.retryable or error.status in (429, *TELLS_THE_OPERATOR)):
+            return None
+        kind = kind_of(error)
+        self.errors[kind] = self.errors.get(kind, 0) + 1
         if isinstance(error, StageRefused):
             if error.status == 429:
                 return self._open(min(error.retry_after_ms or OPEN_MS, LONGEST_OPEN_MS), now_ms)
             if error.status in TELLS_THE_OPERATOR:
                 self.alert = f"{error.status}: {error.why}"
                 return self._open(REFUSED_OPEN_MS, now_ms)
-            if not error.retryable:
-                return None
         fade = 0.5 ** (max(0.0, now_ms - self._at_ms) / HALF_LIFE_MS)
         self._failures, self._at_ms = self._failures * fade + 1.0, now_ms
         if self._failures > MOST_FAILURES or self.state(now_ms) == "half_open":
@@ -84,3 +89,16 @@ class Breaker:
         self._failures, self._at_ms = AFTER_PROBE, now_ms
         self._on_trial = True
         self.n_opened += 1
+
+
+def kind_of(error: StageError) -> str:
+    """How a provider failed, in one word of four."""
+    match error:
+        case StageTimeout():
+            return "timeout"
+        case StageRefused(status=429):
+            return "rate_limit"
+        case StageRefused():
+            return "refused"
+        case _:
+            return "broken"

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
 
+from voicepipe import clock
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
 from voicepipe.router.accounts import summed
 from voicepipe.router.race import Attempt
@@ -46,11 +47,19 @@ class Call:
         self.waiting: deque[Speakable] = deque()
         """While it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
 
+        self.latest_ms = 0
+        """When it last said something."""
+
         self.usage: Usage | None = None
         self.finished: Finished | None = None
         self.failure: StageError | None = None
         self.over = False
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def span_ms(self) -> float:
+        """From its first piece to its last; only of one that spoke."""
+        return self.latest_ms - self.attempt.began_ms - (self.attempt.first_ms or 0.0)
 
     async def run(self, model: Model, request: ModelRequest, listener: Listener) -> None:
         """Ask, and tell the listener what comes until the answer ends or breaks. Cancel the task to close it."""
@@ -81,6 +90,7 @@ class Call:
                 self.finished = event
                 listener.heard(self, event)
             case TextDelta() | CallDelta():
+                self.latest_ms = clock.monotonic_ms()
                 listener.heard(self, event)
             case _:
                 pass  # a router below tells its own story

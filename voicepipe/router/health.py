@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from voicepipe.errors import StageError
-from voicepipe.router.breaker import Breaker, State
+from voicepipe.router.breaker import Breaker, State, kind_of
 from voicepipe.router.pool import Experience
 from voicepipe.router.scoreboard import quantile_ms
-
-_log = logging.getLogger(__name__)
+from voicepipe.telemetry.log import log_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +30,18 @@ class Health:
     """What a person must put right, in the provider's words; empty: nothing, or it has answered since."""
 
     in_flight: int
+    errors: tuple[tuple[str, int], ...]
+    """(kind, how often): its failures so far, as `breaker.kind_of` tells them apart."""
+
     ttft_p50_ms: int | None
-    """When half of its answers have begun, by what was learned and published; None: it stands alone."""
+    """When half of its answers have begun, a voice's with sound, by what was learned and published; None: it stands
+    alone, or hears."""
 
     ttft_p95_ms: int | None
+    itl_ms: float | None
+    """From one token of its answers to the next; None: not known, or it is no model."""
+
+    tokens_per_s: float | None
 
 
 def healths(experience: Experience, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
@@ -44,6 +51,7 @@ def healths(experience: Experience, stage: Literal["stt", "llm", "tts"], now_ms:
 
 def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: str, now_ms: float) -> Health:
     breaker, survival = experience.breakers[spec], experience.board.known(spec)
+    speed = experience.board.speed(spec)
     curve = None if survival is None else survival.curve(now_ms)
     return Health(
         stage=stage,
@@ -53,15 +61,26 @@ def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: s
         n_opened=breaker.n_opened,
         alert=breaker.alert,
         in_flight=experience.running.get(spec, 0),
+        errors=tuple(sorted(breaker.errors.items())),
         ttft_p50_ms=None if curve is None else round(quantile_ms(curve, 0.5)),
         ttft_p95_ms=None if curve is None else round(quantile_ms(curve, 0.95)),
+        itl_ms=speed.itl_ms,
+        tokens_per_s=speed.tokens_per_s,
     )
 
 
 def blame(breaker: Breaker, spec: str, failure: StageError, now_ms: float) -> None:
-    """Note that a provider failed. The log hears of it once it should be left alone, loudly if a person must act."""
+    """Note that a provider failed, and log it; loudly once it should be left alone, since it fails too often."""
     n_before = breaker.n_opened
     breaker.failed(failure, now_ms)
+    fields: dict[str, Any] = {"stage": failure.stage, "provider": spec, "kind": kind_of(failure), "why": failure.why}
+    log_event("provider_failed", level=logging.WARNING, **fields)
     if breaker.n_opened > n_before:
         level = logging.ERROR if breaker.alert else logging.WARNING
-        _log.log(level, "%s by %s is out of order: %s", failure.stage, spec, failure.why)
+        log_event(
+            "breaker_opened",
+            level=level,
+            **fields,
+            retry_in_ms=round(breaker.retry_in_ms(now_ms)),
+            must_act=bool(breaker.alert),
+        )

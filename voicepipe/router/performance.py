@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
+from voicepipe.router.health import blame
 from voicepipe.router.lineup import Lineup
 from voicepipe.router.progress import Progress
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
@@ -246,7 +247,8 @@ class Performance:
 
     def _blame(self, take: Take, failure: StageError) -> None:
         take.failure = failure
-        self._lineup.experience.breaker(take.speaker.candidate).failed(failure, clock.monotonic_ms())
+        breaker = self._lineup.experience.breaker(take.speaker.candidate)
+        blame(breaker, take.spec, failure, clock.monotonic_ms())
 
     def _drop(self, take: Take) -> None:
         if take.over:

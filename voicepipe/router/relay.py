@@ -13,6 +13,7 @@ from voicepipe import clock
 from voicepipe.audio.resample import Resampler
 from voicepipe.errors import Overload, StageBroken, StageError, StageTimeout
 from voicepipe.router.candidate import Candidate
+from voicepipe.router.health import blame
 from voicepipe.router.kept import Kept, KeptUtterance
 from voicepipe.router.lineup import Lineup
 from voicepipe.stages.notes import TookOver
@@ -130,7 +131,8 @@ class Relay:
                 break  # it ended by itself, between two utterances: the session opens another
             self._failed.add(candidate.spec)
             why = f"{candidate.spec}: {failure.why}"
-            self._lineup.experience.breaker(candidate).failed(failure, clock.monotonic_ms())
+            breaker = self._lineup.experience.breaker(candidate)
+            blame(breaker, candidate.spec, failure, clock.monotonic_ms())
         self._failure, self._over = failure if failure is not None and candidate is None else None, True
         self._news.set()
 

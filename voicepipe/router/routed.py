@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from voicepipe import clock
-from voicepipe.errors import ConfigError, StageError, StageRefused
-from voicepipe.router.health import blame
+from voicepipe.errors import ConfigError, StageRefused
+from voicepipe.router.alone import lone_answer
 from voicepipe.router.policies import Ask, Experiment, Rule, pool_of
 from voicepipe.router.pool import Experience, Pool
 from voicepipe.router.running import Running
@@ -61,20 +61,9 @@ class RoutedModel:
                 broke, and nobody could go on.
         """
         pool, ask, why = self._route(request)
-        return self._open_alone(request) if pool is None else self._open(request, pool, ask, why)
-
-    @asynccontextmanager
-    async def _open_alone(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Nobody answers for it; but whoever operates the server shall see how it does."""
-        breaker = self._routes.experience.breaker_of(self.name)
-        try:
-            async with self._first.open(request) as events:
-                yield events
-        except StageError as failure:
-            if failure.stage == "llm":
-                blame(breaker, self.name, failure, clock.monotonic_ms())
-            raise
-        breaker.succeeded()
+        if pool is None:
+            return lone_answer(self._first, request, self._routes.experience)
+        return self._open(request, pool, ask, why)
 
     @asynccontextmanager
     async def _open(

@@ -194,6 +194,7 @@ class Running:
         self._account()
         if call.usage is not None:
             self._give(call.usage)
+            self._experience.board.speed(call.spec).note(call.usage.output_tokens, call.span_ms)
         self._over = True
         self._give(call.finished)
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from voicepipe.quantile import Sketch
 from voicepipe.router.candidate import Candidate
+from voicepipe.router.speed import Speed
 
 Curve = npt.NDArray[np.float64]
 """(n_steps,), the share that is still silent after 0, `STEP_MS`, 2 `STEP_MS`, ..."""
@@ -138,6 +139,7 @@ class Scoreboard:
     def __init__(self) -> None:
         self._survivals: dict[str, Survival] = {}
         self._paces: dict[str, Pace] = {}
+        self._speeds: dict[str, Speed] = {}
 
     def survival(self, candidate: Candidate) -> Survival:
         """That model's histogram; begun with its prior when it is first asked for."""
@@ -156,6 +158,10 @@ class Scoreboard:
         if known is None:
             known = self._paces[candidate.spec] = Pace()
         return known
+
+    def speed(self, spec: str) -> Speed:
+        """How fast that model writes."""
+        return self._speeds.setdefault(spec, Speed())
 
     def quantile_ms(self, candidate: Candidate, q: float, now_ms: float) -> float:
         """When a share `q` of that model's answers have begun, in ms, at most `HORIZON_MS`."""

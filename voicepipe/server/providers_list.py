@@ -33,4 +33,10 @@ def _wire(health: Health) -> dict[str, Any]:
         "in_flight": health.in_flight,
         "ttft_p50_ms": health.ttft_p50_ms,
         "ttft_p95_ms": health.ttft_p95_ms,
+        "itl_ms": _tenths(health.itl_ms),
+        "tokens_per_s": _tenths(health.tokens_per_s),
     }
+
+
+def _tenths(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 1)

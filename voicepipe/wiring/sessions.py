@@ -96,7 +96,7 @@ class Sessions:
 
     def healths(self) -> tuple[Health, ...]:
         """Return how each provider is doing."""
-        return self._all_stages.router.healths()
+        return self._all_stages.healths()
 
     def offered(self) -> tuple[Offer, ...]:
         """Return the agents that a caller may choose from, with their voices."""

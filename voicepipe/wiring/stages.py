@@ -10,6 +10,7 @@ from typing import Any
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.config.speech import for_stage
 from voicepipe.registry import ProviderSettings, Spec, Stage, factory
+from voicepipe.router.health import Health
 from voicepipe.router.sound_store import SoundStore
 from voicepipe.router.stored_voice import StoredVoice
 from voicepipe.session.phrases import PhraseBook
@@ -88,6 +89,10 @@ class Stages:
     def voice_of(self, name: str) -> Synthesizer:
         """Return who speaks for an agent; raises as `get`."""
         return self._stand_ins.voice(self._settings.agents[name].specs("tts"), self._all(name, "tts"))
+
+    def healths(self) -> tuple[Health, ...]:
+        """Return how everyone is doing that agents hear, think and speak with, as far as they were asked."""
+        return (*self.router.healths(), *self._stand_ins.healths())
 
     def _all(self, name: str, stage: Stage) -> list[Any]:
         key = f"agents.{name}.{stage}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from voicepipe import clock
 from voicepipe.registry import Spec
+from voicepipe.router.alone import LoneEar, LoneVoice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.ears import RoutedTranscriber
+from voicepipe.router.health import Health, healths
 from voicepipe.router.lineup import Lineup
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Experience
@@ -32,7 +35,7 @@ class StandIns:
     def ear(self, specs: tuple[Spec, ...], made: list[Transcriber]) -> Transcriber:
         """Who hears: the only one, or all of them, best first."""
         if len(made) == 1:
-            return made[0]
+            return LoneEar(made[0], self._ears)
         candidates = tuple(Candidate(spec=str(spec)) for spec in specs)
         hearers = tuple(Hearer(candidate, ear) for candidate, ear in zip(candidates, made, strict=True))
         return RoutedTranscriber(hearers, Lineup(candidates, self._options, self._ears))
@@ -40,7 +43,7 @@ class StandIns:
     def voice(self, specs: tuple[Spec, ...], made: list[Synthesizer]) -> Synthesizer:
         """Who speaks, likewise."""
         if len(made) == 1:
-            return made[0]
+            return LoneVoice(made[0], self._voices)
         unknown = Candidate(spec="", ttft_p50_ms=FIRST_SOUND_MS)
         candidates = tuple(replace(unknown, spec=str(spec)) for spec in specs)
         speakers = tuple(
@@ -48,3 +51,8 @@ class StandIns:
             for spec, candidate, voice in zip(specs, candidates, made, strict=True)
         )
         return RoutedSynthesizer(speakers, Lineup(candidates, self._options, self._voices))
+
+    def healths(self) -> tuple[Health, ...]:
+        """How each ear and each voice is doing."""
+        now_ms = clock.monotonic_ms()
+        return (*healths(self._ears, "stt", now_ms), *healths(self._voices, "tts", now_ms))
