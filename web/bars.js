@@ -105,7 +105,7 @@ function bar(record) {
  */
 function track(waits, more, total_ms, limit_ms) {
   const length_ms = 1.05 * Math.max(total_ms, limit_ms ?? SCALE_MS);
-  const words = [...waits.map((wait) => `${name(wait.stage)} ${length(wait)} ms`), ...more].join(", ");
+  const words = [...waits.map((wait) => `${stageName(wait.stage)} ${length(wait)} ms`), ...more].join(", ");
   const label = `Waited for: ${words}${limit_ms === null ? "" : `; limit ${limit_ms} ms`}`;
   const line = make("div", { class: "track whole", role: "img", "aria-label": label });
   for (const wait of waits) line.append(segment(wait, length_ms, `waited stage-${wait.stage}`, wait.stage));
@@ -124,7 +124,7 @@ function names(waits, verdicts) {
     .filter((wait) => length(wait) > 0)
     .flatMap((wait) => {
       const over = verdicts?.get(wait.stage)?.verdict === "over" ? ` ▲ over ${verdicts.get(wait.stage)?.limit_ms}` : "";
-      return [key(`stage-${wait.stage}`, `${name(wait.stage)} ${length(wait)}${over}`), " "];
+      return [key(`stage-${wait.stage}`, `${stageName(wait.stage)} ${length(wait)}${over}`), " "];
     });
   return make("p", { class: "legend waits faint", "aria-hidden": "true" }, ...keys);
 }
@@ -154,7 +154,7 @@ function stages(record, open) {
     track.append(limit(record.total_limit_ms, length_ms, "of the whole"));
     const figures = make("td", { class: "figures" }, `${length(row.span)} ms`, make("small", {}, ` of ${row.limit_ms}`));
     if (row.over) figures.append(make("small", { class: "mark" }, " over"));
-    const head = make("th", { scope: "row", title: `owner: ${row.owner}` }, name(row.stage));
+    const head = make("th", { scope: "row", title: `owner: ${row.owner}` }, stageName(row.stage));
     const line = make("tr", { "data-stage": row.stage }, head, make("td", {}, track), figures);
     line.classList.toggle("over", row.over);
     body.append(line);
@@ -185,7 +185,7 @@ function unfolded(table, open, rows) {
 
 /** @param {{stage: string, over_ms: number, owner: string, setting: string}} breach */
 function advice({ stage, over_ms, owner, setting }) {
-  const who = stage === "total" ? "The whole turn" : `“${name(stage)}”`;
+  const who = stage === "total" ? "The whole turn" : `“${stageName(stage)}”`;
   const text = `${who} was ${over_ms} ms over its limit. Owner: ${owner}. Moved by `;
   return make("p", { class: "advice" }, text, make("code", {}, setting), ".");
 }
@@ -197,7 +197,7 @@ function advice({ stage, over_ms, owner, setting }) {
  * @param {string} stage
  */
 function segment(span, length_ms, look, stage) {
-  const element = make("i", { class: `segment ${look}`, title: `${name(stage)} ${length(span)} ms` });
+  const element = make("i", { class: `segment ${look}`, title: `${stageName(stage)} ${length(span)} ms` });
   element.style.left = `${(100 * span.start_ms) / length_ms}%`;
   element.style.width = `${(100 * length(span)) / length_ms}%`;
   return element;
@@ -220,7 +220,11 @@ function length({ start_ms, end_ms }) {
   return end_ms - start_ms;
 }
 
-/** @param {string} stage */
-function name(stage) {
+/**
+ * What people call a stage.
+ *
+ * @param {string} stage
+ */
+export function stageName(stage) {
   return NAMES[stage] ?? stage;
 }

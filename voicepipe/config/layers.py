@@ -18,6 +18,7 @@ SECTIONS = (
     "budget",
     "deadlines",
     "records",
+    "dashboard",
     "catalog",
     "router",
     "providers",

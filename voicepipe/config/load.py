@@ -19,6 +19,7 @@ from voicepipe.config.settings import (
     STAGES,
     AgentSettings,
     CatalogSettings,
+    DashboardSettings,
     ProviderEntry,
     RecordsSettings,
     Settings,
@@ -58,6 +59,7 @@ SINGLE = {
     "budget": BudgetLimits,
     "deadlines": Deadlines,
     "records": RecordsSettings,
+    "dashboard": DashboardSettings,
     "catalog": CatalogSettings,
     "router": RouterOptions,
 }

@@ -34,6 +34,15 @@ class RecordsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSettings:
+    """What the dashboard holds figures against."""
+
+    over_allowed: Annotated[float, Between(0.0001, 1)] = 0.05
+    """The share of turns that may be over `budget.total_ms`. The error budget burns at 1 when exactly so many are: 0.05
+    promises that 95 of 100 answers are heard in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
     """What is known of language model vendors by name."""
 
@@ -199,6 +208,7 @@ class Settings:
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     records: RecordsSettings = field(default_factory=RecordsSettings)
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     router: RouterOptions = field(default_factory=RouterOptions)
     routing: Routing = field(default_factory=Routing)

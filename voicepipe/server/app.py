@@ -8,12 +8,13 @@ from typing import Final
 from aiohttp import web
 
 from voicepipe.server.chat import chat_completions
+from voicepipe.server.dashboard import about
 from voicepipe.server.headers import add_headers, answer_preflight
 from voicepipe.server.health import healthz, readyz
 from voicepipe.server.legacy import sessions, transcription_sessions
 from voicepipe.server.models_list import list_models, one_model
 from voicepipe.server.outliving import outliving
-from voicepipe.server.pages import asset, home, talk
+from voicepipe.server.pages import asset, dashboard, home, talk
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.providers_list import list_providers
 from voicepipe.server.realtime import realtime
@@ -56,6 +57,8 @@ def build_app(parts: Parts) -> web.Application:
         ("GET", "/.well-known/jwks.json", jwks),
         ("GET", "/talk", talk),
         ("POST", "/talk/token", talk_token),
+        ("GET", "/dashboard", dashboard),
+        ("GET", "/dashboard/about", about),
         ("GET", "/healthz", healthz),
         ("GET", "/readyz", readyz),
     ]

@@ -50,6 +50,11 @@ async def talk(request: web.Request) -> web.StreamResponse:
     return await _file(request, "talk.html")
 
 
+async def dashboard(request: web.Request) -> web.StreamResponse:
+    """`GET /dashboard`: the operator's page. It holds no figures itself: it asks the API for them, with a key."""
+    return await _file(request, "dashboard.html")
+
+
 async def asset(request: web.Request) -> web.StreamResponse:
     """`GET /web/...`: what the pages load."""
     return await _file(request, request.match_info["path"])

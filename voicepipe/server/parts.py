@@ -23,6 +23,7 @@ from voicepipe.server.options import ServerSettings
 from voicepipe.server.rest_places import Places
 from voicepipe.server.resume import Resumable, Resumptions
 from voicepipe.server.slots import Slots
+from voicepipe.server.yardstick import Yardstick
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.store import TurnStore
@@ -98,6 +99,7 @@ class Parts:
     """What is not ready yet, in words; empty when everything is."""
 
     resumptions: Resumptions = field(default_factory=Resumptions)
+    yardstick: Yardstick = field(default_factory=Yardstick)
 
 
 PARTS: web.AppKey[Parts] = web.AppKey("parts", Parts)

@@ -27,6 +27,7 @@ from voicepipe.server.parts import Parts
 from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
+from voicepipe.server.yardstick import Yardstick
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
@@ -182,7 +183,14 @@ def _parts(
         audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
         healths=sessions.healths,
         missing=models.missing,
+        yardstick=_yardstick(settings),
     )
+
+
+def _yardstick(settings: Settings) -> Yardstick:
+    specs = {spec for agent in settings.agents for spec in settings.thinkers(agent)}
+    published = {str(spec): settings.facts(spec) for spec in specs}
+    return Yardstick(limits=settings.budget, over_allowed=settings.dashboard.over_allowed, published=published)
 
 
 @asynccontextmanager

@@ -1,0 +1,22 @@
+"""What the dashboard lays beside measured figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from voicepipe.providers.catalog.facts import ModelFacts
+from voicepipe.turn.settings import BudgetLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """What measured figures are held against."""
+
+    limits: BudgetLimits = field(default_factory=BudgetLimits)
+    over_allowed: float = 0.05
+    """The share of turns that may be over their total limit."""
+
+    published: Mapping[str, ModelFacts] = field(default_factory=lambda: MappingProxyType({}))
+    """Spec -> what others say of a model."""

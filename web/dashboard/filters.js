@@ -1,0 +1,126 @@
+/**
+ * The bar above the views: how far back, hold still, find a session, leave out what does not matter.
+ *
+ * @module
+ */
+
+import { make, part } from "../elements.js";
+import { FILTERS, GROUPS, WINDOWS, figures } from "./address.js";
+import { NAMES } from "./overview.js";
+import { choices } from "./pieces.js";
+
+/** @typedef {import("./address.js").View} View */
+/** @typedef {import("./address.js").Filter} Filter */
+
+const OUTCOMES = ["completed", "interrupted", "failed", "abandoned"];
+
+export class Filters {
+  /**
+   * @param {import("./door.js").Door} door
+   * @param {() => View} view
+   * @param {(changes: Partial<View>) => void} go
+   */
+  constructor(door, view, go) {
+    this.door = door;
+    this.view = view;
+    this.go = go;
+    this.panel = part("filters", HTMLElement);
+    this.button = part("open-filters", HTMLButtonElement);
+    this.hold = part("hold", HTMLButtonElement);
+    this.text = part("text", HTMLInputElement);
+    this.seesAll = false;
+    this.button.onclick = () => void this.toggle();
+    this.hold.onclick = () => go({ at_ms: view().at_ms === null ? Date.now() : null });
+    part("search", HTMLFormElement).onsubmit = (event) => event.preventDefault();
+    this.text.onchange = () => this.set("text", this.text.value.trim());
+    this.text.onsearch = () => this.set("text", this.text.value.trim());
+  }
+
+  /**
+   * @param {Filter} name
+   * @param {string} value empty: leave nothing out
+   */
+  set(name, value) {
+    const { [name]: before, ...others } = this.view().filters;
+    if ((before ?? "") !== value) this.go({ filters: value ? { ...others, [name]: value } : others });
+  }
+
+  /** Show what is chosen. */
+  show() {
+    const view = this.view();
+    const windows = part("windows", HTMLFieldSetElement);
+    const chosen = windows.querySelector("input:checked");
+    if (!(chosen instanceof HTMLInputElement) || chosen.value !== view.window) {
+      const names = Object.fromEntries(Object.keys(WINDOWS).map((name) => [name, NAMES[/** @type {import("./address.js").Window} */ (name)]]));
+      const focused = windows.contains(document.activeElement);
+      const legend = windows.querySelector("legend");
+      windows.replaceChildren(...(legend ? [legend] : []), ...choices("window", names, view.window, (window) => this.go({ window })));
+      if (focused) part(`window-${view.window}`, HTMLInputElement).focus();
+    }
+    const held = view.at_ms !== null;
+    this.hold.setAttribute("aria-pressed", String(held));
+    this.hold.textContent = held ? `Held at ${new Date(view.at_ms ?? 0).toLocaleTimeString([], { hourCycle: "h23" })}` : "Hold still";
+    if (document.activeElement !== this.text) this.text.value = view.filters.text ?? "";
+    part("chips", HTMLUListElement).replaceChildren(...this.chips(view));
+    for (const field of this.panel.querySelectorAll("select, input")) {
+      if (field instanceof HTMLSelectElement || field instanceof HTMLInputElement) {
+        field.value = view.filters[/** @type {Filter} */ (field.name)] ?? "";
+      }
+    }
+  }
+
+  /** @param {View} view */
+  chips(view) {
+    /** @type {[string, string, () => void][]} */
+    const on = Object.entries(view.filters).map(([name, value]) => {
+      const filter = /** @type {Filter} */ (name);
+      return [FILTERS[filter], value, () => this.set(filter, "")];
+    });
+    if (view.session) on.push(["Session", view.session, () => this.go({ session: "" })]);
+    if (view.over) on.push(["Only", "over the limit", () => this.go({ over: false })]);
+    return on.map(([name, value, off]) => {
+      const button = make("button", { type: "button", class: "chip", "aria-label": `Leave out the filter ${name}: ${value}` });
+      button.append(`${name}: ${value} `, make("span", { "aria-hidden": "true" }, "×"));
+      button.onclick = off;
+      return make("li", {}, button);
+    });
+  }
+
+  async toggle() {
+    this.panel.hidden = !this.panel.hidden;
+    this.button.setAttribute("aria-expanded", String(!this.panel.hidden));
+    if (this.panel.hidden) return;
+    const found = await Promise.all(GROUPS.map((by) => this.values(by)));
+    const fields = GROUPS.map((by, i) => this.select(by, found[i]));
+    this.panel.replaceChildren(...fields, ...(this.seesAll ? [this.project()] : []));
+    this.show();
+    this.panel.querySelector("select")?.focus();
+  }
+
+  /** @param {import("./address.js").Group} by */
+  async values(by) {
+    if (by === "outcome") return OUTCOMES;
+    const unfiltered = { ...this.view(), filters: {} };
+    const answer = await this.door.ask(figures(unfiltered, "24h", { by }));
+    const chosen = this.view().filters[by];
+    const names = answer.ok ? answer.data.groups.map((/** @type {any} */ { name }) => name).filter(Boolean) : [];
+    return [...new Set([...names, ...(chosen ? [chosen] : [])])].toSorted();
+  }
+
+  /**
+   * @param {Filter} name
+   * @param {string[]} values
+   */
+  select(name, values) {
+    const id = `filter-${name}`;
+    const field = make("select", { id, name }, new Option("all", ""), ...values.map((value) => new Option(value, value)));
+    field.onchange = () => this.set(name, field.value);
+    return make("div", {}, make("label", { for: id }, FILTERS[name]), field);
+  }
+
+  project() {
+    const field = make("input", { id: "filter-project", name: "project", type: "text", autocomplete: "off", placeholder: "all" });
+    field.onchange = () => this.set("project", field.value.trim());
+    return make("div", {}, make("label", { for: "filter-project" }, FILTERS.project), field);
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * What the views are built of: links, tables, tiles; and putting them on the page without losing the reader's place.
+ *
+ * @module
+ */
+
+import { make } from "../elements.js";
+import { write } from "./address.js";
+
+/** @typedef {import("./address.js").View} View */
+/** @typedef {Node | string} Piece */
+
+/**
+ * A link to another view.
+ *
+ * @param {View} view
+ * @param {Partial<View>} changes
+ * @param {Record<string, string>} attributes
+ * @param {Piece[]} children
+ */
+export function link(view, changes, attributes, ...children) {
+  return make("a", { href: `/dashboard${write({ ...view, ...changes })}`, ...attributes }, ...children);
+}
+
+/**
+ * Put new pieces in the place of what is there. What had the focus gets it again, and what was unfolded stays so.
+ *
+ * @param {HTMLElement} place
+ * @param {Piece[]} pieces
+ */
+export function swap(place, ...pieces) {
+  const focused = place.contains(document.activeElement) ? selector(document.activeElement) : "";
+  const open = [...place.querySelectorAll("details[open][id]")].map(({ id }) => id);
+  const scrolled = [...place.querySelectorAll(".wide[id]")].map((each) => ({ id: each.id, left: each.scrollLeft }));
+  place.replaceChildren(...pieces);
+  for (const id of open) place.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
+  for (const { id, left } of scrolled) place.querySelector(`#${CSS.escape(id)}`)?.scrollTo({ left });
+  if (!focused) return;
+  const again = place.querySelector(focused);
+  if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+}
+
+/** @param {Element | null} element one that can have the focus */
+function selector(element) {
+  if (!element) return "";
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  const href = element.getAttribute("href");
+  if (href) return `a[href="${CSS.escape(href)}"]`;
+  return element.localName === "summary" ? `#${CSS.escape(element.parentElement?.id ?? "")} > summary` : "";
+}
+
+/**
+ * @param {string} id
+ * @param {string} title
+ * @param {Piece[]} children
+ */
+export function section(id, title, ...children) {
+  const heading = make("h2", { id: `${id}-title` }, title);
+  return make("section", { id, class: "panel", "aria-labelledby": `${id}-title` }, heading, ...children);
+}
+
+/**
+ * A table that scrolls by itself where it is wider than the page.
+ *
+ * @param {string} id
+ * @param {string} caption for who does not see the heading above it
+ * @param {Piece[]} heads cells of its head, or words for them
+ * @param {HTMLTableRowElement[]} rows
+ */
+export function table(id, caption, heads, rows) {
+  const cells = heads.map((head) => (typeof head === "string" ? make("th", { scope: "col" }, head) : head));
+  const all = make(
+    "table",
+    {},
+    make("caption", { class: "unseen" }, caption),
+    make("thead", {}, make("tr", {}, ...cells)),
+    make("tbody", {}, ...rows),
+  );
+  return make("div", { id, class: "wide", role: "region", "aria-label": caption, tabindex: "0" }, all);
+}
+
+/**
+ * @param {Piece} head
+ * @param {Piece[]} cells each becomes a cell, unless it is one
+ * @param {Record<string, string>} [attributes]
+ */
+export function row(head, cells, attributes = {}) {
+  const made = cells.map((cell) => (cell instanceof HTMLTableCellElement ? cell : make("td", {}, cell)));
+  return make("tr", attributes, make("th", { scope: "row" }, head), ...made);
+}
+
+/**
+ * @param {string} name
+ * @param {string} value
+ * @param {string} words below it
+ * @param {boolean} [alarm]
+ */
+export function tile(name, value, words, alarm = false) {
+  const figure = make("dd", { class: alarm ? "figure alarm" : "figure" }, alarm ? `▲ ${value}` : value);
+  return make("div", { class: "tile" }, make("dt", {}, name), figure, make("dd", { class: "faint" }, words));
+}
+
+/**
+ * Nothing is here, and what to do about it.
+ *
+ * @param {Piece[]} children
+ */
+export function empty(...children) {
+  return make("p", { class: "empty" }, ...children);
+}
+
+/**
+ * Buttons of which one is pressed, as radio buttons are.
+ *
+ * @param {string} name
+ * @param {Record<string, string>} choices value -> words
+ * @param {string} chosen
+ * @param {(value: any) => void} choose
+ */
+export function choices(name, choices, chosen, choose) {
+  return Object.entries(choices).map(([value, words]) => {
+    const radio = make("input", { type: "radio", name, value, id: `${name}-${value}` });
+    radio.checked = value === chosen;
+    radio.onchange = () => choose(value);
+    return make("label", {}, radio, make("span", {}, words));
+  });
+}

@@ -1,0 +1,88 @@
+/**
+ * How the providers are doing: as measured in this server's turns, beside what is published of them.
+ *
+ * @module
+ */
+
+import { make } from "../elements.js";
+import { percent, rate, share, usd, whole } from "./figures.js";
+import { empty, link, row, section, table } from "./pieces.js";
+
+/** @typedef {import("./address.js").View} View */
+
+/** @type {Record<string, [string, string]>} stage -> its title, and what its first output is */
+const STAGES = {
+  stt: ["Ears", "final text"],
+  llm: ["Models", "first words"],
+  tts: ["Voices", "first sound"],
+};
+
+/** @type {Record<string, string>} the breaker's states in words */
+const STATES = { closed: "● in use", open: "▲ left alone", half_open: "◐ on trial" };
+
+/**
+ * @param {View} view
+ * @param {any} stats
+ * @param {any[]} healths of `GET /v1/providers`
+ * @param {Record<string, any>} published model -> what is published of it
+ */
+export function providers(view, stats, healths, published) {
+  const known = new Map(healths.map((each) => [`${each.stage} ${each.id}`, each]));
+  const measured = new Map(stats.providers.map((/** @type {any} */ each) => [`${each.stage} ${each.provider}`, each]));
+  if (!known.size && !measured.size) {
+    const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
+    return [empty("No provider was asked yet. ", talk, " and see how fast each answers.")];
+  }
+  return Object.entries(STAGES).map(([stage, [title, what]]) => {
+    const keys = [...new Set([...known.keys(), ...measured.keys()])].filter((key) => key.startsWith(`${stage} `));
+    const rows = keys.map((key) => line(view, key.slice(4), known.get(key), measured.get(key), published));
+    const heads = ["Provider", "State", "Calls", "Errors", `p50 to ${what}, ms`, "p95", "p99"];
+    const more = stage === "llm" ? ["p50 published", "Between tokens, ms", "Tokens/s", "published", "Cached"] : [];
+    const body = rows.length
+      ? table(`providers-${stage}`, `${title}: measured and published`, [...heads, ...more, "Cost"], rows.map((cells) => trim(cells, stage)))
+      : empty("None was asked yet.");
+    return section(`of-${stage}`, title, body);
+  });
+}
+
+/**
+ * @param {HTMLTableRowElement} line
+ * @param {string} stage
+ */
+function trim(line, stage) {
+  if (stage !== "llm") line.querySelectorAll(".of-models").forEach((cell) => cell.remove());
+  return line;
+}
+
+/**
+ * @param {View} view
+ * @param {string} spec
+ * @param {any} health
+ * @param {any} its
+ * @param {Record<string, any>} published
+ */
+function line(view, spec, health, its, published) {
+  const claims = published[spec];
+  const state = health ? (STATES[health.state] ?? health.state) : "–";
+  const words = make("span", {}, health?.retry_in_ms ? `${state}, ${Math.ceil(health.retry_in_ms / 1000)} s more` : state);
+  if (health?.alert) words.append(make("span", { class: "failure" }, ` ${health.alert}`));
+  const errors = its ? `${its.errors} (${share(its.errors, its.calls)})` : "–";
+  const ofModels = (/** @type {string} */ text) => make("td", { class: "of-models" }, text);
+  return row(
+    link(view, { filters: { ...view.filters, model: spec }, view: "turns" }, {}, spec),
+    [
+      make("td", { class: health && health.state !== "closed" ? "alarm words" : "words" }, words),
+      its ? String(its.calls) : "–",
+      make("td", { class: its?.errors ? "alarm" : "" }, its?.errors ? `▲ ${errors}` : errors),
+      whole(its?.p50_ms),
+      whole(its?.p95_ms),
+      whole(its?.p99_ms),
+      ofModels(whole(claims?.ttft_p50_ms)),
+      ofModels(rate(its?.itl_ms)),
+      ofModels(rate(its?.tokens_per_s)),
+      ofModels(rate(claims?.tokens_per_s)),
+      ofModels(percent(its?.cached_share)),
+      usd(its?.cost_usd),
+    ],
+  );
+}

@@ -1,0 +1,49 @@
+/**
+ * Sessions: those that are open now, and those that were.
+ *
+ * @module
+ */
+
+import { make } from "../elements.js";
+import { clock, ms, share, short, usd } from "./figures.js";
+import { empty, link, row, section, table } from "./pieces.js";
+
+/** @typedef {import("./address.js").View} View */
+
+/**
+ * @param {View} view
+ * @param {any[]} open
+ * @param {any[]} kept
+ * @param {number} now_ms
+ */
+export function sessions(view, open, kept, now_ms) {
+  const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
+  return [
+    section("open", "Open now", open.length ? list(view, "open-table", "Open sessions", open, now_ms) : empty("Nobody talks. ", talk)),
+    section("kept", "Of the past", kept.length ? list(view, "kept-table", "Sessions of the past", kept, now_ms) : empty("None was kept yet.")),
+  ];
+}
+
+/**
+ * @param {View} view
+ * @param {string} id
+ * @param {string} caption
+ * @param {any[]} found
+ * @param {number} now_ms
+ */
+function list(view, id, caption, found, now_ms) {
+  const heads = ["Session", "Began", "Agent", "User", "Turns", "Over", "Failed", "Slowest", "Cost"];
+  const rows = found.map((each) =>
+    row(link(view, { view: "turns", session: each.session, order: "newest" }, { title: each.session }, short(each.session)), [
+      clock(each.started_at ?? each.started_at_ms, now_ms),
+      each.agent,
+      each.user || "–",
+      String(each.turns ?? 0),
+      share(each.over ?? 0, each.turns ?? 0),
+      String(each.failed ?? 0),
+      ms(each.slowest_ms),
+      usd(each.cost_usd),
+    ]),
+  );
+  return table(id, caption, heads, rows);
+}

@@ -1,0 +1,215 @@
+/**
+ * One turn: why it took as long as it did, drawn in time, and all that is known of it.
+ *
+ * @module
+ */
+
+import { latencyCard, stageName } from "../bars.js";
+import { make } from "../elements.js";
+import { waterfall } from "../turns.js";
+import { clock, count, ms, share, usd, whole } from "./figures.js";
+import { empty, link, row, section, table } from "./pieces.js";
+import { ACTIONS, MARKS, culprit, why } from "./why.js";
+
+/** @typedef {import("../turns.js").TurnRecord} TurnRecord */
+/** @typedef {import("./address.js").View} View */
+
+/**
+ * @param {View} view
+ * @param {TurnRecord} turn
+ * @param {number} now_ms
+ */
+export function turnPage(view, turn, now_ms) {
+  return [
+    make("p", {}, link(view, { turn: "" }, { class: "back" }, "← Back")),
+    head(turn, now_ms),
+    answer(turn),
+    section("waterfall", "The waterfall", latencyCard(turn, true), ...marks(turn)),
+    make(
+      "div",
+      { class: "columns" },
+      section("words", "As it was heard", ...words(turn)),
+      section("done", "What was done", ...done(turn)),
+      section("speculation", "Started early", ...speculation(turn)),
+      section("cost", "Cost and tokens", cost(turn)),
+    ),
+    section("facts", "All else", facts(view, turn)),
+  ];
+}
+
+/**
+ * @param {TurnRecord} turn
+ * @param {number} now_ms
+ */
+function head(turn, now_ms) {
+  const told = [clock(turn.started_at, now_ms), turn.agent, turn.outcome ?? "running", turn.reason].filter(Boolean);
+  return make("div", { class: "head" }, make("h2", {}, "Why was it slow?"), make("p", { class: "faint" }, told.join(" · ")));
+}
+
+/** @param {TurnRecord} turn the one sentence, and what would move it */
+function answer(turn) {
+  const { words } = why(turn);
+  const says = make("p", { class: turn.total_verdict === "over" || turn.outcome === "failed" ? "says alarm" : "says" }, words);
+  const { breach } = turn;
+  if (!breach) return make("div", { class: "answer" }, says);
+  const setting = make("code", {}, breach.setting.replace("NAME", turn.agent));
+  const first = breach.stage === "total" ? "The whole broke its limit first" : `“${stageName(breach.stage)}” broke its limit first`;
+  const same = culprit(turn)?.stage === breach.stage;
+  const lead = same ? "What would move it: " : `${first}, by ${breach.over_ms} ms. What would move that: `;
+  return make("div", { class: "answer" }, says, make("p", {}, lead, setting));
+}
+
+/** @param {TurnRecord} turn each mark in time, and whether the caller waited for what it ends */
+function marks(turn) {
+  const { marks, projected } = turn;
+  const began_ms = marks.voiced_last ?? Math.min(...Object.values(marks));
+  const critical = new Map(turn.contributions.map((/** @type {any} */ part) => [part.to_mark, part]));
+  const from = turn.contributions[0]?.from_mark;
+  const times = /** @type {[string, number][]} */ (Object.entries(marks));
+  if (!times.length) return [];
+  const rows = times.map(([mark, at_ms]) => {
+    const part = critical.get(mark);
+    const on = part || mark === from;
+    const waited = part ? `${stageName(part.stage)}, ${part.duration_ms} ms` : on ? "it begins here" : "";
+    const name = make("span", {}, make("i", { class: on ? "pin on" : "pin", "aria-hidden": "true" }), markName(mark));
+    const cells = [signed(at_ms - began_ms), waited, mark in projected ? ms(projected[mark]) : ""];
+    return row(name, cells, on ? { class: "critical" } : {});
+  });
+  const heads = ["Mark", "ms", "What the caller waited for until then", "Total expected then"];
+  return [lane(turn, times, began_ms), table("marks", "The marks of this turn", heads, rows)];
+}
+
+/** @param {string} mark */
+export function markName(mark) {
+  if (MARKS[mark]) return MARKS[mark];
+  if (mark.startsWith("held_")) return "Server held up from here";
+  return mark.startsWith("released_") ? "Server free again" : mark;
+}
+
+/** @param {number} value */
+function signed(value) {
+  return value < 0 ? `−${-value}` : String(value);
+}
+
+/**
+ * @param {TurnRecord} turn
+ * @param {[string, number][]} times
+ * @param {number} began_ms
+ */
+function lane(turn, times, began_ms) {
+  const { end_ms } = waterfall(turn);
+  const length_ms = 1.05 * Math.max(end_ms, turn.total_limit_ms);
+  const on = new Set(turn.contributions.flatMap((/** @type {any} */ part) => [part.from_mark, part.to_mark]));
+  const track = make("div", { class: "track lane", "aria-hidden": "true" });
+  for (const [mark, at_ms] of times) {
+    const left = (100 * (at_ms - began_ms)) / length_ms;
+    if (left < 0 || left > 100) continue;
+    const pin = make("i", { class: on.has(mark) ? "pin on" : "pin", title: `${markName(mark)}, ${at_ms - began_ms} ms` });
+    pin.style.left = `${left}%`;
+    track.append(pin);
+  }
+  const legend = make("p", { class: "legend faint" });
+  legend.append(make("i", { class: "pin on" }), " on the way that the caller waited ", make("i", { class: "pin" }), " beside it");
+  return make("div", { class: "lanes" }, track, legend);
+}
+
+/** @param {TurnRecord} turn */
+function words({ caller_text, agent_text, heard_text, filler, outcome }) {
+  if (!caller_text && !agent_text) {
+    return [empty("The words were not kept. ", make("code", {}, "records.text"), " is the setting that decides.")];
+  }
+  const said = make("div", { class: "words" });
+  if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "faint" }, "(a filler) "));
+  if (agent_text.startsWith(heard_text) && heard_text !== agent_text) {
+    said.append(heard_text, make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the caller spoke " : " ✂ "));
+    said.append(make("del", {}, make("span", { class: "unseen" }, "Not heard: "), agent_text.slice(heard_text.length)));
+  } else said.append(heard_text || "Nothing was heard.");
+  return [
+    make("p", { class: "who" }, "Caller"),
+    make("div", { class: "words caller" }, caller_text || "(nothing was understood)"),
+    make("p", { class: "who" }, "Agent"),
+    said,
+  ];
+}
+
+/** @param {TurnRecord} turn */
+function done(turn) {
+  const took = turn.actions.map((/** @type {string} */ action) => make("li", {}, `It ${ACTIONS[action] ?? action}.`));
+  const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("Nothing had to be done to be in time.");
+  const route = turn.route ? [make("p", { class: "faint" }, `Why that model: ${turn.route}`)] : [];
+  if (!turn.attempts.length) return [list, ...route];
+  const heads = ["Model", "As", "Came to", "Began, ms", "First word, ms", "Cost"];
+  const rows = turn.attempts.map((/** @type {any} */ call) =>
+    row(call.provider, [
+      call.role,
+      call.why ? `${call.outcome}: ${call.why}` : call.outcome,
+      whole(call.began_ms),
+      whole(call.first_ms),
+      usd(call.cost_usd),
+    ]),
+  );
+  return [list, ...route, table("attempts", "The models that were asked", heads, rows)];
+}
+
+/** @param {TurnRecord} turn */
+function speculation({ speculation: its }) {
+  if (!its.starts && !its.refused) return [empty("Nothing was started before the turn was over.")];
+  const wasted = its.wasted_input_tokens + its.wasted_output_tokens;
+  return [
+    ledger([
+      ["Replies started before the turn was over", String(its.starts)],
+      ["Of these heard", String(its.kept)],
+      ["Heard sooner by", ms(its.saved_ms)],
+      ["Not started: it would not have paid", String(its.refused)],
+      ["Tokens for nothing", `${wasted}${its.estimated ? " (reckoned)" : ""}`],
+    ]),
+  ];
+}
+
+/** @param {TurnRecord} turn */
+function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
+  const unknown = its.whole ? "" : " (not all prices are known)";
+  return ledger([
+    ["Answer", usd(its.answer_usd)],
+    ["Models that were slower or failed", usd(its.losers_usd)],
+    ["Replies nobody heard", usd(its.speculation_usd)],
+    ["Voice", usd(its.speech_usd)],
+    ["Sum", `${usd(its.usd)}${unknown}`],
+    ["Tokens read, of them cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
+    ["Tokens written", String(tokens.output)],
+    ["Between two tokens", itl_ms === null || itl_ms === undefined ? "–" : `${itl_ms.toFixed(1)} ms`],
+    ["Tokens a second", whole(tokens_per_s)],
+  ]);
+}
+
+/**
+ * @param {View} view
+ * @param {TurnRecord} turn
+ */
+function facts(view, turn) {
+  const providers = Object.entries(turn.providers).map(([stage, provider]) => `${stage} ${provider}`);
+  const parts = Object.entries(turn.parts).map(([part, value]) => `${part} ${value} ms`);
+  const session = link({ ...view, view: "turns", turn: "", session: turn.session, order: "newest" }, {}, {}, turn.session);
+  /** @type {[string, Node | string][]} */
+  const told = [
+    ["Turn", turn.id],
+    ["Session", session],
+    ["Which", `${turn.turn}${turn.revision ? `, after ${count(turn.revision, "revision")}` : ""}`],
+    ["Cause", turn.cause],
+    ["Providers", providers.join(", ")],
+    ["Parts of stages", parts.join(", ")],
+    ["Measured", turn.heard_by === "reported" ? "at the caller" : turn.heard_by === "estimated" ? "estimated here" : "nobody heard it"],
+    ["Time without a name", ms(turn.unattributed_ms)],
+    ["Language", turn.language ?? ""],
+    ["Route", turn.pool ?? ""],
+    ["A/B arm", turn.arm ?? ""],
+    ["User", turn.user ?? ""],
+    ["Project", turn.project ?? ""],
+  ];
+  return ledger(told.filter(([, value]) => value !== ""));
+}
+
+/** @param {[string, Node | string][]} lines */
+function ledger(lines) {
+  return make("dl", { class: "ledger" }, ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+}
