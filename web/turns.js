@@ -19,7 +19,7 @@
  */
 /** @typedef {{rows: Row[], waits: Wait[], end_ms: number}} Waterfall */
 
-/** The mark that ends each stage; it began `duration_ms` before. */
+/** The mark that ends each stage; it began `duration_ms` before, or with the first piece that the caller waited for. */
 const ENDS = /** @type {Record<string, string>} */ ({
   endpoint: "asked",
   llm_ttft: "first_delta",
@@ -85,8 +85,10 @@ export function waterfall(record) {
  * @returns {Row}
  */
 function row(stage, end_ms, waits) {
-  const span = { start_ms: end_ms - stage.duration_ms, end_ms };
   const own = waits.filter((wait) => wait.stage === stage.stage);
+  // Where the loop was held the stage's own time is in pieces, and so is the server's.
+  const starts = own.map((wait) => wait.start_ms);
+  const span = { start_ms: Math.min(end_ms - stage.duration_ms, end_ms, ...starts), end_ms };
   return {
     stage: stage.stage,
     span,

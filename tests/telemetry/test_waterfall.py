@@ -11,6 +11,7 @@ from voicepipe.telemetry.picture import Picture
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.budget import SETTING
+from voicepipe.turn.holds import with_holds
 from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost, TurnRecord
 
 HELD = (
@@ -50,6 +51,15 @@ def test_stages_lie_where_their_marks_are() -> None:
     ]
     assert all(row.critical == (row.span,) and not row.held for row in turn.rows)
     assert turn.end_ms == turn.total_ms == 983
+
+
+def test_a_held_loop_lies_in_pieces() -> None:
+    """What it delayed is waited for before it and behind it; the server's row reaches over all of its own."""
+    turn = waterfall(turn_record(tuple(with_holds(dict(MARKS), [(5_600, 5_755)]).items())))
+    rows = {row.stage: row for row in turn.rows}
+    assert (rows["llm_ttft"].span, rows["llm_ttft"].critical) == (Span(525, 760), (Span(525, 600), Span(755, 760)))
+    assert (rows["overhead"].span, rows["overhead"].critical) == (Span(600, 933), (Span(600, 755), Span(930, 933)))
+    assert sum(wait.span.duration_ms for wait in turn.waits) == turn.total_ms == 983
 
 
 def test_the_waits_make_the_total() -> None:

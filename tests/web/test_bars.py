@@ -8,6 +8,7 @@ from typing import Any
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.waterfall import Span, waterfall
 from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.holds import with_holds
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -34,6 +35,7 @@ RECORDS = {
     "over": turn_record(limits=BudgetLimits(total_ms=500, llm_ttft_ms=100)),
     "text": turn_record(tuple(mark for mark in MARKS if mark[0] in TEXT), audible=False),
     "cut short": turn_record(MARKS[:6]),
+    "loop held": turn_record(tuple(with_holds(dict(MARKS), [(5_600, 5_755)]).items())),
 }
 
 LAID_OUT = """

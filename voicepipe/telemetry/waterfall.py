@@ -17,7 +17,8 @@ _ENDS: Final = {
     "overhead": budget.FIRST_SENT,
     "playback": budget.HEARD,
 }
-"""The mark that ends each stage (design, the table of the budget); a stage began `duration_ms` before it."""
+"""The mark that ends each stage (design, the table of the budget); a stage began `duration_ms` before it, or with the
+first piece of it that the caller waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,9 @@ def waterfall(record: TurnRecord) -> Waterfall:
 
 
 def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:
-    span = Span(end_ms - stage.duration_ms, end_ms)
     own = tuple(wait.span for wait in waits if wait.stage == stage.stage)
+    # Where the loop was held the stage's own time is in pieces, and so is the server's.
+    span = Span(min(end_ms - stage.duration_ms, *(piece.start_ms for piece in own), end_ms), end_ms)
     critical = _lasting(Span(max(wait.start_ms, span.start_ms), min(wait.end_ms, span.end_ms)) for wait in own)
     held = _lasting(Span(max(wait.start_ms, span.end_ms), wait.end_ms) for wait in own)
     return Row(stage.stage, span, critical, held, stage.limit_ms, stage.verdict, stage.owner)

@@ -78,4 +78,5 @@ def _of_sums(record: TurnRecord) -> list[str]:
 
 def _account(record: TurnRecord) -> str:
     parts = " + ".join(f"{p.stage}({p.from_mark}..{p.to_mark}) {p.duration_ms}" for p in record.contributions)
-    return f"{parts or 'no parts'}, {record.unattributed_ms} unattributed, total {record.total_ms}, marks {record.marks}"
+    sums = f"{record.unattributed_ms} unattributed, total {record.total_ms}"
+    return f"{parts or 'no parts'}, {sums}, marks {record.marks}"

@@ -253,6 +253,10 @@ class Story:
 
     # --- time, and how it went ----------------------------------------------------------------
 
+    def loop_was_held(self, for_ms: int) -> list[Order]:
+        """Our event loop was held up until now: what came last had waited for it."""
+        return self._tell(e.LoopHeld(self.book.now_ms - for_ms, self.book.now_ms), after_ms=0)
+
     def passes(self, duration_ms: int) -> list[Order]:
         """Nothing happens for a while."""
         return self._see(self.book.at(self.book.now_ms + duration_ms))

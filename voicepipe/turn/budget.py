@@ -2,48 +2,42 @@
 
 Every number here is the difference of two marks, and every mark was stamped by the core when its
 fact came. A mark that is missing takes its spans with it, and shows as time that is not attributed.
+Of a stage that was delayed by our own held-up event loop, that time is told as `overhead`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from voicepipe.turn.holds import cuts
+from voicepipe.turn.marks import ASKED as ASKED
+from voicepipe.turn.marks import CONNECTED as CONNECTED
+from voicepipe.turn.marks import ENDED as ENDED
+from voicepipe.turn.marks import FILLER_HEARD as FILLER_HEARD
+from voicepipe.turn.marks import FILLER_MARKS as FILLER_MARKS
+from voicepipe.turn.marks import FILLER_SENT as FILLER_SENT
+from voicepipe.turn.marks import FIRST_CLAUSE as FIRST_CLAUSE
+from voicepipe.turn.marks import FIRST_DELTA as FIRST_DELTA
+from voicepipe.turn.marks import FIRST_SENT as FIRST_SENT
+from voicepipe.turn.marks import FIRST_SOUND as FIRST_SOUND
+from voicepipe.turn.marks import FLUSHED as FLUSHED
+from voicepipe.turn.marks import GATE_OPENED as GATE_OPENED
+from voicepipe.turn.marks import HEARD as HEARD
+from voicepipe.turn.marks import LAST_DELTA as LAST_DELTA
+from voicepipe.turn.marks import REQUESTED as REQUESTED
+from voicepipe.turn.marks import TRANSCRIBED as TRANSCRIBED
+from voicepipe.turn.marks import VOICED_LAST as VOICED_LAST
 from voicepipe.turn.record import Breach, Contribution, StageSpan
 from voicepipe.turn.settings import BudgetLimits
 
 UNATTRIBUTED_LIMIT_MS = 5
 """More time than this without a name is a hole in our marks, not in the turn."""
 
-# The marks of a turn, in the order in which a turn without speculation stamps them.
-VOICED_LAST = "voiced_last"
-"""t0: the caller's last voiced sample, or the client event that asked for the reply."""
+OVERHEAD = "overhead"
 
-FLUSHED = "flushed"
-TRANSCRIBED = "transcribed"
-ENDED = "ended"
-ASKED = "asked"
-CONNECTED = "connected"
-"""The question has a connection to the model's provider."""
-
-FIRST_DELTA = "first_delta"
-LAST_DELTA = "last_delta"
-"""The last words or arguments of the answer, when it is whole. Beside the way to what is heard, like the filler's."""
-
-FIRST_CLAUSE = "first_clause"
-FIRST_SOUND = "first_sound"
-REQUESTED = "requested"
-"""The client asked for the reply."""
-
-GATE_OPENED = "gate_opened"
-FIRST_SENT = "first_sent"
-HEARD = "heard"
-
-FILLER_SENT = "filler_sent"
-FILLER_HEARD = "filler_heard"
-"""Beside the way to the answer, which they do not end."""
-
-FILLER_MARKS = (FILLER_SENT, FILLER_HEARD)
+_Leg = tuple[str, str, str]
+"""(stage, the mark that begins it, the mark that ends it)."""
 
 _SPEECH_PATH = (
     ("endpoint", VOICED_LAST, ASKED),
@@ -129,9 +123,7 @@ def judge(
     critical = _contributions(marks, held_path if held else path) if total_ms is not None else ()
     # What waits behind the gate is the caller's turn, not our own queues.
     spans = ((stage, GATE_OPENED if held and stage == "overhead" else a, b) for stage, a, b in path)
-    stages = tuple(
-        _judged(marks, span, critical, limits, owners) for span in spans if _span(marks, *span[1:]) is not None
-    )
+    stages = _stages(marks, tuple(spans), critical, limits, owners)
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
     parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
     return Judgement(
@@ -140,7 +132,7 @@ def judge(
         parts,
         critical,
         unattributed_ms,
-        _breach(stages, total_ms, critical, limits, owners, silence_setting),
+        _breach(stages, total_ms, limits, silence_setting),
     )
 
 
@@ -148,22 +140,50 @@ def _span(marks: Mapping[str, int], a: str, b: str) -> int | None:
     return marks[b] - marks[a] if a in marks and b in marks else None
 
 
-def _contributions(marks: Mapping[str, int], path: tuple[tuple[str, str, str], ...]) -> tuple[Contribution, ...]:
-    found = ((stage, a, b, _span(marks, a, b)) for stage, a, b in path)
-    return tuple(Contribution(stage, a, b, ms) for stage, a, b, ms in found if ms is not None)
+def _contributions(marks: Mapping[str, int], path: tuple[_Leg, ...]) -> tuple[Contribution, ...]:
+    return tuple(piece for leg in path if _span(marks, *leg[1:]) is not None for piece in _pieces(marks, *leg))
 
 
-def _judged(
+def _pieces(marks: Mapping[str, int], stage: str, start: str, end: str) -> Iterator[Contribution]:
+    """A leg of the path, cut where the loop was held."""
+    for held, released in cuts(marks, stage, start, end):
+        if held != start:
+            yield Contribution(stage, start, held, marks[held] - marks[start])
+        yield Contribution(OVERHEAD, held, released, marks[released] - marks[held])
+        start = released
+    if start != end:
+        yield Contribution(stage, start, end, marks[end] - marks[start])
+
+
+def _stages(
     marks: Mapping[str, int],
-    span: tuple[str, str, str],
+    spans: tuple[_Leg, ...],
     critical: tuple[Contribution, ...],
     limits: BudgetLimits,
     owners: Mapping[str, str],
-) -> StageSpan:
-    stage, start, end = span
-    duration_ms = max(0, marks[end] - marks[start])  # a guess may be asked before the caller's last sound
+) -> tuple[StageSpan, ...]:
+    """Each stage that has its two marks; `overhead` also takes the time in which the loop was held."""
+    found, lost = [], [part for part in critical if part.stage == OVERHEAD]
+    for leg in spans:
+        stage, start, end = leg
+        if stage == OVERHEAD or _span(marks, start, end) is None:
+            continue
+        pieces = tuple(_pieces(marks, *leg))
+        lost += [piece for piece in pieces if piece.stage == OVERHEAD]
+        own = sum(max(0, piece.duration_ms) for piece in pieces if piece.stage == stage)
+        waited_ms = sum(_overlap(marks, c, start, end) for c in critical if c.stage == stage)
+        found.append(_judged(stage, own, waited_ms, limits, owners))
+    (overhead,) = (leg for leg in spans if leg[0] == OVERHEAD)
+    if lost or _span(marks, *overhead[1:]) is not None:
+        own_ms = _covered_ms(marks, [*lost, *_contributions(marks, (overhead,))])
+        waited_ms = sum(part.duration_ms for part in critical if part.stage == OVERHEAD)
+        at = 1 + max((i for i, span in enumerate(found) if span.stage != "playback"), default=-1)
+        found.insert(at, _judged(OVERHEAD, own_ms, waited_ms, limits, owners))
+    return tuple(found)
+
+
+def _judged(stage: str, duration_ms: int, waited_ms: int, limits: BudgetLimits, owners: Mapping[str, str]) -> StageSpan:
     limit_ms = limit_of(limits, stage)
-    waited_ms = sum(_overlap(marks, c, start, end) for c in critical if c.stage == stage)
     return StageSpan(
         stage=stage,
         duration_ms=duration_ms,
@@ -175,17 +195,22 @@ def _judged(
     )
 
 
+def _covered_ms(marks: Mapping[str, int], parts: list[Contribution]) -> int:
+    """How much time these cover; what lies in several of them counts once."""
+    covered_ms, reached_ms = 0, None
+    for a_ms, b_ms in sorted((marks[part.from_mark], marks[part.to_mark]) for part in parts):
+        from_ms = a_ms if reached_ms is None else max(a_ms, reached_ms)
+        covered_ms += max(0, b_ms - from_ms)
+        reached_ms = max(b_ms, from_ms)
+    return covered_ms
+
+
 def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str) -> int:
     return max(0, min(marks[part.to_mark], marks[end]) - max(marks[part.from_mark], marks[start]))
 
 
 def _breach(
-    stages: tuple[StageSpan, ...],
-    total_ms: int | None,
-    critical: tuple[Contribution, ...],
-    limits: BudgetLimits,
-    owners: Mapping[str, str],
-    silence_setting: str,
+    stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits, silence_setting: str
 ) -> Breach | None:
     """The first stage over its limit; or the total, which the longest part of the critical path would move most."""
     for span in stages:
@@ -194,11 +219,9 @@ def _breach(
             return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, setting)
     if total_ms is None or total_ms <= limits.total_ms:
         return None
-    longest = max(critical, key=lambda part: part.duration_ms, default=None)
-    if longest is None:
-        return Breach("total", total_ms - limits.total_ms, "server", SETTING["total"])
-    owner = owners.get(longest.stage, "server")
-    return Breach("total", total_ms - limits.total_ms, owner, _setting(longest.stage, owner, silence_setting))
+    waited = [(span.critical_ms, span.stage, span.owner) for span in stages]
+    _, stage, owner = max(waited, key=lambda each: each[0], default=(0, "total", "server"))
+    return Breach("total", total_ms - limits.total_ms, owner, _setting(stage, owner, silence_setting))
 
 
 def _setting(stage: str, owner: str, silence_setting: str) -> str:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.line_events import LineLost as LineLost
+from voicepipe.turn.line_events import LineResumed as LineResumed
+from voicepipe.turn.line_events import LoopHeld as LoopHeld
 from voicepipe.turn.model_events import ModelAsked as ModelAsked
 from voicepipe.turn.model_events import ModelAttempted as ModelAttempted
 from voicepipe.turn.model_events import ModelChosen as ModelChosen
@@ -334,19 +337,6 @@ class TimePassed:
 
 
 @dataclass(frozen=True, slots=True)
-class LineLost:
-    """The line is down, and the client may come back: until it does, nobody can be heard and nothing can be sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineResumed:
-    """The client is back on another line."""
-
-    missed: tuple[tuple[int, int], ...] = ()
-    """(turn, ms of its sound): what was sent and had not arrived. It has been sent once more."""
-
-
-@dataclass(frozen=True, slots=True)
 class CallerLeft:
     """The session is over."""
 
@@ -391,6 +381,7 @@ Fact = (
     | VoiceFinished
     | StageFailed
     | TimePassed
+    | LoopHeld
     | LineLost
     | LineResumed
     | CallerLeft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from voicepipe.turn.announcements import Announcement, Refused
@@ -45,6 +46,10 @@ class Floor:
 
     phrases: frozenset[str] = frozenset()
     """What can be said at once."""
+
+    # Bounded: the oldest is forgotten. Of a loop that is held without end a turn's record keeps the longest anyway.
+    holds: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=64))
+    """When the event loop was held up: (from, until) in session ms."""
 
     usual: UsualTimes = field(init=False)
     purse: Purse = field(init=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from voicepipe.turn import budget
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.cost import turn_cost
 from voicepipe.turn.floor import Floor
+from voicepipe.turn.holds import held_ms, with_holds
 from voicepipe.turn.pace import itl_ms
 from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
 from voicepipe.turn.turns import Turn
@@ -32,10 +35,11 @@ def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) 
 def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
     """The record of a turn, judged by the marks that it has so far."""
     limits = floor.core.budget
+    marks = with_holds(turn.marks, floor.holds)
     judged = budget.judge(
-        turn.marks,
+        marks,
         limits,
-        _owners(turn),
+        _owners(turn, marks),
         audible=turn.reply.audible,
         silence_setting=floor.settings.silence_setting,
     )
@@ -49,7 +53,7 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         cause=turn.cause,
         outcome=turn.outcome,
         reason=turn.reason,
-        marks=tuple(sorted(turn.marks.items(), key=lambda mark: mark[1])),
+        marks=tuple(sorted(marks.items(), key=lambda mark: mark[1])),
         total_ms=judged.total_ms,
         total_limit_ms=limits.total_ms,
         total_verdict=None if judged.total_ms is None else "over" if over else "within",
@@ -86,13 +90,13 @@ def _heard_by(turn: Turn) -> HeardBy:
     return "estimated" if budget.HEARD in turn.marks else "nobody"
 
 
-def _owners(turn: Turn) -> dict[str, str]:
+def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
     llm, tts = turn.providers.get("llm", "server"), turn.providers.get("tts", "server")
     # The model's wording decides when a clause closes. Without a report the voice's leading silence is all that we know
     # of playback.
     player = "client" if turn.reported else tts
     return {
-        "endpoint": _endpoint_owner(turn),
+        "endpoint": _endpoint_owner(turn, marks),
         "llm_ttft": llm,
         "first_clause": llm,
         "tts_ttfb": tts,
@@ -100,17 +104,17 @@ def _owners(turn: Turn) -> dict[str, str]:
     }
 
 
-def _endpoint_owner(turn: Turn) -> str:
+def _endpoint_owner(turn: Turn, marks: Mapping[str, int]) -> str:
     """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us."""
-    marks = turn.marks
     t0_ms = marks.get(budget.VOICED_LAST, 0)
     ended_ms = marks.get(budget.ENDED, t0_ms)
     known_ms = max(ended_ms, marks.get(budget.TRANSCRIBED, ended_ms))
     wished_ms = max(known_ms, marks.get(budget.REQUESTED, known_ms))
+    asked_ms = max(wished_ms + 1, marks.get(budget.ASKED, wished_ms))
     waits = (
-        (ended_ms - t0_ms, "settings" if turn.cause == "vad" else "client"),
-        (known_ms - ended_ms, turn.providers.get("stt", "server")),
-        (wished_ms - known_ms, "client"),
-        (max(1, marks.get(budget.ASKED, wished_ms) - wished_ms), "server"),
+        (t0_ms, ended_ms, "settings" if turn.cause == "vad" else "client"),
+        (ended_ms, known_ms, turn.providers.get("stt", "server")),
+        (known_ms, wished_ms, "client"),
+        (wished_ms, asked_ms, "server"),
     )
-    return max(waits, key=lambda wait: wait[0])[1]
+    return max(waits, key=lambda wait: wait[1] - wait[0] - held_ms(marks, wait[0], wait[1]))[2]

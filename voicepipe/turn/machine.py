@@ -188,6 +188,7 @@ class Core:
             e.ItemWanted: lambda fact, now_ms: history.wanted(fact),
             e.PhrasesReady: self._phrases_ready,
             e.TimePassed: self._time_passed,
+            e.LoopHeld: self._loop_held,
             e.LineLost: self._line_lost,
             e.LineResumed: self._line_resumed,
             e.CallerLeft: self._caller_left,
@@ -266,6 +267,9 @@ class Core:
             self.agent.revise(turn)
 
     # --- time and the line --------------------------------------------------------------------
+
+    def _loop_held(self, fact: e.LoopHeld, now_ms: int) -> None:
+        self.floor.holds.append((fact.from_ms, fact.until_ms))
 
     def _line_lost(self, fact: e.LineLost, now_ms: int) -> None:
         if self.floor.lost_ms is None:

@@ -17,6 +17,9 @@ class StageSpan:
 
     stage: str
     duration_ms: int
+    """From its first mark to its last, without the time that our own event loop was held up to its delay: that counts
+    as `overhead`."""
+
     limit_ms: int
     verdict: Verdict
     critical_ms: int
@@ -31,7 +34,7 @@ class StageSpan:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """A span of the critical path between two marks."""
+    """A span of the critical path between two marks. A stage whose time was cut by a held-up event loop has several."""
 
     stage: str
     from_mark: str

@@ -1,0 +1,90 @@
+"""Times in which the event loop was held up: whoever was waited for then may have been done long before.
+
+A provider's answer that comes while the loop is held lies in the socket, and its mark is stamped when the loop is free
+again. Nobody can tell how much of the wait was the provider's then, so it counts as ours: as much as lies within the
+hold. A hold that no mark came right behind has delayed nothing and is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from voicepipe.turn.marks import (
+    ASKED,
+    CONNECTED,
+    ENDED,
+    FIRST_CLAUSE,
+    FIRST_DELTA,
+    FIRST_SOUND,
+    FLUSHED,
+    GATE_OPENED,
+    TRANSCRIBED,
+)
+
+AFTERMATH_MS: Final = 20
+"""What has piled up during a hold is worked off within so long, as a rule: a mark that comes later was not waiting."""
+
+MOST: Final = 8
+"""So many holds find their way into a record; of more, the longest."""
+
+Span = tuple[int, int]
+"""(from, until) in session ms."""
+
+_HELD, _RELEASED = "held_", "released_"
+
+_WAITING: Final[Mapping[str, tuple[str, ...]]] = {
+    "llm_ttft": (CONNECTED, FIRST_DELTA),
+    "first_clause": (FIRST_CLAUSE,),
+    "tts_ttfb": (FIRST_SOUND,),
+}
+"""The marks that a stage waits for; those of `endpoint` depend on what came last. `overhead` is ours anyway, and
+`playback` is the client's clock."""
+
+
+def with_holds(marks: Mapping[str, int], holds: Iterable[Span]) -> dict[str, int]:
+    """The marks of a turn, and those of the holds that delayed it: `held_1` and `released_1`, in time order."""
+    delaying = [hold for hold in holds if any(_delayed(marks, stage, hold) for stage in ("endpoint", *_WAITING))]
+    longest = sorted(delaying, key=lambda hold: hold[0] - hold[1])[:MOST]
+    named = dict[str, int]()
+    for i, (from_ms, until_ms) in enumerate(sorted(longest), 1):
+        named |= {f"{_HELD}{i}": from_ms, f"{_RELEASED}{i}": until_ms}
+    return {**marks, **named}
+
+
+def cuts(marks: Mapping[str, int], stage: str, start: str, end: str) -> list[tuple[str, str]]:
+    """The parts of a stage's span in which the loop was held to its delay: pairs of marks, in time order.
+
+    Where a hold reaches over an end of the span, the span's own mark stands for it.
+    """
+    found = []
+    for held, released in _pairs(marks):
+        hold = (marks[held], marks[released])
+        if _delayed(marks, stage, hold) and min(hold[1], marks[end]) > max(hold[0], marks[start]):
+            first = held if hold[0] > marks[start] else start
+            found.append((first, released if hold[1] < marks[end] else end))
+    return found
+
+
+def held_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
+    """How much of that time the loop was held, by the holds that delayed this turn."""
+    spans = ((marks[held], marks[released]) for held, released in _pairs(marks))
+    return sum(max(0, min(b, until_ms) - max(a, from_ms)) for a, b in spans)
+
+
+def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
+    names = (f"{i}" for i in range(1, MOST + 1))
+    return [(_HELD + i, _RELEASED + i) for i in names if _HELD + i in marks]
+
+
+def _delayed(marks: Mapping[str, int], stage: str, hold: Span) -> bool:
+    """Whether something that the stage waited for came during the hold, or was worked off behind it."""
+    awaited = _WAITING.get(stage) or (_awaited_at_the_end(marks) if stage == "endpoint" else ())
+    return any(mark in marks and hold[0] < marks[mark] <= hold[1] + AFTERMATH_MS for mark in awaited)
+
+
+def _awaited_at_the_end(marks: Mapping[str, int]) -> tuple[str, ...]:
+    """What the question waited for, or the gate: the caller's words if these came last, else their silence."""
+    known_ms, ended_ms = marks.get(TRANSCRIBED), marks.get(ENDED)
+    words = known_ms is not None and (ended_ms is None or known_ms >= ended_ms or marks.get(ASKED, ended_ms) < ended_ms)
+    return (*((FLUSHED, TRANSCRIBED) if words else (ENDED,)), ASKED, GATE_OPENED)
