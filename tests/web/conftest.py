@@ -208,9 +208,8 @@ class Talk:
 
         `unaware`: the server has no extensions.
         """
-        before = SPY + (UNAWARE if unaware else "")
-        scripts = {"/spy.worklet.js": SPY_WORKLET}
-        async with self.browser.page(address or self.address, before=before, scripts=scripts, kind=TalkPage, **how) as page:
+        spy = {"before": SPY + (UNAWARE if unaware else ""), "scripts": {"/spy.worklet.js": SPY_WORKLET}}
+        async with self.browser.page(address or self.address, kind=TalkPage, **spy, **how) as page:
             yield page
             known = (*complaints, "/v1/turns/turn_")  # asked for so early that it was not written yet
             assert [line for line in page.complaints if not any(word in line for word in known)] == []

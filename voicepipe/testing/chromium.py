@@ -291,13 +291,15 @@ async def chromium(
     )
     try:
         address = await _address(process)
-        async with connect(address, max_size=MAX_MESSAGE_BYTES, compression=None, ping_interval=None) as line:
-            async with asyncio.TaskGroup() as group:
-                wire = _Wire(line, group)
-                group.create_task(_drain(process), name="chromium-log")
-                group.create_task(wire.read(), name="chromium-wire")
-                yield Browser(wire)
-                await wire.ask("Browser.close")
+        async with (
+            connect(address, max_size=MAX_MESSAGE_BYTES, compression=None, ping_interval=None) as line,
+            asyncio.TaskGroup() as group,
+        ):
+            wire = _Wire(line, group)
+            group.create_task(_drain(process), name="chromium-log")
+            group.create_task(wire.read(), name="chromium-wire")
+            yield Browser(wire)
+            await wire.ask("Browser.close")
         async with asyncio.timeout(END_S):
             await process.wait()
     finally:
