@@ -33,6 +33,10 @@ _BUCKET: Final = struct.Struct("<hQ")  # index, count
 _MAGIC: Final = b"vpq1"
 
 
+SketchState = tuple[float, float, dict[int, int]]
+"""A sketch as plain values: see `Sketch.state`."""
+
+
 class Sketch:
     """Durations in ms, counted so that any quantile can be told within 1 %.
 
@@ -65,11 +69,7 @@ class Sketch:
 
     def merge(self, other: Sketch) -> None:
         """Count all that `other` counted; the result is as if every value had been added here."""
-        counts = self._counts
-        for index, count in other._counts.items():
-            counts[index] = counts.get(index, 0) + count
-        self.count += other.count
-        self._min_ms, self._max_ms = min(self._min_ms, other._min_ms), max(self._max_ms, other._max_ms)
+        self.add_state(other.state)
 
     def quantile(self, q: float) -> float | None:
         """The value in ms at rank `floor(q * (count - 1))` of the sorted values, or None when there are none.
@@ -102,6 +102,20 @@ class Sketch:
     def p99_ms(self) -> float | None:
         """In ms, or None when nothing was counted."""
         return self.quantile(0.99)
+
+    @property
+    def state(self) -> SketchState:
+        """All that it holds, for an encoder: the smallest and the largest value in ms, and bucket -> count."""
+        return self._min_ms, self._max_ms, self._counts
+
+    def add_state(self, state: SketchState) -> None:
+        """Count all that the sketch had counted which gave this state; it came from `state`, unchanged."""
+        min_ms, max_ms, added = state
+        counts = self._counts
+        for index, count in added.items():
+            counts[index] = counts.get(index, 0) + count
+        self.count += sum(added.values())
+        self._min_ms, self._max_ms = min(self._min_ms, min_ms), max(self._max_ms, max_ms)
 
     def to_bytes(self) -> bytes:
         """The sketch as bytes, little-endian; equal sketches give equal bytes. 10 bytes a bucket in use."""

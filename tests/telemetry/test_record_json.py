@@ -77,7 +77,7 @@ def test_a_turn_as_the_api_serves_it() -> None:
     assert plain["object"] == "voicepipe.turn"
     assert plain["started_at"] == "2026-11-21T03:04:56.007Z"
     assert plain["agent"] == "sales"
-    assert "project" not in plain
+    assert plain["project"] == "p"
     assert list(plain["marks"].items()) == list(MARKS)
     assert plain["providers"] == {"stt": "fake-stt", "llm": "fake-llm", "tts": "fake-tts"}
     assert plain["stages"][0] == {

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.sqlite import MIGRATIONS, SqliteTurnStore
+from voicepipe.telemetry.schema import VERSION
+from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import StoreError, TurnQuery
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
 
@@ -59,7 +60,7 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match=rf"turns\.db: .*version 99.*up to {len(MIGRATIONS)}"):
+    with pytest.raises(ConfigError, match=rf"turns\.db: .*version 99.*up to {VERSION}"):
         await SqliteTurnStore.open(path)
     assert path.read_bytes() == before
 
@@ -111,13 +112,13 @@ async def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("query", [{}, {"session": "s"}, {"agent": "a"}, {"outcome": "failed"}, {"over": True}])
+@pytest.mark.parametrize("query", [{}, {"session": "s"}, {"agent": "a"}, {"outcome": "failed"}, {"late": 1}, {"llm": "m"}])
 async def test_every_list_finds_its_turns_by_an_index(query: dict[str, str], tmp_path: Path) -> None:
     """A page of a large store reads a page, not the store, and sorts nothing."""
     await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
     where = " AND ".join(f"{column} = 1" for column in ("project", *query))
     connection = sqlite3.connect(tmp_path / "turns.db")
-    sql = f"EXPLAIN QUERY PLAN SELECT record FROM turns WHERE {where} ORDER BY started_at_ms DESC, id DESC LIMIT 5"
+    sql = f"EXPLAIN QUERY PLAN SELECT number FROM turns WHERE {where} ORDER BY started_at_ms DESC, id DESC LIMIT 5"
     plan = " ".join(row[3] for row in connection.execute(sql))
     connection.close()
     assert "USING INDEX turns_by_" in plan
@@ -128,6 +129,7 @@ _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from voicepipe.telemetry.sink import SinkOptions, TurnSink
+from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import kept
 

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from voicepipe.errors import ProtocolError, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
-from voicepipe.turn.record import Outcome, TurnRecord
+from voicepipe.telemetry.stats import Stats
+from voicepipe.turn.record import Cause, Outcome, TurnRecord
 
 LIMIT_MAX: Final = 200
 """Turns on one page at most; a record is some 3 kB."""
+
+POINTS_MAX: Final = 2_000
+"""Points of one series at most."""
+
+MINUTE_MS: Final = 60_000
+
+GROUPS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm")
+"""What stats may be grouped by."""
+
+Order = Literal["newest", "slowest"]
+GroupBy = Literal["agent", "route", "provider", "model", "language", "outcome", "cause", "arm"]
 
 
 class StoreError(VoicepipeError):
@@ -31,10 +43,124 @@ class KeptTurn:
     started_at_ms: int
     """When the turn began, in ms since 1970 UTC."""
 
+    user: str = ""
+    """Who called, as the token's maker named them; empty: nobody did."""
+
+    language: str = ""
+    """BCP-47; empty: not known."""
+
+    route: str = ""
+    """The pool whose models might answer; empty: there was no choice."""
+
+    arm: str = ""
+    """Of an A/B experiment, `experiment/pool`; empty: it was in none."""
+
+
+def _check_page(limit: int, before: str | None) -> None:
+    if not 1 <= limit <= LIMIT_MAX:
+        raise ProtocolError(f"expected 1 to {LIMIT_MAX}, got {limit}", field="limit")
+    if before is not None:
+        read_cursor(before)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnQuery:
-    """Which turns to list. A field that is None leaves nothing out.
+class TurnFilter:
+    """Which turns are meant. A field that is None leaves nothing out, and each further one leaves out more.
+
+    Raises:
+        ProtocolError: the time ends before it begins; `field` is `until`.
+    """
+
+    session: str | None = None
+    text: str | None = None
+    """A part of a session's id, in either case."""
+
+    agent: str | None = None
+    route: str | None = None
+    provider: str | None = None
+    """`groq`: it served any stage."""
+
+    model: str | None = None
+    """`groq/llama-3.3-70b`: it served any stage."""
+
+    language: str | None = None
+    outcome: Outcome | None = None
+    cause: Cause | None = None
+    arm: str | None = None
+    user: str | None = None
+    over: bool | None = None
+    """Whether the total broke its limit."""
+
+    since_ms: int | None = None
+    """Began at this instant or later, in ms since 1970 UTC."""
+
+    until_ms: int | None = None
+    """Began before this instant."""
+
+    def __post_init__(self) -> None:
+        if self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms:
+            raise ProtocolError("expected a time after `since`", field="until")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnQuery(TurnFilter):
+    """Which turns to list, and in which order.
+
+    Raises:
+        ProtocolError: a field is not what it should be; `field` names it.
+    """
+
+    limit: int = 50
+    before: str | None = None
+    """The `next` of the page before this one."""
+
+    order: Order = "newest"
+    """`slowest`: by heard latency; turns that nobody heard are left out."""
+
+    def __post_init__(self) -> None:
+        TurnFilter.__post_init__(self)
+        _check_page(self.limit, self.before)
+
+
+NEWEST: Final = TurnQuery()
+"""The first page of everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsQuery(TurnFilter):
+    """Which turns to sum up, and how.
+
+    Raises:
+        ProtocolError: a field is not what it should be; `field` names it.
+    """
+
+    step_ms: int | None = None
+    """The time between two points of the series, whole minutes; None: no series."""
+
+    by: GroupBy | None = None
+    """What to group by; None: no groups."""
+
+    def __post_init__(self) -> None:
+        TurnFilter.__post_init__(self)
+        if self.by is not None and self.by not in GROUPS:
+            raise ProtocolError(f"expected one of {', '.join(GROUPS)}, got {str(self.by)[:32]!r}", field="by")
+        if self.step_ms is None:
+            return
+        if self.step_ms < MINUTE_MS or self.step_ms % MINUTE_MS:
+            raise ProtocolError(f"expected whole minutes in ms, got {self.step_ms}", field="step")
+        if self.since_ms is None or self.until_ms is None:
+            raise ProtocolError("a series needs a beginning and an end", field="since")
+        if self.until_ms - self.since_ms > POINTS_MAX * self.step_ms:
+            raise ProtocolError(f"expected {POINTS_MAX} points at most; a longer step makes fewer", field="step")
+
+
+EVERYTHING: Final = StatsQuery()
+"""All turns, without series and groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionQuery:
+    """Which sessions to list, newest first. A field that is None leaves nothing out.
 
     Raises:
         ProtocolError: `limit` or `before` is not what it should be.
@@ -42,36 +168,72 @@ class TurnQuery:
 
     limit: int = 50
     before: str | None = None
-    """The `next` of the page before this one."""
+    text: str | None = None
+    """A part of the session's id, in either case."""
 
-    session: str | None = None
     agent: str | None = None
-    outcome: Outcome | None = None
-    over: bool | None = None
-    """Whether the total broke its limit."""
+    user: str | None = None
+    since_ms: int | None = None
+    """Its first turn began at this instant or later, in ms since 1970 UTC."""
+
+    until_ms: int | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.limit <= LIMIT_MAX:
-            raise ProtocolError(f"expected 1 to {LIMIT_MAX}, got {self.limit}", field="limit")
-        if self.before is not None:
-            read_cursor(self.before)
+        _check_page(self.limit, self.before)
 
 
-NEWEST: Final = TurnQuery()
-"""The first page of everything."""
+NEWEST_SESSIONS: Final = SessionQuery()
+"""The first page of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnPage:
-    """Some turns, newest first."""
+    """Some turns, in the order that was asked for."""
 
     turns: tuple[KeptTurn, ...]
     next: str | None
-    """What to put into `TurnQuery.before` for older ones, or None when these are the oldest."""
+    """What to put into `TurnQuery.before` for more, or None when there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One session, by the turns of it that are kept."""
+
+    session: str
+    project: str
+    agent: str
+    user: str
+    started_at_ms: int
+    """When its first turn began, in ms since 1970 UTC."""
+
+    last_at_ms: int
+    """When its last turn began."""
+
+    turns: int
+    over: int
+    """Turns whose total broke its limit."""
+
+    failed: int
+    slowest_ms: int | None
+    """The longest heard latency; None: nothing was heard."""
+
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Some sessions, newest first."""
+
+    sessions: tuple[SessionSummary, ...]
+    next: str | None
+    """What to put into `SessionQuery.before` for older ones, or None when these are the oldest."""
 
 
 class TurnStore(Protocol):
     """Keeps turns' records. Whoever reads sees one project; another's turns don't exist for them.
+
+    A `project` of None means all projects: for an operator of all. Asking for the turn of an id then finds any
+    project's of that id.
 
     A cancelled call stops waiting; what it began to write is still written whole.
     Every method raises `StoreError` when the store can't be read or written.
@@ -85,12 +247,48 @@ class TurnStore(Protocol):
         """
         ...
 
-    async def get(self, id: str, project: str) -> KeptTurn | None:
+    async def get(self, id: str, project: str | None) -> KeptTurn | None:
         """The turn of that id, or None when this project has none."""
         ...
 
-    async def list(self, project: str, query: TurnQuery = NEWEST) -> TurnPage:
-        """The project's turns that match, newest first."""
+    async def list(self, project: str | None, query: TurnQuery = NEWEST) -> TurnPage:
+        """The project's turns that match, newest or slowest first."""
+        ...
+
+    async def stats(self, project: str | None, query: StatsQuery = EVERYTHING) -> Stats:
+        """The project's turns that match, summed up. Turns that are still spoken are not counted yet."""
+        ...
+
+    async def sessions(self, project: str | None, query: SessionQuery = NEWEST_SESSIONS) -> SessionPage:
+        """The project's sessions that match, newest first."""
+        ...
+
+    async def delete_session(self, project: str, session: str) -> int:
+        """Delete all turns of a session, out of the figures too; return how many there were."""
+        ...
+
+    async def delete_user(self, project: str, user: str) -> int:
+        """Delete all turns of a user, out of the figures too; return how many there were."""
+        ...
+
+    async def tidy(self, now_ms: int) -> bool:
+        """Sum up one stretch of time that is over; return whether there may be more to do.
+
+        Stats are right without it, but slower: what is not summed up yet is read turn by turn. A call
+        takes some ms; several processes may call it at the same time.
+        """
+        ...
+
+    async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
+        """Delete some of the oldest turns beyond these limits; return how many: 0 when nothing is beyond them.
+
+        The figures summed up of them stay: they name no session, no user, and no words. A call takes
+        some ms, so that it holds nobody up.
+        """
+        ...
+
+    async def size_bytes(self) -> int:
+        """How much the store takes up."""
         ...
 
     async def close(self) -> None:
@@ -101,30 +299,36 @@ class TurnStore(Protocol):
 def turn_plain(turn: KeptTurn) -> dict[str, Any]:
     """A kept turn as the API serves it.
 
-    The fields of `record_plain`, and `object` (`voicepipe.turn`), `agent`, and `started_at`
-    (ISO 8601, UTC, ms). The project is the reader's own and left out.
+    The fields of `record_plain` (with `route` as its reason in words), and `object` (`voicepipe.turn`), `agent`,
+    `started_at` (ISO 8601, UTC, ms), `project`, `user`, `language`, `pool` (the `route` of a kept turn) and `arm`.
     """
     started_at = datetime.fromtimestamp(turn.started_at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
     return {
         "object": "voicepipe.turn",
+        "project": turn.project,
         "agent": turn.agent,
         "started_at": started_at.replace("+00:00", "Z"),
+        "user": turn.user,
+        "language": turn.language,
+        "pool": turn.route,
+        "arm": turn.arm,
         **record_plain(turn.record),
     }
 
 
-def cursor(turn: KeptTurn) -> str:
+def cursor(turn: KeptTurn, order: Order = "newest") -> str:
     """Where a page ended. Clients pass it back as it is."""
-    return f"{turn.started_at_ms}.{turn.record.id}"
+    at = turn.started_at_ms if order == "newest" else turn.record.total_ms
+    return f"{at}.{turn.record.id}"
 
 
 def read_cursor(before: str) -> tuple[int, str]:
-    """(started_at_ms, id) of the turn that a page ended with.
+    """(started_at_ms or total_ms, id) of what a page ended with.
 
     Raises:
         ProtocolError: no page ended so.
     """
-    started_at_ms, dot, id = before.partition(".")
-    if not (dot and id and started_at_ms.isascii() and started_at_ms.isdigit() and len(started_at_ms) < 16):
+    at_ms, dot, id = before.partition(".")
+    if not (dot and id and at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):
         raise ProtocolError(f"expected the `next` of an earlier page, got {before[:80]!r}", field="before")
-    return int(started_at_ms), id
+    return int(at_ms), id

@@ -1,0 +1,149 @@
+"""Stats: whatever is summed up already, they are those of the turns themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from voicepipe.quantile import RELATIVE_ERROR
+from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, QUARTER_MS
+from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.telemetry.stats import Stats
+from voicepipe.telemetry.store import MINUTE_MS, KeptTurn, StatsQuery
+from voicepipe.testing.conformance.turn_store import kept
+
+T0 = 20_000 * DAY_MS
+"""An instant that is the beginning of a span of every level."""
+
+INSTANTS = st.one_of(st.integers(0, 3 * MINUTE_MS), st.integers(0, 3 * HOUR_MS), st.integers(0, 3 * DAY_MS)).map(
+    lambda after_ms: T0 + after_ms
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> list[KeptTurn]:
+    """Turns of several kinds, some of them several times: the later replaces the earlier."""
+    drawn = []
+    for _ in range(draw(st.integers(1, 25))):
+        total_ms = draw(st.one_of(st.none(), st.integers(-5, 5_000)))
+        turn = kept(
+            f"t{draw(st.integers(0, 20))}",
+            draw(INSTANTS),
+            project=draw(st.sampled_from("pq")),
+            agent=draw(st.sampled_from(["sales", "default"])),
+            outcome=draw(st.sampled_from([None, "completed", "failed"])),
+            total_ms=total_ms,
+            total_verdict=None if total_ms is None else "over" if total_ms > 1_000 else "within",
+            providers=(("llm", draw(st.sampled_from(["groq/a", "groq/b", "local/c"]))), ("tts", "groq/voice")),
+        )
+        drawn.append(replace(turn, language=draw(st.sampled_from(["", "en"])), arm=draw(st.sampled_from(["", "x/a"]))))
+    return drawn
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> StatsQuery:
+    """Any filter, any range, with and without groups and a series."""
+    since_ms, until_ms = sorted((draw(INSTANTS), draw(INSTANTS)))
+    ranged = draw(st.booleans())
+    return StatsQuery(
+        agent=draw(st.sampled_from([None, "sales"])),
+        provider=draw(st.sampled_from([None, "groq"])),
+        model=draw(st.sampled_from([None, "groq/a"])),
+        language=draw(st.sampled_from([None, "", "en"])),
+        outcome=draw(st.sampled_from([None, "failed"])),
+        over=draw(st.sampled_from([None, True, False])),
+        since_ms=since_ms if ranged else None,
+        until_ms=until_ms if ranged else None,
+        step_ms=draw(st.sampled_from([MINUTE_MS, 5 * MINUTE_MS, QUARTER_MS, HOUR_MS]))
+        if ranged and (until_ms - since_ms < 2_000 * MINUTE_MS)
+        else None,
+        by=draw(st.sampled_from([None, "agent", "model", "provider", "arm"])),
+    )
+
+
+def standing(written: Iterable[KeptTurn]) -> list[KeptTurn]:
+    """What the store has of them: the latest record of each turn, at its first place in time."""
+    turns: dict[tuple[str, str], KeptTurn] = {}
+    for turn in written:
+        key = (turn.project, turn.record.id)
+        turns[key] = replace(turn, started_at_ms=turns[key].started_at_ms if key in turns else turn.started_at_ms)
+    return list(turns.values())
+
+
+def matches(turn: KeptTurn, query: StatsQuery) -> bool:
+    """Whether a closed turn is asked for, judged by itself."""
+    record, served = turn.record, [spec for _, spec in turn.record.providers]
+    return (
+        record.outcome is not None
+        and query.agent in (None, turn.agent)
+        and query.language in (None, turn.language)
+        and query.outcome in (None, record.outcome)
+        and query.over in (None, record.total_verdict == "over")
+        and (query.model is None or query.model in served)
+        and (query.provider is None or any(spec.startswith(f"{query.provider}/") for spec in served))
+        and (query.since_ms is None or turn.started_at_ms >= query.since_ms)
+        and (query.until_ms is None or turn.started_at_ms < query.until_ms)
+    )
+
+
+def names(turn: KeptTurn, by: str) -> set[str]:
+    """What a turn is called in a group."""
+    served = [spec for _, spec in turn.record.providers]
+    if by == "model":
+        return set(served)
+    return {spec.split("/")[0] for spec in served} if by == "provider" else {getattr(turn, by)}
+
+
+def check(stats: Stats, turns: list[KeptTurn], query: StatsQuery) -> None:
+    """Compare with the turns themselves."""
+    totals = sorted(max(0, turn.record.total_ms) for turn in turns if turn.record.total_ms is not None)
+    assert (stats.turns, stats.heard) == (len(turns), len(totals))
+    assert stats.over == sum(turn.record.total_verdict == "over" for turn in turns)
+    assert sum(stats.outcomes.values()) == len(turns)
+    assert stats.tokens.input == sum(turn.record.tokens.input for turn in turns)
+    if totals:
+        assert stats.stages[0].stage == "total"
+        true_ms = totals[math.floor(0.95 * (len(totals) - 1))]
+        assert abs(stats.stages[0].p95_ms - true_ms) <= true_ms * RELATIVE_ERROR + 0.5
+    if query.by is not None:
+        wanted = {
+            name: sum(name in names(turn, query.by) for turn in turns) for t in turns for name in names(t, query.by)
+        }
+        assert {group.name: group.turns for group in stats.groups} == wanted
+    if query.step_ms is not None:
+        step_ms = query.step_ms
+        steps = [turn.started_at_ms - turn.started_at_ms % step_ms for turn in turns]
+        assert [(point.from_ms, point.turns) for point in stats.series] == [
+            (s, steps.count(s)) for s in sorted(set(steps))
+        ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batches=st.lists(turns(), min_size=1, max_size=3), asked=st.lists(queries(), min_size=1, max_size=5), data=st.data()
+)
+async def test_stats_are_those_of_the_turns(
+    batches: list[list[KeptTurn]], asked: list[StatsQuery], data: st.DataObject
+) -> None:
+    """Whatever was summed up before a turn was renewed or its session deleted, and however ranges cut through it."""
+    with TemporaryDirectory() as folder:
+        store = await SqliteTurnStore.open(Path(folder) / "turns.db")
+        written: list[KeptTurn] = []
+        for batch in batches:
+            await store.keep(batch)
+            written += batch
+            now_ms = data.draw(INSTANTS, label="now") + DAY_MS
+            for _ in range(data.draw(st.integers(0, 40), label="tidied")):
+                await store.tidy(now_ms)
+            mine = [turn for turn in standing(written) if turn.project == "p"]
+            for query in asked:
+                check(await store.stats("p", query), [turn for turn in mine if matches(turn, query)], query)
+                everybodys = [turn for turn in standing(written) if matches(turn, query)]
+                check(await store.stats(None, query), everybodys, query)
+        await store.close()

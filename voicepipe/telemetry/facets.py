@@ -1,0 +1,114 @@
+"""By what turns can be told apart, so that each kind has figures of its own.
+
+A **facet** is one such property: a turn has one name in it, or several (it has the providers of all
+its stages). The **mix** of a turn is all of them together. Neither knows a session, a user or a word:
+figures name nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from voicepipe.telemetry.store import KeptTurn, TurnFilter
+
+ALL: Final = ""
+"""The facet of all turns, in which each has the name ``."""
+
+MIX: Final = "mix"
+"""The facet whose names are whole mixes."""
+
+FACETS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm", "over")
+"""What a filter may name, beside session, user and time."""
+
+STAGES: Final = ("stt", "llm", "tts")
+
+
+class Mix(NamedTuple):
+    """All that tells turns apart. Empty where a turn has nothing to tell."""
+
+    agent: str
+    route: str
+    language: str
+    outcome: str
+    cause: str
+    arm: str
+    over: bool
+    stt: str
+    llm: str
+    tts: str
+
+    @property
+    def name(self) -> str:
+        """It as text, from which `read_mix` makes it again."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of all stages, each once."""
+        return tuple(dict.fromkeys(spec for spec in (self.stt, self.llm, self.tts) if spec))
+
+    def names(self, facet: str) -> tuple[str, ...]:
+        """The names that it has in a facet."""
+        if facet == "model":
+            return self.models
+        if facet == "provider":
+            return tuple(dict.fromkeys(provider_of(spec) for spec in self.models))
+        if facet == "over":
+            return (over_name(self.over),)
+        return (getattr(self, facet),)
+
+    def matches(self, wanted: dict[str, str]) -> bool:
+        """Whether it has each of these names: facet -> name."""
+        return all(name in self.names(facet) for facet, name in wanted.items())
+
+
+def mix_of(turn: KeptTurn) -> Mix:
+    """The mix of a turn that is closed."""
+    record, served = turn.record, dict(turn.record.providers)
+    stt, llm, tts = (served.get(stage, "") for stage in STAGES)
+    return Mix(
+        agent=turn.agent,
+        route=turn.route,
+        language=turn.language,
+        outcome=record.outcome or "",
+        cause=record.cause,
+        arm=turn.arm,
+        over=record.total_verdict == "over",
+        stt=stt,
+        llm=llm,
+        tts=tts,
+    )
+
+
+def read_mix(name: str) -> Mix:
+    """The mix of that name."""
+    return msgspec.json.decode(name, type=Mix)
+
+
+def wanted_by(query: TurnFilter) -> dict[str, str]:
+    """Facet -> name, of what a filter asks for beside session, user and time."""
+    asked = {facet: getattr(query, facet) for facet in FACETS}
+    names = {facet: value for facet, value in asked.items() if value is not None}
+    return names | ({"over": over_name(query.over)} if query.over is not None else {})
+
+
+def facets_of(mix: Mix) -> Iterator[tuple[str, str]]:
+    """(facet, name) of all figures in which a turn of this mix is counted."""
+    yield ALL, ""
+    yield MIX, mix.name
+    for facet in FACETS:
+        for name in mix.names(facet):
+            yield facet, name
+
+
+def provider_of(spec: str) -> str:
+    """`groq` of `groq/llama-3.3-70b`."""
+    return spec.partition("/")[0]
+
+
+def over_name(over: bool) -> str:
+    """The facet `over` has names as the others do."""
+    return "true" if over else "false"

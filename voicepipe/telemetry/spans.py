@@ -1,0 +1,57 @@
+"""Stretches of time that figures are summed up for, and which of them make up a range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from voicepipe.telemetry.store import MINUTE_MS
+
+QUARTER_MS: Final = 15 * MINUTE_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+LEVELS: Final = (MINUTE_MS, QUARTER_MS, HOUR_MS, DAY_MS)
+"""Lengths, shortest first; each holds whole ones of the one before. They begin at multiples of their length, UTC."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of time of one level."""
+
+    from_ms: int
+    level_ms: int
+
+    @property
+    def until_ms(self) -> int:
+        """Its end, which is no part of it."""
+        return self.from_ms + self.level_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What has to be read to know a range: figures of whole spans, and single turns of the rest."""
+
+    spans: tuple[Span, ...]
+    gaps: tuple[tuple[int, int], ...]
+    """(from_ms, until_ms)."""
+
+
+def at(instant_ms: int, level_ms: int) -> Span:
+    """The span of a level in which an instant lies."""
+    return Span(instant_ms - instant_ms % level_ms, level_ms)
+
+
+def spans_around(instant_ms: int) -> tuple[Span, ...]:
+    """The spans of all levels in which an instant lies, shortest first."""
+    return tuple(at(instant_ms, level_ms) for level_ms in LEVELS)
+
+
+def coarsest(step_ms: int | None) -> int:
+    """The longest level of which a step holds whole ones; the longest of all without a step."""
+    return DAY_MS if step_ms is None else max(level_ms for level_ms in LEVELS if step_ms % level_ms == 0)
+
+
+def whole_within(since_ms: int, until_ms: int, level_ms: int) -> tuple[int, int]:
+    """(from_ms, until_ms) of the whole spans of a level inside a range; the second is not above the first if none."""
+    return -(-since_ms // level_ms) * level_ms, until_ms // level_ms * level_ms

@@ -1,0 +1,109 @@
+"""A `TurnStore` on any database that runs `Work`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from voicepipe.telemetry import session_rows, sums, tidying, turn_rows
+from voicepipe.telemetry.spans import DAY_MS
+from voicepipe.telemetry.stats import Stats
+from voicepipe.telemetry.store import (
+    EVERYTHING,
+    NEWEST,
+    NEWEST_SESSIONS,
+    KeptTurn,
+    SessionPage,
+    SessionQuery,
+    StatsQuery,
+    TurnPage,
+    TurnQuery,
+)
+from voicepipe.telemetry.work import Work
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """Runs work, each in a transaction of its own; what work does between its statements is done in a thread.
+
+    A call raises `StoreError` when the database fails it, or when it is closed.
+    """
+
+    async def read(self, work: Work[T], *, aside: bool = False) -> T:
+        """Run work that reads; `aside`: it takes long, and others that read shall not wait for it."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work that writes."""
+        ...
+
+    async def used_bytes(self) -> int:
+        """How much of its room is used."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it, after what was begun; again does nothing."""
+        ...
+
+
+class SqlTurnStore:
+    """Turns in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def keep(self, turns: Sequence[KeptTurn]) -> None:
+        """Store these turns in one transaction."""
+        await self._database.write(turn_rows.keep(turns))
+
+    async def get(self, id: str, project: str | None) -> KeptTurn | None:
+        """The turn of that id, or None when this project has none."""
+        return await self._database.read(turn_rows.get(id, project))
+
+    async def list(self, project: str | None, query: TurnQuery = NEWEST) -> TurnPage:
+        """The project's turns that match, newest or slowest first."""
+        return await self._database.read(turn_rows.page(project, query))
+
+    async def stats(self, project: str | None, query: StatsQuery = EVERYTHING) -> Stats:
+        """The project's turns that match, summed up."""
+        return await self._database.read(sums.stats(project, query))
+
+    async def sessions(self, project: str | None, query: SessionQuery = NEWEST_SESSIONS) -> SessionPage:
+        """The project's sessions that match, newest first."""
+        return await self._database.read(session_rows.page(project, query))
+
+    async def delete_session(self, project: str, session: str) -> int:
+        """Delete all turns of a session."""
+        return await self._database.write(turn_rows.delete(project, "session", session))
+
+    async def delete_user(self, project: str, user: str) -> int:
+        """Delete all turns of a user; nobody's are not deleted so."""
+        return await self._database.write(turn_rows.delete(project, "caller", user)) if user else 0
+
+    async def tidy(self, now_ms: int) -> bool:
+        """Sum up one span that is over, or let go of an old hour's minutes."""
+        done = await self._database.read(tidying.sum_up(now_ms), aside=True)
+        if done is None:
+            return await self._database.write(tidying.prune(now_ms))
+        await self._database.write(tidying.put_down(done))
+        return True
+
+    async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
+        """Delete some of the oldest turns beyond these limits."""
+        if keep_days is not None:
+            gone = await self._database.write(tidying.trim_before(now_ms - keep_days * DAY_MS))
+            if gone:
+                return gone
+        if most_bytes is None or await self.size_bytes() <= most_bytes:
+            return 0
+        before_ms = await self._database.read(tidying.oldest_piece())
+        return 0 if before_ms is None else await self._database.write(tidying.trim_before(before_ms))
+
+    async def size_bytes(self) -> int:
+        """How much the store takes up; room that deleted turns left behind doesn't count."""
+        return await self._database.used_bytes()
+
+    async def close(self) -> None:
+        """Let go of the database; what `keep` began is finished first."""
+        await self._database.close()

@@ -1,0 +1,130 @@
+"""From figures to what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from voicepipe.quantile import Sketch
+from voicepipe.telemetry.figures import Figures, ProviderFigures, StageFigures
+from voicepipe.telemetry.stats import (
+    TOTAL,
+    CostSum,
+    ProviderStats,
+    SpeculationSum,
+    StageStats,
+    Stats,
+    StatsGroup,
+    StatsPoint,
+    TokenSum,
+)
+
+ORDER = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback", "tool")
+"""Stages, as they follow one another in a turn; others come after them."""
+
+
+def stats_of(
+    figures: Figures, *, series: Mapping[int, Figures], groups: Mapping[str, Figures], partial: bool = False
+) -> Stats:
+    """All that can be told.
+
+    Args:
+        figures: of all turns.
+        series: of those that began within a step, by its beginning.
+        groups: of those that have a name, by that.
+        partial: whether there are more turns than were counted.
+    """
+    return Stats(
+        turns=figures.turns,
+        over=figures.over,
+        heard=figures.heard,
+        outcomes=_most_first(figures.outcomes),
+        actions=_most_first(figures.actions),
+        cost_usd=CostSum(**dict(zip(CostSum.__slots__, figures.usd, strict=True))),
+        tokens=TokenSum(**dict(zip(TokenSum.__slots__, figures.tokens, strict=True))),
+        speculation=SpeculationSum(**dict(zip(SpeculationSum.__slots__, figures.speculation, strict=True))),
+        stages=tuple(_stage(stage, figures.stages[stage]) for stage in _in_order(figures)),
+        providers=tuple(_provider(name, figures.providers[name]) for name in sorted(figures.providers)),
+        series=tuple(_point(from_ms, series[from_ms]) for from_ms in sorted(series)),
+        groups=tuple(
+            _group(name, of) for name, of in sorted(groups.items(), key=lambda each: (-each[1].turns, each[0]))
+        ),
+        partial=partial,
+    )
+
+
+def _in_order(figures: Figures) -> list[str]:
+    known = (TOTAL, *ORDER)
+    return sorted(figures.stages, key=lambda stage: (known.index(stage) if stage in known else len(known), stage))
+
+
+def _stage(stage: str, of: StageFigures) -> StageStats:
+    sketch = of.sketch
+    return StageStats(
+        stage=stage,
+        count=sketch.count,
+        over=of.over,
+        limit_ms=of.limit_ms,
+        p50_ms=_ms(sketch, 0.50) or 0,
+        p95_ms=_ms(sketch, 0.95) or 0,
+        p99_ms=_ms(sketch, 0.99) or 0,
+        critical_ms=of.critical_ms / sketch.count,
+        hidden_ms=of.hidden_ms / sketch.count,
+    )
+
+
+def _provider(name: str, of: ProviderFigures) -> ProviderStats:
+    stage, _, spec = name.partition(" ")
+    sketch = Sketch()
+    sketch.add_state(of.durations)
+    itl_ms = of.itl_ms / of.n_itl if of.n_itl else None
+    return ProviderStats(
+        stage=stage,
+        provider=spec,
+        calls=of.calls,
+        errors=of.errors,
+        p50_ms=_ms(sketch, 0.50),
+        p95_ms=_ms(sketch, 0.95),
+        p99_ms=_ms(sketch, 0.99),
+        itl_ms=itl_ms,
+        tokens_per_s=1_000 / itl_ms if itl_ms else None,
+        cached_share=of.cached_tokens / of.read_tokens if of.read_tokens else None,
+        cost_usd=of.usd,
+    )
+
+
+def _point(from_ms: int, of: Figures) -> StatsPoint:
+    total = of.total
+    waited = {stage: each.critical_ms / of.heard for stage, each in of.stages.items() if of.heard and stage != TOTAL}
+    return StatsPoint(
+        from_ms=from_ms,
+        turns=of.turns,
+        over=of.over,
+        failed=of.outcomes.get("failed", 0),
+        p50_ms=_ms(total, 0.50),
+        p95_ms=_ms(total, 0.95),
+        p99_ms=_ms(total, 0.99),
+        critical=waited,
+    )
+
+
+def _group(name: str, of: Figures) -> StatsGroup:
+    total = of.total
+    return StatsGroup(
+        name=name,
+        turns=of.turns,
+        over=of.over,
+        failed=of.outcomes.get("failed", 0),
+        p50_ms=_ms(total, 0.50),
+        p95_ms=_ms(total, 0.95),
+        p99_ms=_ms(total, 0.99),
+        cost_usd=of.usd[0],
+    )
+
+
+def _ms(sketch: Sketch, q: float) -> int | None:
+    value_ms = sketch.quantile(q)
+    return None if value_ms is None else round(value_ms)
+
+
+def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))

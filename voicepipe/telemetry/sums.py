@@ -1,0 +1,194 @@
+"""Figures of a range: of whole spans as they were summed up, and of single turns where that is not done yet."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from voicepipe.telemetry.facets import ALL, MIX, Mix, facets_of, read_mix, wanted_by
+from voicepipe.telemetry.figures import Counted, Figures, unpacked
+from voicepipe.telemetry.spans import LEVELS, Reading, Span, coarsest
+from voicepipe.telemetry.stats import Stats
+from voicepipe.telemetry.store import StatsQuery
+from voicepipe.telemetry.summary import stats_of
+from voicepipe.telemetry.turn_rows import condition, projects
+from voicepipe.telemetry.work import Row, Work, asked
+
+TURNS_MOST: Final = 10_000
+"""Turns of one session or user that are looked at, the newest first."""
+
+_LAST_MS: Final = 2**53
+"""Later than everything."""
+
+Counts = tuple[int, Mix | None, str, Figures]
+"""(from_ms, mix, name, figures): of a span or one turn, where the mix or the name is known that was asked for."""
+
+_MIXED: Final = "t.agent, t.route, t.language, t.outcome, t.cause, t.arm, t.late, t.stt, t.llm, t.tts"
+
+
+def stats(project: str | None, query: StatsQuery) -> Work[Stats]:
+    """The turns that match, summed up."""
+    sheet = _Sheet(query)
+    for each in (yield from projects(project)):
+        if query.session is not None or query.user is not None or query.text is not None:
+            yield from _of_few(each, query, sheet)
+        else:
+            yield from _of_range(each, query, sheet)
+    return stats_of(sheet.total, series=sheet.series, groups=sheet.groups, partial=sheet.partial)
+
+
+class _Sheet:
+    """Where figures are added up while they come."""
+
+    def __init__(self, query: StatsQuery) -> None:
+        self._step_ms, self._by, self.wanted = query.step_ms, query.by, wanted_by(query)
+        self.total = Figures()
+        self.series: dict[int, Figures] = defaultdict(Figures)
+        self.groups: dict[str, Figures] = defaultdict(Figures)
+        self.partial = False
+
+    @property
+    def facets(self) -> tuple[tuple[str, str | None], ...]:
+        """(facet, name) of the figures of spans that answer: None for all names."""
+        if not self.wanted:
+            return ((ALL, ""),) if self._by is None else ((ALL, ""), (self._by, None))
+        if len(self.wanted) == 1 and self._by is None:
+            ((facet, name),) = self.wanted.items()
+            return ((facet, name),)
+        return ((MIX, None),)
+
+    def add(self, facet: str, name: str, from_ms: int, figures: Figures) -> None:
+        """Count the figures of a span or of one turn."""
+        if facet == self._by:
+            self.groups[name].add(figures)
+        elif facet != MIX:
+            self._count(from_ms, figures)
+        elif (mix := read_mix(name)).matches(self.wanted):
+            self.add_mix(mix, from_ms, figures)
+
+    def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
+        """Count figures of one mix, which is wanted."""
+        self._count(from_ms, figures)
+        if self._by is not None:
+            for its in mix.names(self._by):
+                self.groups[its].add(figures)
+
+    def _count(self, from_ms: int, figures: Figures) -> None:
+        self.total.add(figures)
+        if self._step_ms is not None:
+            self.series[from_ms - from_ms % self._step_ms].add(figures)
+
+
+def _of_few(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
+    """Turn by turn: who asks for a session or a user asks for few."""
+    where, values = yield from condition(project, query)
+    rows = yield from asked(turns_sql(where, f"ORDER BY t.started_at_ms DESC LIMIT {TURNS_MOST + 1}"), *values)
+    sheet.partial |= len(rows) > TURNS_MOST
+    for from_ms, mix, figures in turns_in(rows[:TURNS_MOST]):
+        sheet.add_mix(mix, from_ms, figures)
+
+
+def _of_range(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
+    since_ms, until_ms = query.since_ms or 0, _LAST_MS if query.until_ms is None else query.until_ms
+    reading = yield from _reading(project, since_ms, until_ms, coarsest(query.step_ms))
+    by_level: dict[int, set[int]] = defaultdict(set)
+    for span in reading.spans:
+        by_level[span.level_ms].add(span.from_ms)
+    for level_ms, begins in by_level.items():
+        for facet, name in sheet.facets:
+            for from_ms, its, data in (yield from _figures(project, level_ms, facet, name, begins)):
+                if from_ms in begins:
+                    sheet.add(facet, its, from_ms, unpacked(data))
+    for since_ms, until_ms in reading.gaps:
+        sql = turns_sql("t.project = ? AND t.started_at_ms >= ? AND t.started_at_ms < ?")
+        for from_ms, mix, figures in turns_in((yield from asked(sql, project, since_ms, until_ms))):
+            if mix.matches(sheet.wanted):
+                sheet.add_mix(mix, from_ms, figures)
+
+
+def _figures(project: str, level_ms: int, facet: str, name: str | None, begins: set[int]) -> Work[Iterable[Row]]:
+    named, values = ("", ()) if name is None else (" AND name = ?", (name,))
+    sql = f"""
+        SELECT from_ms, name, figures FROM figures
+        WHERE project = ? AND level_ms = ? AND facet = ? AND from_ms >= ? AND from_ms <= ?{named}
+    """
+    return (yield from asked(sql, project, level_ms, facet, min(begins), max(begins), *values))
+
+
+def _reading(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[Reading]:
+    """What has to be read to know a range, in the longest spans that there are."""
+    ((trimmed_ms, pruned_ms),) = (
+        yield from asked("SELECT trimmed_ms, pruned_ms FROM projects WHERE project = ?", project)
+    ) or ((0, 0),)
+    spans: list[Span] = []
+    gaps: list[tuple[int, int]] = []
+    open_ranges = [(since_ms, until_ms)]
+    for level_ms in (each for each in reversed(LEVELS) if each <= top_ms):
+        finer: list[tuple[int, int]] = []
+        for from_ms, to_ms in open_ranges:
+            for begin_ms, clean in (yield from _spans(project, level_ms, from_ms, to_ms)):
+                inside = max(from_ms, begin_ms), min(to_ms, begin_ms + level_ms)
+                whole = inside == (begin_ms, begin_ms + level_ms)
+                lowest = level_ms == LEVELS[0] or (level_ms == LEVELS[1] and begin_ms < pruned_ms)
+                if clean and (whole or (lowest and begin_ms < trimmed_ms)):
+                    # Of turns that are gone the span is all there is: it counts where it begins.
+                    spans += [Span(begin_ms, level_ms)] if inside[0] == begin_ms else []
+                elif lowest:
+                    gaps.append(inside)
+                else:
+                    finer.append(inside)
+        open_ranges = list(_joined(finer))
+    return Reading(tuple(spans), tuple(_joined(sorted(gaps))))
+
+
+def _spans(project: str, level_ms: int, from_ms: int, until_ms: int) -> Work[list[tuple[int, bool]]]:
+    """(from_ms, whether it is summed up) of the spans in which turns began."""
+    sql = """
+        SELECT from_ms, stamp FROM spans
+        WHERE project = ? AND level_ms = ? AND from_ms > ? AND from_ms < ? ORDER BY from_ms
+    """
+    rows = yield from asked(sql, project, level_ms, from_ms - level_ms, until_ms)
+    return [(begin_ms, stamp is None) for begin_ms, stamp in rows]
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same ranges, those that touch made one."""
+    last: tuple[int, int] | None = None
+    for begin_ms, end_ms in ranges:
+        if last is not None and last[1] == begin_ms:
+            last = last[0], end_ms
+            continue
+        if last is not None:
+            yield last
+        last = begin_ms, end_ms
+    if last is not None:
+        yield last
+
+
+def turns_sql(where: str, more: str = "") -> str:
+    """What `turns_in` reads, of the turns that are closed and match."""
+    return f"""
+        SELECT t.started_at_ms, r.record, {_MIXED} FROM turns t JOIN records r ON r.number = t.number
+        WHERE {where} AND t.outcome IS NOT NULL {more}
+    """
+
+
+def turns_in(rows: Iterable[Row]) -> Iterator[tuple[int, Mix, Figures]]:
+    """(started_at_ms, mix, figures) of single turns."""
+    for started_at_ms, record, *mixed in rows:
+        mixed[6] = bool(mixed[6])
+        yield started_at_ms, Mix(*mixed), Counted.read(zlib.decompress(record)).figures()
+
+
+def summed(turns: Iterable[tuple[Mix, Figures]]) -> Mapping[tuple[str, str], Figures]:
+    """(facet, name) -> the figures of all turns that have that name. Each mix is added up once, before it is shared."""
+    mixes: dict[Mix, Figures] = defaultdict(Figures)
+    for mix, figures in turns:
+        mixes[mix].add(figures)
+    sums: dict[tuple[str, str], Figures] = defaultdict(Figures)
+    for mix, figures in mixes.items():
+        for facet in facets_of(mix):
+            sums[facet].add(figures)
+    return sums

@@ -1,0 +1,144 @@
+"""Summing up what is over, and letting go of what is old. Each piece is small, so that nobody waits for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from voicepipe.telemetry.figures import Figures, packed, unpacked
+from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, QUARTER_MS, Span, at
+from voicepipe.telemetry.store import MINUTE_MS
+from voicepipe.telemetry.sums import summed, turns_in, turns_sql
+from voicepipe.telemetry.turn_rows import forget
+from voicepipe.telemetry.work import Work, asked, told
+
+SETTLE_MS: Final = 30_000
+"""How long after its end a span is summed up: most turns that began in it are over then."""
+
+MINUTES_MS: Final = 2 * DAY_MS
+"""How long figures of single minutes are kept; those of quarters of an hour tell enough of what is older."""
+
+PIECE: Final = 200
+"""Turns that are deleted at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A span as it was summed up, good for as long as it has this stamp."""
+
+    project: str
+    span: Span
+    stamp: int
+    rows: Sequence[tuple[str, str, bytes]]
+    """(facet, name, figures)."""
+
+
+def sum_up(now_ms: int) -> Work[Sum | None]:
+    """Sum up the first span that is over and not summed up: the short ones first, of which the long ones are made."""
+    sql = """
+        SELECT project, level_ms, from_ms, stamp FROM spans
+        WHERE stamp IS NOT NULL AND from_ms + level_ms <= ? ORDER BY level_ms, from_ms LIMIT 1
+    """
+    due = yield from asked(sql, now_ms - SETTLE_MS)
+    if not due:
+        return None
+    ((project, level_ms, from_ms, stamp),) = due
+    span = Span(from_ms, level_ms)
+    of_turns = level_ms == MINUTE_MS
+    if level_ms == QUARTER_MS:
+        ((pruned_ms,),) = yield from asked("SELECT pruned_ms FROM projects WHERE project = ?", project)
+        of_turns = from_ms < pruned_ms
+    sums = yield from (_of_turns(project, span) if of_turns else _of_spans(project, span))
+    rows = [(facet, name, packed(figures)) for (facet, name), figures in sums.items()]
+    return Sum(project, span, stamp, rows)
+
+
+def _of_turns(project: str, span: Span) -> Work[Mapping[tuple[str, str], Figures]]:
+    sql = turns_sql("t.project = ? AND t.started_at_ms >= ? AND t.started_at_ms < ?")
+    rows = yield from asked(sql, project, span.from_ms, span.until_ms)
+    return summed((mix, figures) for _, mix, figures in turns_in(rows))
+
+
+def _of_spans(project: str, span: Span) -> Work[Mapping[tuple[str, str], Figures]]:
+    shorter = LEVELS[LEVELS.index(span.level_ms) - 1]
+    sql = "SELECT facet, name, figures FROM figures WHERE project = ? AND level_ms = ? AND from_ms >= ? AND from_ms < ?"
+    sums: dict[tuple[str, str], Figures] = defaultdict(Figures)
+    for facet, name, data in (yield from asked(sql, project, shorter, span.from_ms, span.until_ms)):
+        sums[facet, name].add(unpacked(data))
+    return sums
+
+
+def put_down(done: Sum) -> Work[None]:
+    """Store a sum, unless a turn of its span was written or deleted since it was read: then it is no longer true."""
+    key = (done.project, done.span.level_ms, done.span.from_ms)
+    which = "project = ? AND level_ms = ? AND from_ms = ?"
+    fresh = yield from asked(
+        f"UPDATE spans SET stamp = NULL WHERE {which} AND stamp = ? RETURNING from_ms", *key, done.stamp
+    )
+    if fresh:
+        yield from told(f"DELETE FROM figures WHERE {which}", [key])
+        yield from told(
+            "INSERT INTO figures (project, level_ms, from_ms, facet, name, figures) VALUES (?, ?, ?, ?, ?, ?)",
+            [(*key, *row) for row in done.rows],
+        )
+
+
+def prune(now_ms: int) -> Work[bool]:
+    """Let go of the minutes of one old hour; return whether there was one."""
+    before_ms = at(now_ms - MINUTES_MS, HOUR_MS).from_ms
+    oldest = yield from asked(
+        "SELECT project, min(from_ms) FROM spans WHERE level_ms = ? AND from_ms < ? GROUP BY project LIMIT 1",
+        *(MINUTE_MS, before_ms),
+    )
+    if not oldest:
+        return False
+    ((project, from_ms),) = oldest
+    until_ms = at(from_ms, HOUR_MS).until_ms
+    dirty_ms = yield from _first_dirty(project)
+    if dirty_ms is not None and dirty_ms < until_ms:
+        return False
+    until = (project, MINUTE_MS, until_ms)
+    yield from told(
+        "UPDATE projects SET pruned_ms = ? WHERE project = ? AND pruned_ms < ?", [(until_ms, project, until_ms)]
+    )
+    yield from told("DELETE FROM figures WHERE project = ? AND level_ms = ? AND from_ms < ?", [until])
+    yield from told("DELETE FROM spans WHERE project = ? AND level_ms = ? AND from_ms < ?", [until])
+    return True
+
+
+def trim_before(before_ms: int) -> Work[int]:
+    """Delete some of the turns that began before a time, in any project; return how many."""
+    for (project,) in (yield from asked("SELECT project FROM projects")):
+        limit_ms = at(before_ms, MINUTE_MS).from_ms
+        dirty_ms = yield from _first_dirty(project)
+        limit_ms = limit_ms if dirty_ms is None else min(limit_ms, dirty_ms)
+        sql = "SELECT number FROM turns WHERE project = ? AND started_at_ms < ? ORDER BY started_at_ms LIMIT ?"
+        numbers = [number for (number,) in (yield from asked(sql, project, limit_ms, PIECE))]
+        if numbers:
+            yield from told(
+                "UPDATE projects SET trimmed_ms = ? WHERE project = ? AND trimmed_ms < ?",
+                [(limit_ms, project, limit_ms)],
+            )
+            yield from forget(numbers)
+            yield from told("DELETE FROM sessions WHERE project = ? AND last_at_ms < ?", [(project, limit_ms)])
+            return len(numbers)
+    return 0
+
+
+def oldest_piece() -> Work[int | None]:
+    """The time before which the oldest turns began that are deleted at once; None without any turn."""
+    oldest: list[tuple[int, int]] = []
+    for (project,) in (yield from asked("SELECT project FROM projects")):
+        sql = "SELECT started_at_ms FROM turns WHERE project = ? ORDER BY started_at_ms LIMIT ?"
+        begins = [at_ms for (at_ms,) in (yield from asked(sql, project, PIECE))]
+        oldest += [(begins[0], begins[-1])] if begins else []
+    return at(min(oldest)[1], MINUTE_MS).until_ms if oldest else None
+
+
+def _first_dirty(project: str) -> Work[int | None]:
+    """When the first span begins whose turns are still needed, to sum it up."""
+    sql = "SELECT min(from_ms) FROM spans WHERE stamp IS NOT NULL AND project = ? AND level_ms <= ?"
+    ((from_ms,),) = yield from asked(sql, project, QUARTER_MS)
+    return None if from_ms is None else int(from_ms)
