@@ -102,7 +102,7 @@ def test_third_party_names_every_package(root: Path, locks: dict[str, dict[str, 
 def test_third_party_names_no_package_too_many(root: Path, locks: dict[str, dict[str, str]]) -> None:
     """A package that was dropped leaves no row behind."""
     rows = re.findall(r"^([a-z0-9-]+) +(\d\S+) .*https://", (root / "THIRD_PARTY").read_text(), re.MULTILINE)
-    known = [*(pin for lock in locks.values() for pin in lock.items()), ("silero-vad", "6.2.3")]
+    known = [*(pin for lock in locks.values() for pin in lock.items()), ("silero-vad", "6.2.3"), ("uplot", "1.6.32")]
     assert set(rows) - set(known) == set()
 
 
@@ -147,7 +147,9 @@ def test_gpl_is_told_from_its_kin(text: str, is_gpl: bool) -> None:
     assert bool(GPL.search(text)) is is_gpl
 
 
-def test_shipped_model_is_the_one_named(root: Path) -> None:
-    """The file in the package has the hash that THIRD_PARTY gives."""
-    model = root / "voicepipe" / "audio" / "silero_vad.onnx"
-    assert hashlib.sha256(model.read_bytes()).hexdigest() in (root / "THIRD_PARTY").read_text()
+@pytest.mark.parametrize(
+    "file", ["voicepipe/audio/silero_vad.onnx", "web/vendor/uplot/uPlot.esm.js", "web/vendor/uplot/uPlot.min.css"]
+)
+def test_what_is_shipped_is_what_is_named(root: Path, file: str) -> None:
+    """The files of others have the hashes that THIRD_PARTY gives."""
+    assert hashlib.sha256((root / file).read_bytes()).hexdigest() in (root / "THIRD_PARTY").read_text()
