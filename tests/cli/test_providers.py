@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from voicepipe.cli.providers import Line, table
-from voicepipe.cli.turns_measured import measured
+from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.telemetry.sqlite import SqliteTurnStore
@@ -22,7 +22,7 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
 
 
-async def keep(folder: Path, *ttfts_ms: int, project: str = "default") -> None:
+async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: float | None = 4.0) -> None:
     """Turns in the store whose model took so long."""
     store = await SqliteTurnStore.open(folder / "turns.sqlite3")
     asked = dict(MARKS)["asked"]
@@ -31,6 +31,7 @@ async def keep(folder: Path, *ttfts_ms: int, project: str = "default") -> None:
             tuple((mark, asked + ttft_ms if mark == "first_delta" else at) for mark, at in MARKS),
             id=f"turn_{project}_{number}",
             providers=(("llm", "groq/openai/gpt-oss-120b"),),
+            itl_ms=None if itl_ms is None else itl_ms + number % 3,
         )
         for number, ttft_ms in enumerate(ttfts_ms)
     ]
@@ -43,12 +44,15 @@ async def keep(folder: Path, *ttfts_ms: int, project: str = "default") -> None:
 async def test_what_this_server_measured_is_told_by_model_and_project(tmp_path: Path) -> None:
     assert await measured(tmp_path, "default") == {}
     await keep(tmp_path, *range(100, 350))
-    await keep(tmp_path, 900, project="shop")
+    await keep(tmp_path, 900, project="shop", itl_ms=None)
     here = (await measured(tmp_path, "default"))["groq/openai/gpt-oss-120b"]
     assert here.turns == 250
     assert here.ttft_p50_ms == pytest.approx(225, rel=0.02)
     assert here.ttft_p95_ms == pytest.approx(337, rel=0.02)
-    assert (await measured(tmp_path, "shop"))["groq/openai/gpt-oss-120b"].turns == 1
+    assert here.itl_p50_ms == pytest.approx(5, rel=0.02)
+    assert here.tokens_per_s == pytest.approx(200, rel=0.02)
+    shop = (await measured(tmp_path, "shop"))["groq/openai/gpt-oss-120b"]
+    assert (shop.turns, shop.itl_p50_ms, shop.tokens_per_s) == (1, None, None)
     assert await measured(tmp_path, "nobody") == {}
 
 
@@ -63,9 +67,11 @@ def test_what_is_not_known_is_a_dash() -> None:
         measured=None,
     )
     _, row, _ = table([line])
-    assert row.split() == ["flo2/...", "$K", "missing", "-/-/-", "-", "-", "-", "x"]
+    assert row.split() == ["flo2/...", "$K", "missing", "-/-/-", "-", "-", "-", "-", "x"]
     used = replace(line, model="fast", in_use=True, facts=ModelFacts(name="fast", input_usd_per_million=0.075))
     assert list(table([used]))[1].startswith("* flo2/fast")
+    here = Measured(turns=3, ttft_p50_ms=200, ttft_p95_ms=300, itl_p50_ms=5.0, tokens_per_s=200.0)
+    assert " ".join(list(table([replace(used, measured=here)]))[1].split()).endswith(" 200/300 ms, 3 turns - 200 x")
 
 
 async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None:

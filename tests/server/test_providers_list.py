@@ -22,6 +22,7 @@ async def test_those_come_first_for_whom_somebody_must_act(serve: Any) -> None:
         "opened": 2,
         "alert": "401: no such key",
         "in_flight": 0,
+        "errors": {"rate_limit": 2, "refused": 1},
         "ttft_p50_ms": None,
         "ttft_p95_ms": None,
         "itl_ms": None,

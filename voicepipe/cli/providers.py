@@ -21,7 +21,16 @@ from voicepipe.registry import Spec
 
 FAILED: Final = 1
 
-HEAD: Final = ("model", "key", "USD/M in/out/cached", "TTFT said", "TTFT here p50/p95", "tokens/s said", "evidence")
+HEAD: Final = (
+    "model",
+    "key",
+    "USD/M in/out/cached",
+    "TTFT said",
+    "TTFT here p50/p95",
+    "tokens/s said",
+    "tokens/s here",
+    "evidence",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,16 +138,20 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         f"{line.provider}/{line.model or '...'}",
         line.key,
-        f"{_usd(facts.input_usd_per_million)}/{_usd(facts.output_usd_per_million)}/{_usd(facts.cached_usd_per_million)}",
+        "/".join(
+            _figure(usd)
+            for usd in (facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
+        ),
         f"{facts.ttft_p50_ms} ms" if facts.ttft_p50_ms is not None else "-",
         f"{here.ttft_p50_ms}/{here.ttft_p95_ms} ms, {here.turns} turns" if here is not None else "-",
-        f"{facts.tokens_per_s:g}" if facts.tokens_per_s is not None else "-",
+        _figure(facts.tokens_per_s),
+        _figure(here.tokens_per_s if here is not None else None),
         line.evidence,
     )
 
 
-def _usd(price: float | None) -> str:
-    return "-" if price is None else f"{price:g}"
+def _figure(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:g}"
 
 
 def _plain(line: Line) -> dict[str, object]:

@@ -19,11 +19,18 @@ LATEST: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The time to the first speakable output of one model."""
+    """How soon one model spoke, and how fast it wrote."""
 
     turns: int
     ttft_p50_ms: int
+    """To its first speakable output."""
+
     ttft_p95_ms: int
+    itl_p50_ms: float | None
+    """From one token to the next, in the middle one of its answers; None: its provider counted none."""
+
+    tokens_per_s: float | None
+    """1000 / `itl_p50_ms`."""
 
 
 async def measured(data_path: Path, project: str) -> dict[str, Measured]:
@@ -35,17 +42,20 @@ async def measured(data_path: Path, project: str) -> dict[str, Measured]:
     path = data_path / "turns.sqlite3"
     if not path.exists():
         return {}
-    sketches: dict[str, Sketch] = defaultdict(Sketch)
+    firsts: dict[str, Sketch] = defaultdict(Sketch)
+    gaps: dict[str, Sketch] = defaultdict(Sketch)
     store = await SqliteTurnStore.open(path)
     try:
         async for record in _latest(store, project):
             spec = dict(record.providers).get("llm")
             span = next((stage for stage in record.stages if stage.stage == "llm_ttft"), None)
             if spec and span is not None:
-                sketches[spec].add(span.duration_ms)
+                firsts[spec].add(span.duration_ms)
+            if spec and record.itl_ms is not None:
+                gaps[spec].add(record.itl_ms)
     finally:
         await store.close()
-    return {spec: _told(sketch) for spec, sketch in sketches.items()}
+    return {spec: _told(sketch, gaps[spec].p50_ms) for spec, sketch in firsts.items()}
 
 
 async def _latest(store: SqliteTurnStore, project: str) -> AsyncIterator[TurnRecord]:
@@ -59,5 +69,11 @@ async def _latest(store: SqliteTurnStore, project: str) -> AsyncIterator[TurnRec
         query = replace(query, before=page.next)
 
 
-def _told(sketch: Sketch) -> Measured:
-    return Measured(turns=sketch.count, ttft_p50_ms=round(sketch.p50_ms or 0), ttft_p95_ms=round(sketch.p95_ms or 0))
+def _told(firsts: Sketch, itl_p50_ms: float | None) -> Measured:
+    return Measured(
+        turns=firsts.count,
+        ttft_p50_ms=round(firsts.p50_ms or 0),
+        ttft_p95_ms=round(firsts.p95_ms or 0),
+        itl_p50_ms=None if itl_p50_ms is None else round(itl_p50_ms, 2),
+        tokens_per_s=round(1_000 / itl_p50_ms, 1) if itl_p50_ms else None,
+    )

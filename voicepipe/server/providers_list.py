@@ -31,6 +31,7 @@ def _wire(health: Health) -> dict[str, Any]:
         "opened": health.n_opened,
         "alert": health.alert or None,
         "in_flight": health.in_flight,
+        "errors": dict(health.errors),
         "ttft_p50_ms": health.ttft_p50_ms,
         "ttft_p95_ms": health.ttft_p95_ms,
         "itl_ms": _tenths(health.itl_ms),
