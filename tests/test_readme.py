@@ -26,7 +26,7 @@ from voicepipe.config import load, markdown
 from voicepipe.protocol import client_events, writer
 from voicepipe.providers import catalog
 from voicepipe.providers.catalog.reading import parse
-from voicepipe.providers.catalog.speech import EARS, VOICES
+from voicepipe.providers.catalog.speech import EARS, VOICES, SpeechFacts
 from voicepipe.server.app import build_app
 from voicepipe.server.parts import Parts
 from voicepipe.telemetry.store import KeptTurn, turn_plain
@@ -38,6 +38,11 @@ from voicepipe.turn.states import diagram
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "web/docs").glob("*.md")))
+}
+DOCS = "\n".join(PAGES.values())
+"""The README and the pages that it links to."""
 
 DIALECTS = {"openai": "OpenAI's chat completions", "anthropic": "Anthropic's Messages", "gemini": "Gemini's own API"}
 
@@ -55,14 +60,21 @@ def vendors() -> str:
     return "\n".join(lines) + "\n"
 
 
+def price(its: SpeechFacts) -> str:
+    """As its vendor tells it: by the minute that is heard, by the million characters that are spoken."""
+    if its.usd is None:
+        return "-"
+    return f"{its.usd:.4f}/min" if its.stage == "stt" else f"{its.usd:g}/M"
+
+
 def speech() -> str:
     """The table of speech vendors."""
     lines = [
-        "| named | kind | key | streams | turn events | word times | asked for or stopped by | sound | evidence |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| named | kind | key | streams | turn events | word times | asked for or stopped by | sound | evidence | USD |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for its in (*EARS, *VOICES):
-        cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence)
+        cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence, price(its))
         key = f"`{its.key_env}`" if its.key_env else "-"
         lines.append(f"| `{its.spec}` | `{its.kind}` | {key} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -86,7 +98,7 @@ def block(name: str) -> str:
 def section(title: str) -> str:
     """The text below a heading, up to the next one of its rank or above."""
     rank = title.partition(" ")[0]
-    found = re.search(rf"^{re.escape(title)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", README, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^{re.escape(title)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", DOCS, re.DOTALL | re.MULTILINE)
     assert found is not None, f"no section {title}"
     return found[1]
 
@@ -97,7 +109,7 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
 
 
-def code(kind: str, text: str = README) -> list[str]:
+def code(kind: str, text: str = DOCS) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -214,7 +226,7 @@ def test_every_settings_file_is_one_that_loads(text: str, tmp_path: Path) -> Non
     """Each of its agents can be reached with the keys that it names."""
     (tmp_path / "voicepipe.toml").write_text(text)
     (tmp_path / "my-catalog.toml").write_text(code("toml catalog")[0])
-    keys = dict.fromkeys(re.findall(r"[A-Z0-9_]+_(?:KEY|TOKEN)", README), "k")
+    keys = dict.fromkeys(re.findall(r"[A-Z0-9_]+_(?:KEY|TOKEN)", DOCS), "k")
     settings = load(environ={"HOME": str(tmp_path), **keys}, folder=tmp_path)
     for agent in settings.agents.values():
         assert settings.connection(agent.spec("llm"), key="llm").base_url
@@ -258,10 +270,23 @@ async def test_the_snippets_run_as_they_stand(snippet: str, fake_house: Any, que
     assert (tmp_path / "answer.wav").stat().st_size > 1_000
 
 
-def test_links_lead_somewhere() -> None:
-    headings = {re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in README.splitlines()}
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert target.removeprefix("#") in headings if target.startswith("#") else (ROOT / target).is_file(), target
+def headings(text: str) -> set[str]:
+    """The names by which links lead to a page's headings."""
+    return {re.sub(r"[^a-z0-9 _-]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in text.splitlines()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", PAGES[page]):
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), link
+        assert not heading or heading in headings(PAGES[target]), link
+
+
+def test_every_page_is_linked_to() -> None:
+    for page in PAGES:
+        assert page.name == "README.md" or f"]({page.relative_to(ROOT)}" in README
 
 
 def test_the_version_and_the_files_that_are_named_are_there() -> None:

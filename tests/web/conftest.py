@@ -208,8 +208,9 @@ class Talk:
 
         `unaware`: the server has no extensions.
         """
-        spy = {"before": SPY + (UNAWARE if unaware else ""), "scripts": {"/spy.worklet.js": SPY_WORKLET}}
-        async with self.browser.page(address or self.address, kind=TalkPage, **spy, **how) as page:
+        spy = SPY + (UNAWARE if unaware else "")
+        how |= {"before": spy, "scripts": {"/spy.worklet.js": SPY_WORKLET}}
+        async with self.browser.page(address or self.address, kind=TalkPage, **how) as page:
             yield page
             known = (*complaints, "/v1/turns/turn_")  # asked for so early that it was not written yet
             assert [line for line in page.complaints if not any(word in line for word in known)] == []
