@@ -10,13 +10,17 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from voicepipe.errors import ConfigError
+from voicepipe.telemetry import turn_rows
+from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import StoreError, TurnQuery
+from voicepipe.telemetry.work import Ask
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
 
 
@@ -87,7 +91,8 @@ async def test_damage_found_later_is_an_error_of_the_call(tmp_path: Path) -> Non
     store = await SqliteTurnStore.open(path)
     await store.keep([kept("bad"), kept("good")])
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE turns SET record = '{}' WHERE id = 'bad'")
+        of_bad = "number = (SELECT number FROM turns WHERE id = 'bad')"
+        connection.execute(f"UPDATE records SET record = x'00' WHERE {of_bad}")
     connection.close()
     with pytest.raises(StoreError, match="turns: "):
         await store.get("bad", "p")
@@ -112,23 +117,85 @@ async def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("query", [{}, {"session": "s"}, {"agent": "a"}, {"outcome": "failed"}, {"late": 1}, {"llm": "m"}])
-async def test_every_list_finds_its_turns_by_an_index(query: dict[str, str], tmp_path: Path) -> None:
-    """A page of a large store reads a page, not the store, and sorts nothing."""
+INDEXED: Final = (
+    TurnQuery(),
+    TurnQuery(session="s"),
+    TurnQuery(agent="a"),
+    TurnQuery(outcome="failed"),
+    TurnQuery(over=True),
+    TurnQuery(user="u"),
+    TurnQuery(arm="x/a"),
+    TurnQuery(order="slowest"),
+    TurnQuery(agent="a", since_ms=5, until_ms=9, before="7.x"),
+)
+
+
+@pytest.mark.parametrize("query", INDEXED, ids=str)
+async def test_every_list_finds_its_turns_by_an_index(query: TurnQuery, tmp_path: Path) -> None:
+    """A page of a large store reads a page, not the store, and sorts no more than that."""
     await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
-    where = " AND ".join(f"{column} = 1" for column in ("project", *query))
+    step = next(turn_rows.page("p", query))
+    assert isinstance(step, Ask)
     connection = sqlite3.connect(tmp_path / "turns.db")
-    sql = f"EXPLAIN QUERY PLAN SELECT number FROM turns WHERE {where} ORDER BY started_at_ms DESC, id DESC LIMIT 5"
-    plan = " ".join(row[3] for row in connection.execute(sql))
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {step.sql}", tuple(step.values))]
     connection.close()
-    assert "USING INDEX turns_by_" in plan
-    assert "B-TREE" not in plan
+    assert any("INDEX turns_by_" in line for line in plan), plan
+    assert not any(line.startswith("SCAN") for line in plan), plan
+    assert sum("B-TREE" in line for line in plan) == 1, plan  # of the page alone
+
+
+VERSION_1: Final = """
+    CREATE TABLE turns (
+        project TEXT NOT NULL, id TEXT NOT NULL, started_at_ms INTEGER NOT NULL, session TEXT NOT NULL,
+        agent TEXT NOT NULL, outcome TEXT, total_ms INTEGER, over INTEGER NOT NULL, record TEXT NOT NULL,
+        PRIMARY KEY (project, id)
+    );
+    CREATE INDEX turns_by_time ON turns (project, started_at_ms, id);
+    CREATE INDEX turns_by_session ON turns (project, session, started_at_ms, id);
+    CREATE INDEX turns_by_agent ON turns (project, agent, started_at_ms, id);
+    CREATE INDEX turns_by_outcome ON turns (project, outcome, started_at_ms, id);
+    CREATE INDEX turns_by_over ON turns (project, over, started_at_ms, id);
+    CREATE INDEX turns_by_total ON turns (project, total_ms);
+    PRAGMA user_version = 1;
+"""
+"""The tables as released before there were figures."""
+
+
+async def test_a_file_of_the_first_version_keeps_its_turns(tmp_path: Path) -> None:
+    """All of them, found by all that their records tell, and counted."""
+    path = tmp_path / "turns.db"
+    turns = [
+        kept("a", 5_000, project="p", agent="sales"),
+        kept("b", 65_000, project="p", total_verdict="over", providers=(("llm", "groq/x"),)),
+        kept("c", 70_000, project="q", outcome="failed", total_ms=None, total_verdict=None, session="other"),
+    ]
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1)
+    for turn in turns:
+        of = turn.record
+        row = (turn.project, of.id, turn.started_at_ms, of.session, turn.agent, of.outcome, of.total_ms)
+        values = (*row, of.total_verdict == "over", record_json(of).decode())
+        connection.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    connection.commit()
+    connection.close()
+    store = await SqliteTurnStore.open(path)
+    assert [await store.get(turn.record.id, turn.project) for turn in turns] == turns
+    assert (await store.list("p", TurnQuery(provider="groq", over=True))).turns == (turns[1],)
+    assert [session.session for session in (await store.sessions("q")).sessions] == ["other"]
+    assert (await store.stats("p")).turns == 2
+    while await store.tidy(2**50):
+        pass
+    assert (await store.stats(None)).outcomes == {"completed": 2, "failed": 1}
+    await store.close()
+    await (await SqliteTurnStore.open(path)).close()
 
 
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from voicepipe.telemetry.sink import SinkOptions, TurnSink
+from voicepipe.telemetry import turn_rows
+from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.testing.conformance.turn_store import kept
