@@ -18,6 +18,7 @@ SECTIONS = (
     "budget",
     "deadlines",
     "records",
+    "journals",
     "dashboard",
     "catalog",
     "router",

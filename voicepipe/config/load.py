@@ -31,6 +31,7 @@ from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
+from voicepipe.telemetry.journal_settings import JournalSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
@@ -59,6 +60,7 @@ SINGLE = {
     "budget": BudgetLimits,
     "deadlines": Deadlines,
     "records": RecordsSettings,
+    "journals": JournalSettings,
     "dashboard": DashboardSettings,
     "catalog": CatalogSettings,
     "router": RouterOptions,

@@ -17,6 +17,7 @@ from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
+from voicepipe.telemetry.journal_settings import JournalSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
@@ -208,6 +209,7 @@ class Settings:
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     records: RecordsSettings = field(default_factory=RecordsSettings)
+    journals: JournalSettings = field(default_factory=JournalSettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     router: RouterOptions = field(default_factory=RouterOptions)
@@ -240,6 +242,11 @@ class Settings:
     def keeps_text(self) -> bool:
         """Whether the words of a turn are stored with its record."""
         return self.records.text == "always" or (self.records.text == "loopback" and self.on_loopback)
+
+    @property
+    def journals_keep_text(self) -> bool:
+        """Whether the words of a session stand in its journal."""
+        return self.journals.text == "always" or (self.journals.text == "loopback" and self.on_loopback)
 
     def agent_named(self, name: str) -> str | None:
         """Return the agent of that name or alias, or None."""

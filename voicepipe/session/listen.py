@@ -16,6 +16,7 @@ from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.clock import SessionClock
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.stages.transcriber import TranscriberCapabilities, TranscriptStream
+from voicepipe.telemetry.journal import NO_JOURNAL, Journal
 from voicepipe.turn import events as e
 
 SLICE_MS = 100
@@ -39,10 +40,19 @@ Post = Callable[[e.Fact], None]
 class Listener:
     """Decodes, finds the voice, and feeds the transcriber. Only `hear` may take time; it lets others in between."""
 
-    def __init__(self, config: SessionConfig, capabilities: TranscriberCapabilities, clock: SessionClock, post: Post):
+    def __init__(
+        self,
+        config: SessionConfig,
+        capabilities: TranscriberCapabilities,
+        clock: SessionClock,
+        post: Post,
+        journal: Journal = NO_JOURNAL,
+    ) -> None:
+        """`journal` gets the sound of both sides."""
         self._capabilities = capabilities
         self._clock = clock
         self._post = post
+        self._journal = journal
         self._config = config
         self._joiner = PcmJoiner()
         self._ear = self._new_ear()
@@ -104,6 +114,7 @@ class Listener:
         self._watch()
 
     def _hear_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
+        self._journal.heard(samples, self._ear.rate_hz)
         if self._capabilities.streams or self._utterance is not None:
             self._push(samples)
         for edge in self._ear.push(samples, now_ms, more_ms=more_ms):
@@ -180,6 +191,7 @@ class Listener:
 
     def agent_says(self, samples: Samples, rate_hz: int) -> None:
         """The client is sent this: it may come back as an echo."""
+        self._journal.said(samples, rate_hz)
         self._echo.plays(samples, rate_hz, self._now_ms())
 
     def agent_stops(self) -> None:

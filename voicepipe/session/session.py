@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -22,6 +21,8 @@ from voicepipe.session.comeback import Comebacks
 from voicepipe.session.ending import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hearing import KeptHearing
+from voicepipe.session.hooks import SessionHooks as SessionHooks
+from voicepipe.session.hooks import SessionStages as SessionStages
 from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
 from voicepipe.session.mind import Mind
@@ -30,54 +31,20 @@ from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.replies import Replies
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.voices import Voices
-from voicepipe.stages.model import Model
-from voicepipe.stages.synthesizer import Synthesizer
-from voicepipe.stages.transcriber import Hearing, Transcriber
+from voicepipe.stages.transcriber import Hearing
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import announcements as a
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
-from voicepipe.turn.machine import Core
+from voicepipe.turn.journal import Opening
 from voicepipe.turn.record import TurnRecord
-from voicepipe.turn.settings import CoreSettings, ReplySettings
+from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import Agent, Caller
 
 _log = logging.getLogger(__name__)
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStages:
-    """The providers of one session, and the model's name at each."""
-
-    transcriber: Transcriber
-    model: Model
-    synthesizer: Synthesizer
-    stt_model: str
-    llm_model: str
-    tts_model: str
-    phrases: PhraseBook | None = None
-    """What was spoken before in that voice; None: the session has a book of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionHooks:
-    """What a session tells its house, and asks it. Each returns at once."""
-
-    keep_record: Callable[[TurnRecord], None]
-    note_overrun: Callable[[c.NoteOverrun], None]
-    note_stuck: Callable[[c.NoteStuck], None]
-
-    check_update: Callable[[SessionConfig, SessionConfig], None]
-    """Before and after an update. Raises ProtocolError when this client may not make it."""
-
-    check_reply: Callable[[SessionConfig, ReplySettings], None]
-    """The session, and a reply that its client asks for. Raises ProtocolError likewise."""
-
-    show: Callable[[SessionConfig], SessionConfig]
-    """The session as its client may see it. What the wire is written by, such as formats, stays as it is."""
 
 
 class _LineClosed(Exception):
@@ -103,8 +70,9 @@ class Session:
         self._wire = Wire(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._outbox = Outbox(self._on_sent)
         believes_short = stages.transcriber.capabilities.short_words
-        self._core = Core(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
-        self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post)
+        opening = Opening(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
+        self._core, self._journal = opening.rebuilt(), hooks.open_journal(opening)
+        self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post, self._journal)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
         self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
         book = stages.phrases or PhraseBook(stages.synthesizer)
@@ -204,6 +172,7 @@ class Session:
         self._comebacks.end()
         self._listener.close()
         self.post(e.CallerLeft("the caller left"))
+        self._journal.close()
         if self._wake is not None:
             self._wake.cancel()
         self._group = None
@@ -288,7 +257,10 @@ class Session:
             return
         try:
             while self._facts:
-                for order in self._core.handle(self._facts[0], self._clock.now_ms()):
+                fact, now_ms = self._facts[0], self._clock.now_ms()
+                orders = self._core.handle(fact, now_ms)
+                self._journal.note(now_ms, fact, orders)
+                for order in orders:
                     self._do(order)
                 self._facts.popleft()
             self._note_end_of_turn()

@@ -40,7 +40,7 @@ def _phrases(text: str) -> frozenset[str]:
     return frozenset(phrase.strip() for phrase in text.split("/"))
 
 
-_SOUNDS: Final = _phrases(
+SOUNDS: Final = _phrases(
     "mhm / mm / mmm / mm hmm / mmhmm / mm hm / hm / hmm / hmmm / m hm / uh huh / uhhuh / uh / um / uhm / er / erm / ah"
     " / aha / oh / ooh / huh / ok / okay / okey"
 )
@@ -139,7 +139,7 @@ def meaning(text: str, language: str | None = None, *, agent: str = "") -> Meani
     """
     words = _words(text)
     lists = LISTENERS.get((language or "en").lower().partition("-")[0], _UNKNOWN)
-    acknowledges = lists.acknowledges | _SOUNDS
+    acknowledges = lists.acknowledges | SOUNDS
     if not words:
         return "nothing"
     if not _without(words, acknowledges):

@@ -28,6 +28,7 @@ from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.server.yardstick import Yardstick
+from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
@@ -88,10 +89,11 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         open_sqlite(settings.data_path) as cluster,
         _turns(settings.data_path) as turns,
         TurnSink(turns) as sink,
+        _journals(settings) as journals,
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds)
-        sessions = Sessions(settings, stages, sink)
+        sessions = Sessions(settings, stages, sink, journals)
         models = LocalModels(stages.engine_socket, stages.local(), say)
         files = await asyncio.to_thread(_read_files, settings)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
@@ -201,6 +203,17 @@ async def _sounds(settings: Settings) -> AsyncIterator[SoundStore | None]:
     folder = settings.data_path / "audio-cache"
     async with open_store(folder, most_bytes=settings.server.audio_cache_mb * 1_000_000) as store:
         yield store
+
+
+@asynccontextmanager
+async def _journals(settings: Settings) -> AsyncIterator[JournalKeeper]:
+    folder = settings.data_path / "journals"
+    keeper = JournalKeeper(folder, settings.journals, keeps_text=settings.journals_keep_text)
+    try:
+        await asyncio.to_thread(keeper.start)
+        yield keeper
+    finally:
+        await asyncio.to_thread(keeper.stop)
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import Model, ModelRequest, Said, Text
+from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.log import log_overrun, log_stuck
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.commands import NoteOverrun, NoteStuck
@@ -27,8 +28,9 @@ from voicepipe.wiring.stages import LOCAL, Stages
 class Sessions:
     """Opens sessions."""
 
-    def __init__(self, settings: Settings, stages: Stages, sink: TurnSink) -> None:
+    def __init__(self, settings: Settings, stages: Stages, sink: TurnSink, journals: JournalKeeper) -> None:
         self._settings, self._sink, self._all_stages = settings, sink, stages
+        self._journals = journals
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
         self._prices = Prices(settings)
@@ -92,6 +94,7 @@ class Sessions:
             check_update=partial(check_update, locks=grant.locks),
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
+            open_journal=partial(self._journals.open, agent=grant.agent),
         )
 
     def healths(self) -> tuple[Health, ...]:

@@ -1,0 +1,196 @@
+"""Journals are written by a thread, to files that nobody else can read, and never fill the disk."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry import journal_keeper
+from voicepipe.telemetry.journal import NO_JOURNAL
+from voicepipe.telemetry.journal_keeper import JournalKeeper
+from voicepipe.telemetry.journal_lines import read_journal
+from voicepipe.telemetry.journal_replay import replay
+from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.turn import events as e
+from voicepipe.turn.journal import Opening
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+
+SOUND = np.arange(-400, 400, dtype=np.int16)
+
+Keep = Callable[..., JournalKeeper]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Keep]:
+    """A keeper that writes, with settings of its own; stopped at the end."""
+    keepers: list[JournalKeeper] = []
+
+    def started(keeps_text: bool = True, **settings: object) -> JournalKeeper:
+        options = JournalSettings(**{"enabled": True, **settings})  # type: ignore[arg-type]
+        keeper = JournalKeeper(tmp_path / "journals", options, keeps_text=keeps_text)
+        keepers.append(keeper)
+        keeper.start()
+        return keeper
+
+    yield started
+    for keeper in keepers:
+        keeper.stop()
+
+
+def session(keeper: JournalKeeper, name: str = "sess_a", *, n_facts: int = 3, text: str = "hello") -> None:
+    """A session that is told a few facts, and ends."""
+    opening = Opening(name, TurnSettings(), CoreSettings())
+    core, journal = opening.rebuilt(), keeper.open(opening, agent="sales")
+    for n in range(n_facts):
+        fact = e.TranscriptGrew(1, f"{text} {n}")
+        journal.note(n, fact, core.handle(fact, n))
+        journal.heard(SOUND, 24_000)
+        journal.said(SOUND, 24_000)
+    journal.close()
+
+
+def files(keeper: JournalKeeper) -> list[Path]:
+    keeper.stop()
+    return sorted(keeper.folder.iterdir(), key=lambda path: path.name.partition("-")[2])
+
+
+def test_a_session_is_written_down(keep: Keep) -> None:
+    """All of it, in one file that only its owner can read."""
+    keeper = keep()
+    session(keeper)
+    (path,) = files(keeper)
+    journal = read_journal(path.read_bytes())
+    assert (journal.opening.session, journal.agent, journal.texts, journal.lacks) == ("sess_a", "sales", "kept", "")
+    assert (replay(journal).n_facts, replay(journal).difference) == (3, None)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(keeper.folder.stat().st_mode) == 0o700
+
+
+def test_nothing_is_written_unless_it_is_wanted(tmp_path: Path) -> None:
+    """Off by default: not even the folder is made."""
+    keeper = JournalKeeper(tmp_path / "journals", JournalSettings(), keeps_text=True)
+    keeper.start()
+    assert keeper.open(Opening("s", TurnSettings(), CoreSettings()), agent="a") is NO_JOURNAL
+    keeper.stop()
+    assert not (tmp_path / "journals").exists()
+
+
+def test_words_are_written_only_where_they_may_be(keep: Keep) -> None:
+    keeper = keep(keeps_text=False)
+    session(keeper, text="neighbour")
+    (path,) = files(keeper)
+    assert b"neighbour" not in path.read_bytes()
+    assert read_journal(path.read_bytes()).texts == "disguised"
+
+
+def test_sound_lies_beside_it(keep: Keep) -> None:
+    """What both sides said, without gaps, in files that any player reads even if they were cut off."""
+    keeper = keep(audio=True)
+    session(keeper)
+    agent, caller, _ = files(keeper)
+    assert [path.name.partition(".")[2] for path in (agent, caller)] == ["agent-24000hz.au", "caller-24000hz.au"]
+    for path in (agent, caller):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        samples, rate_hz = soundfile.read(path, dtype="int16")
+        assert rate_hz == 24_000
+        assert np.array_equal(samples, np.tile(SOUND, 3))
+    path.write_bytes(path.read_bytes()[:-300])
+    assert len(soundfile.read(path)[0]) == 3 * len(SOUND) - 150
+
+
+def test_a_session_has_only_so_much_room(keep: Keep) -> None:
+    """Then its journal says that it is not whole, and is read up to there."""
+    keeper = keep(session_mb=0.01)
+    session(keeper, n_facts=200)
+    (path,) = files(keeper)
+    journal = read_journal(path.read_bytes())
+    assert 0 < len(journal.lines) < 200
+    assert "journals.session_mb" in journal.lacks
+    assert path.stat().st_size < 10_200
+
+
+def test_the_oldest_make_room(keep: Keep) -> None:
+    """All journals together stay within `total_mb`, with what the open one may still need."""
+    keeper = keep(session_mb=0.02, total_mb=0.06)
+    for name in ("sess_1", "sess_2", "sess_3", "sess_4"):
+        session(keeper, name, n_facts=150)
+        keeper.stop()
+        keeper.start()
+    kept = [path.name.partition("-")[2] for path in files(keeper)]
+    assert kept[-1] == "sess_4.jsonl"
+    assert "sess_1.jsonl" not in kept
+    assert sum(path.stat().st_size for path in keeper.folder.iterdir()) < 60_000
+
+
+def test_too_many_at_once_are_refused(keep: Keep) -> None:
+    """Each may become as large as one may: there is no room for a fourth."""
+    keeper = keep(session_mb=0.02, total_mb=0.06)
+    opening = Opening("s", TurnSettings(), CoreSettings())
+    for n in range(4):
+        keeper.open(Opening(f"sess_{n}", opening.settings, opening.core), agent="a").note(0, e.TimePassed(), ())
+    assert [path.name.partition("-")[2] for path in files(keeper)] == ["sess_0.jsonl", "sess_1.jsonl", "sess_2.jsonl"]
+
+
+def test_what_is_old_goes(keep: Keep) -> None:
+    """By the instant in its name, when the next session begins."""
+    keeper = keep(keep_days=1)
+    for name in ("5-sess_old.jsonl", "5-sess_old.caller-24000hz.au", "notes.txt"):
+        (keeper.folder / name).write_text("x")
+    session(keeper)
+    assert [path.name.partition("-")[2] for path in files(keeper)] == ["", "sess_a.jsonl"]
+
+
+def test_one_session_can_be_forgotten(keep: Keep) -> None:
+    """Its sound too, and no other's."""
+    keeper = keep(audio=True)
+    session(keeper, "sess_a")
+    session(keeper, "sess_ab")
+    keeper.stop()
+    assert keeper.forget("sess_a") == 3
+    assert len(files(keeper)) == 3
+    assert keeper.forget("sess_a") == 0
+
+
+def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is dropped and counted, and the journal says where it ends."""
+    monkeypatch.setattr(journal_keeper, "WAITING", 4)
+    keeper = JournalKeeper(keep().folder, JournalSettings(enabled=True), keeps_text=True)
+    journal = keeper.open(Opening("sess_slow", TurnSettings(), CoreSettings()), agent="a")
+    for n in range(10):  # nobody writes yet
+        journal.note(n, e.TimePassed(), ())
+    journal.close()
+    keeper.start()
+    keeper.stop()
+    found = read_journal(next(keeper.folder.glob("*sess_slow.jsonl")).read_bytes())
+    assert (len(found.lines), found.lacks) == (3, "facts came faster than the disk took them (7 facts)")
+    assert keeper.dropped > 0
+
+
+def test_a_disk_that_fails_costs_nothing_else(keep: Keep) -> None:
+    """The folder is gone: the session goes on, and so does the next one's journal when it is back."""
+    keeper = keep()
+    keeper.folder.rmdir()
+    session(keeper)
+    keeper.stop()
+    keeper.start()
+    session(keeper, "sess_b")
+    assert [path.name.partition("-")[2] for path in files(keeper)] == ["sess_b.jsonl"]
+
+
+def test_a_folder_that_can_t_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "journals").write_text("a file")
+    keeper = JournalKeeper(tmp_path / "journals" / "in", JournalSettings(enabled=True), keeps_text=True)
+    with pytest.raises(ConfigError, match=r"journals\.enabled: can't make"):
+        keeper.start()
+
+
+@pytest.mark.parametrize("wrong", [{"session_mb": 0}, {"keep_days": -1}, {"total_mb": 1.0, "session_mb": 2.0}])
+def test_settings_that_can_t_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"journals\."):
+        JournalSettings(**wrong)  # type: ignore[arg-type]

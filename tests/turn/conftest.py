@@ -1,0 +1,26 @@
+"""Every session that the core's tests play is journalled and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from voicepipe.testing.replaying import Replaying
+
+BY_HAND = (
+    "test_what_nothing_would_end_is_ended",
+    "test_no_filler_while_the_caller_may_go_on",
+    "test_a_question_makes_a_short_answer_whole",
+)
+"""These reach into the core beside its facts, which no journal can tell."""
+
+
+@pytest.fixture(autouse=True)
+def replayed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The core does again what it did in the test, told the same facts."""
+    sessions = Replaying()
+    with sessions.watching():
+        yield
+    if not request.node.name.startswith(BY_HAND):
+        assert sessions.problems() == []

@@ -1,0 +1,52 @@
+"""What a session is given of its house: the providers that serve it, and whom it tells and asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.phrases import PhraseBook
+from voicepipe.stages.model import Model
+from voicepipe.stages.synthesizer import Synthesizer
+from voicepipe.stages.transcriber import Transcriber
+from voicepipe.telemetry.journal import Journal, no_journal
+from voicepipe.turn import commands as c
+from voicepipe.turn.journal import Opening
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import ReplySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStages:
+    """The providers of one session, and the model's name at each."""
+
+    transcriber: Transcriber
+    model: Model
+    synthesizer: Synthesizer
+    stt_model: str
+    llm_model: str
+    tts_model: str
+    phrases: PhraseBook | None = None
+    """What was spoken before in that voice; None: the session has a book of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHooks:
+    """What a session tells its house, and asks it. Each returns at once."""
+
+    keep_record: Callable[[TurnRecord], None]
+    note_overrun: Callable[[c.NoteOverrun], None]
+    note_stuck: Callable[[c.NoteStuck], None]
+
+    check_update: Callable[[SessionConfig, SessionConfig], None]
+    """Before and after an update. Raises ProtocolError when this client may not make it."""
+
+    check_reply: Callable[[SessionConfig, ReplySettings], None]
+    """The session, and a reply that its client asks for. Raises ProtocolError likewise."""
+
+    show: Callable[[SessionConfig], SessionConfig]
+    """The session as its client may see it. What the wire is written by, such as formats, stays as it is."""
+
+    open_journal: Callable[[Opening], Journal] = no_journal
+    """Where what the session does is written down."""

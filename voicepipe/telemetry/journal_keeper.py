@@ -1,0 +1,233 @@
+"""The folder of journals: one thread writes them all, and sees to it that they don't fill the disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from voicepipe import clock
+from voicepipe.audio.samples import Samples
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry import journal_lines
+from voicepipe.telemetry.journal import NO_JOURNAL, Journal
+from voicepipe.telemetry.journal_file import JournalWriter
+from voicepipe.telemetry.journal_lines import Texts
+from voicepipe.telemetry.journal_plain import as_it_is
+from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.telemetry.journal_words import Disguise
+from voicepipe.telemetry.log import log_event
+from voicepipe.turn.commands import Order
+from voicepipe.turn.events import Fact
+from voicepipe.turn.journal import Opening
+
+WAITING: Final = 4_096
+"""Facts and slices of sound, of all sessions, that wait for the disk at most: some 20 MB of sound."""
+
+_DAY_MS: Final = 86_400_000
+_MB: Final = 1_000_000
+
+_Work = Callable[[], None]
+
+
+class JournalKeeper:
+    """Opens journals in a folder. Use it from one thread; what it promises to write, another one does.
+
+    A disk that fails costs the journal that it fails on, and is logged; sessions never learn of it.
+    """
+
+    def __init__(self, folder: Path, settings: JournalSettings, *, keeps_text: bool) -> None:
+        self._folder, self._settings, self._keeps_text = folder, settings, keeps_text
+        # Full means that the disk can't follow: a fact is dropped, and its journal ends there and says so.
+        self._work: queue.Queue[_Work | None] = queue.Queue(maxsize=WAITING)
+        self._open: set[str] = set()
+        """Stems of files that are being written; the thread's own."""
+
+        self._writers: set[JournalWriter] = set()
+        self._ended: deque[_Work] = deque()  # bounded: one for each session that was open
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+        """Facts and slices of sound for which there was no room."""
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self._folder
+
+    def open(self, opening: Opening, *, agent: str) -> Journal:
+        """A journal for this session. Nothing is on the disk before its first fact."""
+        if not self._settings.enabled:
+            return NO_JOURNAL
+        texts: Texts = "kept" if self._keeps_text else "disguised"
+        words = as_it_is if self._keeps_text else Disguise(os.urandom(32))
+        now_ms = clock.unix_ms()
+        writer = JournalWriter(
+            self._folder / f"{now_ms}-{opening.session}.jsonl",
+            head=partial(journal_lines.head, opening, agent=agent, began_unix_ms=now_ms, texts=texts, words=words),
+            texts=texts,
+            words=words,
+            most_bytes=round(self._settings.session_mb * _MB),
+        )
+        return SessionJournal(self, writer, f"{now_ms}-{opening.session}", audio=self._settings.audio)
+
+    def forget(self, session: str) -> int:
+        """Delete what there is of a session that is over; returns how many files that were. Waits for the disk."""
+        found = [path for path in self._files() if _session_of(path) == session]
+        for path in found:
+            path.unlink(missing_ok=True)
+        return len(found)
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to write, if that is switched on.
+
+        Raises:
+            ConfigError: the folder can't be made.
+        """
+        if not self._settings.enabled:
+            return
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as problem:
+            raise ConfigError(f"journals.enabled: can't make {str(self._folder)!r}: {problem.strerror}") from problem
+        self._thread = threading.Thread(target=self._run, name="journals", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when all that was promised is on the disk. Waits for it."""
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def offer(self, work: _Work) -> bool:
+        """Have something written soon; False when there is no room for it. Never waits."""
+        try:
+            self._work.put_nowait(work)
+        except queue.Full:
+            self.dropped += 1
+            return False
+        return True
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            if self._work.empty():
+                self._catch_up()
+        self._catch_up()
+        for writer in self._writers:
+            _guarded(partial(writer.close, ended=False))
+        self._writers.clear()
+
+    def _catch_up(self) -> None:
+        while self._ended and self._work.empty():
+            self._ended.popleft()()
+        for writer in self._writers:
+            _guarded(writer.flush)
+
+    def begin(self, writer: JournalWriter, stem: str) -> None:
+        """A session's first line is about to be written: make room for all of its journal. In the thread."""
+        self._writers.add(writer)
+        self._open.add(stem)
+        if len(self._open) * self._settings.session_mb > self._settings.total_mb:
+            writer.refuse()
+            log_event("journal_refused", level=logging.WARNING, why="too many at once for journals.total_mb")
+        _guarded(self._make_room)
+
+    def end(self, writer: JournalWriter, stem: str, n_lost: int) -> None:
+        """A session is over, of which so many facts were lost: see to its files when all that waits is written. Never
+        waits."""
+        self._ended.append(partial(self._finish, writer, stem, n_lost))
+        self.offer(_nothing)  # wakes the thread; where there is no room for it, it is awake
+
+    def _finish(self, writer: JournalWriter, stem: str, n_lost: int) -> None:
+        if n_lost:
+            _guarded(partial(writer.break_off, n_lost, "facts came faster than the disk took them"))
+        _guarded(partial(writer.close, ended=True))
+        self._writers.discard(writer)
+        self._open.discard(stem)
+
+    def _make_room(self) -> None:
+        """Delete what is too old, and then the oldest until all that are open can grow as far as they may."""
+        oldest_ms = clock.unix_ms() - self._settings.keep_days * _DAY_MS
+        kept = sorted((path for path in self._files() if path.name.partition(".")[0] not in self._open), key=_began_ms)
+        left = self._settings.total_mb * _MB - len(self._open) * self._settings.session_mb * _MB
+        for path in reversed(kept):
+            with suppress(FileNotFoundError):
+                left -= path.stat().st_size
+                if left < 0 or _began_ms(path) < oldest_ms:
+                    path.unlink()
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._folder.glob("*-*.*") if path.suffix in (".jsonl", ".au")]
+
+
+class SessionJournal:
+    """One session's, as the session sees it."""
+
+    def __init__(self, keeper: JournalKeeper, writer: JournalWriter, stem: str, *, audio: bool) -> None:
+        self._keeper, self._writer, self._stem, self._audio = keeper, writer, stem, audio
+        self._begun = False
+        self._n_lost = 0
+
+    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
+        """The core was told this fact, and ordered that."""
+        if self._n_lost:  # what came after a gap can't be replayed
+            self._n_lost += 1
+            return
+        if not self._begun:
+            self._begun = self._keeper.offer(partial(self._keeper.begin, self._writer, self._stem))
+        if not (self._begun and self._offer(partial(self._writer.note, now_ms, fact, orders))):
+            self._n_lost = 1
+
+    def heard(self, samples: Samples, rate_hz: int) -> None:
+        """The caller's sound came."""
+        self._sound("caller", samples, rate_hz)
+
+    def said(self, samples: Samples, rate_hz: int) -> None:
+        """This sound of the agent's goes to the client."""
+        self._sound("agent", samples, rate_hz)
+
+    def close(self) -> None:
+        """The session is over."""
+        if self._begun:
+            self._keeper.end(self._writer, self._stem, self._n_lost)
+
+    def _sound(self, side: str, samples: Samples, rate_hz: int) -> None:
+        if self._audio and self._begun:
+            self._offer(partial(self._writer.hear, side, samples, rate_hz))
+
+    def _offer(self, work: _Work) -> bool:
+        return self._keeper.offer(partial(_guarded, work, self._writer))
+
+
+def _nothing() -> None:
+    """There is nothing to write."""
+
+
+def _guarded(work: _Work, writer: JournalWriter | None = None) -> None:
+    """Do it; what goes wrong costs a journal and nothing else."""
+    try:
+        work()
+    except Exception as why:  # a full disk, a folder that was taken away, a value that can't be written
+        log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
+        if writer is not None:
+            with suppress(Exception):
+                writer.break_off(0, "it could not be written")
+
+
+def _session_of(path: Path) -> str:
+    return path.name.partition("-")[2].partition(".")[0]
+
+
+def _began_ms(path: Path) -> int:
+    began = path.name.partition("-")[0]
+    return int(began) if began.isdecimal() else 0

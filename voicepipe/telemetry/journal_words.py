@@ -1,0 +1,96 @@
+"""Words that nobody can read, and that a core takes for as long, as finished and as new as those that were said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import count
+from string import ascii_lowercase
+from typing import Final
+
+from voicepipe.turn.backchannels import LISTENERS, SOUNDS
+from voicepipe.turn.vocabularies import VOCABULARIES
+
+_APOSTROPHE: Final = "\u2019"
+_TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
+
+
+def _words_of(phrases: Iterable[str]) -> set[str]:
+    return {word for phrase in phrases for word in phrase.split()}
+
+
+_DIGITS: Final = frozenset(digit for lists in VOCABULARIES.values() for digit in lists.digits)
+"""Who dictates a number says them: told from other words by the core, and from one another by nobody."""
+
+_KNOWN: Final = frozenset(
+    _words_of(
+        phrase
+        for lists in VOCABULARIES.values()
+        for part in (lists.opening, lists.leaning, lists.answers)
+        for phrase in part
+    )
+    | _words_of(
+        phrase
+        for lists in LISTENERS.values()
+        for part in (lists.acknowledges, lists.stops, lists.polite)
+        for phrase in part
+    )
+    | _words_of(SOUNDS)
+).difference(_DIGITS)
+"""By these the core tells whether somebody has finished, agrees or wants to interrupt. They say little else."""
+
+
+class Disguise:
+    """Replaces words by others of the same length: the same by the same, within one session.
+
+    Articles, prepositions, "yes", "stop" and the like stay as they are, and so do punctuation and capitals. A number
+    becomes another number. Two different short words may become the same one.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: up to 64 random bytes, to be forgotten with the session."""
+        self._key = key
+
+    def __call__(self, text: str) -> str:
+        """The text in disguise; as long as it was."""
+        return _TOKEN.sub(self._disguised, text)
+
+    def _disguised(self, found: re.Match[str]) -> str:
+        written = found[0]
+        word = written.lower().replace(_APOSTROPHE, "'")
+        if word in _KNOWN:
+            return written
+        if word in _DIGITS:
+            return self._pick(word)
+        # Drawn again where chance has made a word that means something to the core.
+        drawn = (_like(written, self._draw(word, attempt)) for attempt in count())
+        return next(new for new in drawn if new.lower() not in _KNOWN and new.lower() not in _DIGITS)
+
+    def _pick(self, digit: str) -> str:
+        """Another digit as long as that one, in each language that has that one."""
+        languages = [lists.digits for lists in VOCABULARIES.values() if digit in lists.digits]
+        others = sorted(other for other in frozenset.intersection(*languages) if len(other) == len(digit))
+        return others[self._draw(digit, 0)[0] % len(others)]
+
+    def _draw(self, word: str, attempt: int) -> bytes:
+        return blake2b(word.casefold().encode("utf-8", "surrogatepass"), key=self._key, salt=bytes([attempt])).digest()
+
+
+def _like(written: str, drawn: bytes) -> str:
+    """Letters for letters and digits for digits, drawn from these bytes."""
+    return "".join(_char(char, drawn[place % len(drawn)]) for place, char in enumerate(written))
+
+
+def _char(char: str, drawn: int) -> str:
+    if char.isdecimal():
+        return str(drawn % 10)
+    if not char.isalpha():
+        return char
+    letter = ascii_lowercase[drawn % len(ascii_lowercase)]
+    return letter.upper() if char.isupper() else letter
+
+
+def length(text: str) -> str:
+    """What is left of a text when nobody may read it."""
+    return f"{len(text)} characters" if text else ""

@@ -1,0 +1,73 @@
+"""Every session of a test, written down as a journal and replayed: the core must do all of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest import mock
+
+from voicepipe.telemetry import journal_lines
+from voicepipe.telemetry.journal_lines import JournalFile, Texts, read_journal
+from voicepipe.telemetry.journal_plain import as_it_is
+from voicepipe.telemetry.journal_replay import replay
+from voicepipe.telemetry.journal_words import Disguise
+from voicepipe.turn.events import Fact
+from voicepipe.turn.journal import Entry, Opening
+from voicepipe.turn.machine import Core
+
+MOST_SESSIONS = 4
+"""Of one test: those of a property that tries hundreds would take as long once more."""
+
+
+def journal_of(opening: Opening, entries: Sequence[Entry], texts: Texts = "kept") -> bytes:
+    """A session's journal as its file would be."""
+    words = as_it_is if texts == "kept" else Disguise(b"a key of the tests")
+    lines = [journal_lines.head(opening, agent="default", began_unix_ms=0, texts=texts, words=words)]
+    for number, entry in enumerate(entries, start=1):
+        its = (entry.now_ms, entry.fact, entry.orders)
+        lines.append(journal_lines.line(number, *its, texts=texts, words=words))
+    return b"".join([*lines, journal_lines.end()])
+
+
+class Replaying:
+    """Remembers what cores are told and order, while `watching`."""
+
+    def __init__(self) -> None:
+        self._sessions: list[tuple[Core, Opening, list[Entry]]] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Write down the sessions that begin in the block, up to MOST_SESSIONS."""
+        begin, handle = Core.__init__, Core.handle
+        sessions = self._sessions
+
+        def begun(core: Core, *args: object, **more: object) -> None:
+            begin(core, *args, **more)  # type: ignore[arg-type]
+            if len(sessions) < MOST_SESSIONS:
+                sessions.append((core, Opening(core.floor.session, core.floor.settings, core.floor.core), []))
+
+        def handled(core: Core, fact: Fact, now_ms: int) -> tuple[object, ...]:
+            orders = handle(core, fact, now_ms)
+            for known, _, entries in sessions:
+                if known is core:
+                    entries.append(Entry(now_ms, fact, orders))
+            return orders
+
+        with mock.patch.object(Core, "__init__", begun), mock.patch.object(Core, "handle", handled):
+            yield
+
+    def journals(self, texts: Texts = "kept") -> Iterator[JournalFile]:
+        """The sessions as journals, each written and read again."""
+        for _, opening, entries in self._sessions:
+            yield read_journal(journal_of(opening, entries, texts))
+
+    def problems(self) -> list[str]:
+        """Where a replay differs from the session; with the words of both sides, and without."""
+        wrong: list[str] = []
+        kinds: tuple[Texts, ...] = ("kept", "disguised")
+        for journal in (each for texts in kinds for each in self.journals(texts)):
+            found = replay(journal).difference
+            if found is not None:
+                parted = "; ".join(f"{path}: {e!r} is now {g!r}" for path, e, g in list(found.fields())[:3])
+                wrong.append(f"{journal.texts} texts, fact {found.fact_number}, {found.fact['is']}: {parted}")
+        return wrong
