@@ -39,7 +39,8 @@ def wishes() -> dict[str, list[str]]:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
     base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
-    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": [*base, *extras["otel"], *extras["test"]]}
+    test = [*base, *extras["otel"], *extras["postgres"], *extras["test"]]
+    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": test}
 
 
 def resolve(wish: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:

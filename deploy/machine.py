@@ -86,22 +86,33 @@ def has_browser() -> bool:
     return any(shutil.which(name) for name in BROWSERS)
 
 
+def has_postgres() -> bool:
+    """Whether there is a Postgres that the tests can start."""
+    return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 CHROMIUM = "chromium"
 OPENMP = "libgomp1"
+POSTGRES = "postgresql"
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
 
 
-def missing_packages(*, local: bool, browser: bool = False) -> list[str]:
+def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
     """Return what must be installed first, as Debian names it.
 
     Nothing on a machine that has what these packages hold, from wherever.
 
     Args:
         local: the local models shall run.
-        browser: the talk page shall be tested.
+        tests: the talk page shall be tested, and turns in Postgres.
     """
-    needs = ((PIP, not has_pip()), (OPENMP, local and not has_openmp()), (CHROMIUM, browser and not has_browser()))
+    needs = (
+        (PIP, not has_pip()),
+        (OPENMP, local and not has_openmp()),
+        (CHROMIUM, tests and not has_browser()),
+        (POSTGRES, tests and not has_postgres()),
+    )
     return [package for package, missing in needs if missing]
 
 

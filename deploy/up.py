@@ -6,7 +6,7 @@
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. What is installed is pinned with hashes in deploy/locks; a run that
-finds it installed starts at once. On Debian two packages of the system's may be missing (machine.py): root gets them
+finds it installed starts at once. On Debian some packages of the system's may be missing (machine.py): root gets them
 installed, anybody else is shown the line that does it.
 """
 
@@ -27,6 +27,7 @@ from typing import NoReturn
 from machine import (
     CHROMIUM,
     OPENMP,
+    POSTGRES,
     has_pip,
     install,
     install_line,
@@ -193,13 +194,15 @@ def prepare(command: str) -> str | None:
         subprocess.CalledProcessError: apt-get failed; its own message has been shown.
     """
     why = unfit_for_local_models()
-    packages = missing_packages(local=why is None, browser=command == "test")
+    packages = missing_packages(local=why is None, tests=command == "test")
     if not packages or install(packages):
         return why
     if not has_pip():
         raise SystemExit(f"voicepipe: first {install_line(packages)}")
     if CHROMIUM in packages:
         say(f"voicepipe: the talk page's tests will fail: they drive a browser; {install_line([CHROMIUM])}")
+    if POSTGRES in packages:
+        say(f"voicepipe: the tests of turns in Postgres will fail: they start one; {install_line([POSTGRES])}")
     if OPENMP not in packages:
         return why
     return f"they need the library libgomp; {install_line([OPENMP])}, then this command again"

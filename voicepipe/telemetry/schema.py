@@ -29,7 +29,7 @@ _TABLES: Final = (
         arm TEXT NOT NULL,
         cause TEXT NOT NULL,
         outcome TEXT,
-        total_ms INTEGER,
+        total_ms BIGINT,
         late INTEGER NOT NULL,
         stt TEXT NOT NULL,
         llm TEXT NOT NULL,

@@ -235,7 +235,7 @@ class TurnStore(Protocol):
     A `project` of None means all projects: for an operator of all. Asking for the turn of an id then finds any
     project's of that id.
 
-    A cancelled call stops waiting; what it began to write is still written whole.
+    A cancelled call stops waiting; what it began to write is written whole or not at all.
     Every method raises `StoreError` when the store can't be read or written.
     """
 

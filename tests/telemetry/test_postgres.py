@@ -1,0 +1,103 @@
+"""The store in Postgres: the port's promises, and those of a database that many share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import asyncpg
+import pytest
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.postgres import PostgresTurnStore, numbered
+from voicepipe.telemetry.schema import VERSION
+from voicepipe.telemetry.store import StoreError
+from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
+
+
+async def emptied(url: str) -> str:
+    """The database without our tables."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("SET client_min_messages = error; DROP SCHEMA IF EXISTS voicepipe CASCADE")
+    await connection.close()
+    return url
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_conformance(check: Callable[[OpenStore], Awaitable[None]], postgres_url: str) -> None:
+    """The port's promises."""
+
+    async def open_store() -> PostgresTurnStore:
+        return await PostgresTurnStore.open(await emptied(postgres_url))
+
+    await check(open_store)
+
+
+async def test_nodes_that_start_at_once_agree(postgres_url: str) -> None:
+    """Many connect to a database without tables: one makes them, all can write."""
+    url = await emptied(postgres_url)
+    stores = await asyncio.gather(*(PostgresTurnStore.open(url) for _ in range(4)))
+    await asyncio.gather(*(store.keep([kept(f"t{i}", i), kept(f"u{i}", i)]) for i, store in enumerate(stores)))
+    assert len((await stores[0].list("p")).turns) == 8
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_nodes_that_sum_up_at_once_count_each_turn_once(postgres_url: str) -> None:
+    """Two sum up the same spans, while a third writes into them."""
+    url = await emptied(postgres_url)
+    stores = [await PostgresTurnStore.open(url) for _ in range(3)]
+    await stores[0].keep([kept(f"t{number}", number * 1_000) for number in range(60)])
+
+    async def tidy(store: PostgresTurnStore) -> None:
+        while await store.tidy(10**9):
+            pass
+
+    async def write(store: PostgresTurnStore) -> None:
+        for number in range(60, 90):
+            await store.keep([kept(f"t{number}", number * 1_000)])
+
+    await asyncio.gather(tidy(stores[0]), tidy(stores[1]), write(stores[2]))
+    await tidy(stores[0])
+    assert [(await store.stats("p")).turns for store in stores] == [90, 90, 90]
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_a_newer_database_is_refused(postgres_url: str) -> None:
+    """The refusal names both versions."""
+    url = await emptied(postgres_url)
+    await (await PostgresTurnStore.open(url)).close()
+    connection = await asyncpg.connect(url)
+    await connection.execute("UPDATE voicepipe.version SET version = 99")
+    await connection.close()
+    with pytest.raises(ConfigError, match=rf"version 99.*up to {VERSION}"):
+        await PostgresTurnStore.open(url)
+
+
+async def test_a_database_that_is_not_there_is_named_without_its_password() -> None:
+    """The refusal says where it was looked for, and hides the secret."""
+    with pytest.raises(
+        ConfigError, match=r"records\.url: postgresql://\*\*\*@/db\?host=/nowhere can't be reached"
+    ) as told:
+        await PostgresTurnStore.open("postgresql://me:hunter2@/db?host=/nowhere")
+    assert "hunter2" not in str(told.value)
+
+
+async def test_a_lost_connection_fails_one_call_only(postgres_url: str) -> None:
+    """The database cuts off all its clients: the next call may fail, later ones connect again."""
+    store = await PostgresTurnStore.open(await emptied(postgres_url))
+    await store.keep([kept("a")])
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'voicepipe'"
+    )
+    await connection.close()
+    with suppress(StoreError):
+        await store.get("a", "p")
+    assert await store.get("a", "p") == kept("a")
+    await store.close()
+
+
+def test_values_are_numbered() -> None:
+    """As Postgres has them."""
+    assert numbered("a = ? AND b IN (?, ?)") == "a = $1 AND b IN ($2, $3)"

@@ -1,0 +1,194 @@
+"""Turns' records in a Postgres database, for all processes of many machines."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.redact import redact
+from voicepipe.telemetry.schema import VERSION, tables
+from voicepipe.telemetry.sql_store import SqlTurnStore
+from voicepipe.telemetry.store import StoreError
+from voicepipe.telemetry.work import Ask, Row, Tell, Work, asked
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy
+
+IsolationLevel: TypeAlias = Literal["read_committed", "repeatable_read"]
+
+T = TypeVar("T")
+
+CONNECTIONS: Final = 4
+"""One writes, one sums up, and two answer the dashboard: more would only queue at the database's processors."""
+
+ANSWER_S: Final = 30.0
+"""How long one statement may take; ours take some ms. A connection that was lost unnoticed is found so."""
+
+CONNECT_S: Final = 10.0
+
+_LOCK: Final = 0x766F6963  # whoever makes the tables holds the advisory lock of this number ("voic")
+_INDEX_BYTES: Final = 900
+"""What a turn takes up in indexes and the heads of its rows; a million of the bench's took that (bench.store)."""
+
+_SAMPLED: Final = 500
+
+
+class PostgresTurnStore(SqlTurnStore):
+    """A `TurnStore` in Postgres 13 or newer. Its tables lie in the schema `voicepipe`, made if missing."""
+
+    @classmethod
+    async def open(cls, url: str) -> PostgresTurnStore:
+        """Connect, and bring the tables to this version.
+
+        Args:
+            url: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, as libpq takes it.
+
+        Raises:
+            ConfigError: the package `asyncpg` is missing, the database can't be reached or won't have us, or a newer
+                voicepipe made the tables.
+        """
+        try:
+            import asyncpg
+        except ImportError:
+            raise ConfigError(
+                "records.url: Postgres needs the package asyncpg, which is not installed: "
+                'pip install "voicepipe[postgres]"'
+            ) from None
+        try:
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=1,
+                max_size=CONNECTIONS,
+                timeout=CONNECT_S,
+                command_timeout=ANSWER_S,
+                server_settings={"search_path": "voicepipe", "application_name": "voicepipe"},
+            )
+        except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
+            raise ConfigError(f"records.url: {redact(url)} can't be reached: {_said(why)}") from None
+        try:
+            async with pool.acquire() as connection:
+                await _migrate(connection)
+        except BaseException as why:
+            pool.terminate()
+            if isinstance(why, (OSError, TimeoutError, asyncpg.PostgresError)):
+                raise ConfigError(f"records.url: the tables can't be made in {redact(url)}: {_said(why)}") from None
+            raise
+        return cls(_Pool(pool))
+
+
+def _said(why: BaseException) -> str:
+    return redact(str(why)) or type(why).__name__
+
+
+class _Pool:
+    """The `Database`."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool: asyncpg.Pool | None = pool
+
+    async def read(self, work: Work[T], *, aside: bool = False) -> T:
+        return await self._run(work, isolation="repeatable_read", readonly=True)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._run(work, isolation="read_committed", readonly=False)
+
+    async def used_bytes(self) -> int:
+        """About: Postgres keeps the room of what was deleted, so what is there is counted and multiplied."""
+        return await self.read(_used_bytes())
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await pool.close()
+        except TimeoutError:
+            pool.terminate()
+
+    async def _run(self, work: Work[T], *, isolation: IsolationLevel, readonly: bool) -> T:
+        import asyncpg
+
+        if self._pool is None:
+            raise StoreError("the store is closed")
+        try:
+            async with self._pool.acquire() as connection:
+                return await _done(connection, work, isolation, readonly)
+        except (OSError, TimeoutError, ValueError, zlib.error, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
+            raise StoreError(f"turns: {_said(why)}") from why
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Work is over, with this result."""
+
+    result: Any
+
+
+async def _done(connection: Connection, work: Work[T], isolation: IsolationLevel, readonly: bool) -> T:
+    step = await asyncio.to_thread(_advance, work, None)  # encodes what is to be written: before anything is locked
+    async with connection.transaction(isolation=isolation, readonly=readonly):
+        while not isinstance(step, _Done):
+            step = await asyncio.to_thread(_advance, work, await _execute(connection, step))
+    result: T = step.result
+    return result
+
+
+def _advance(work: Work[T], rows: Sequence[Row] | None) -> Ask | Tell | _Done:
+    try:
+        return next(work) if rows is None else work.send(rows)
+    except StopIteration as done:
+        return _Done(done.value)
+
+
+async def _execute(connection: Connection, step: Ask | Tell) -> Sequence[Row]:
+    if isinstance(step, Tell):
+        await connection.executemany(numbered(step.sql), step.rows)
+        return ()
+    rows: Sequence[Row] = await connection.fetch(numbered(step.sql), *step.values)
+    return rows
+
+
+@lru_cache(maxsize=512)
+def numbered(sql: str) -> str:
+    """The statement with `$1`, `$2` where it has `?`."""
+    numbers = count(1)
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
+
+
+def _used_bytes() -> Work[int]:
+    ((n_turns,),) = yield from asked("SELECT count(*) FROM turns")
+    ((each,),) = yield from asked(
+        "SELECT coalesce(avg(pg_column_size(t.*) + pg_column_size(r.*)), 0)::float8 FROM "
+        "(SELECT * FROM turns ORDER BY number DESC LIMIT ?) t JOIN records r ON r.number = t.number",
+        _SAMPLED,
+    )
+    ((figures,),) = yield from asked("SELECT pg_total_relation_size('figures') + pg_total_relation_size('spans')")
+    return int(n_turns * (each + _INDEX_BYTES) + figures) if n_turns else 0
+
+
+async def _migrate(connection: Connection) -> None:
+    """Make the tables; of two that start at once, the second finds the work done."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute("CREATE SCHEMA IF NOT EXISTS voicepipe")
+        await connection.execute("CREATE TABLE IF NOT EXISTS version (version INTEGER NOT NULL)")
+        version = await connection.fetchval("SELECT version FROM version")
+        if version is None:
+            for statement in tables(number="BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY", bytes="BYTEA"):
+                await connection.execute(statement)
+            await connection.execute("INSERT INTO version VALUES ($1)", VERSION)
+        elif version > VERSION:
+            raise ConfigError(
+                f"records.url: the tables have version {version}, made by a newer voicepipe; "
+                f"this one knows versions up to {VERSION}"
+            )
