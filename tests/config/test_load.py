@@ -189,6 +189,10 @@ def test_prices_are_the_catalogs_until_the_settings_name_others(written: Path) -
         Spec("groq", "openai/gpt-oss-20b")
     )
     assert (cached.input_usd_per_million, cached.cached_usd_per_million) == (0.075, 0.01)
+    hour = read(written, "[providers.anthropic]\ncache_write_usd_per_million = 2\n").facts(
+        Spec("anthropic", "claude-haiku-4-5")
+    )
+    assert (hour.cache_write_usd_per_million, hour.cached_usd_per_million) == (2.0, 0.1)
 
 
 def test_a_catalog_of_ones_own_adds_vendors(written: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,19 @@ def test_cached_tokens_cost_their_own_price() -> None:
     assert facts.cost_usd(input_tokens=1_000_000, output_tokens=0) == pytest.approx(1.0)
     assert facts.cost_usd(input_tokens=1_000_000, output_tokens=100_000, cached_tokens=500_000) == pytest.approx(1.55)
     assert facts.cost_usd(input_tokens=10, output_tokens=0, cached_tokens=99) == pytest.approx(10 * 0.1 / 1e6)
+
+
+def test_so_do_tokens_that_are_put_into_the_cache() -> None:
+    """Where a price is known; else they were read like any."""
+    facts = BUILT.model(Spec("anthropic", "claude-haiku-4-5"))
+    counts = {"input_tokens": 10_000, "output_tokens": 0, "cached_tokens": 4_000, "cache_write_tokens": 5_000}
+    assert facts.cost_usd(**counts) == pytest.approx((1_000 * 1.0 + 4_000 * 0.1 + 5_000 * 1.25) / 1e6)
+    free = replace(facts, cache_write_usd_per_million=None)
+    assert free.cost_usd(**counts) == pytest.approx((6_000 * 1.0 + 4_000 * 0.1) / 1e6)
+    # One that counts wrongly is not paid twice.
+    assert facts.cost_usd(input_tokens=10, output_tokens=0, cached_tokens=8, cache_write_tokens=8) == pytest.approx(
+        (8 * 0.1 + 2 * 1.25) / 1e6
+    )
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ async def test_what_was_read_is_counted_whole(vendor: FakeVendor, model: Model) 
     """Their input_tokens leave out what the cache gave and got; later counts replace earlier ones."""
     first = start(input_tokens=40, cache_read_input_tokens=4_000, cache_creation_input_tokens=300, output_tokens=1)
     made = await read(vendor, model, first, text("Hi"), stop("end_turn", output_tokens=12), END)
-    assert made[-1] == Usage(input_tokens=4_340, output_tokens=12, cached_tokens=4_000)
+    assert made[-1] == Usage(input_tokens=4_340, output_tokens=12, cached_tokens=4_000, cache_write_tokens=300)
 
 
 @pytest.mark.parametrize(

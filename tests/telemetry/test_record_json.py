@@ -95,7 +95,7 @@ def test_a_turn_as_the_api_serves_it() -> None:
         "to_mark": "first_delta",
         "duration_ms": 235,
     }
-    assert plain["tokens"] == {"input": 120, "output": 24, "cached": 96}
+    assert plain["tokens"] == {"input": 120, "output": 24, "cached": 96, "cache_write": 0}
     assert plain["actions"] == []
 
 

@@ -18,7 +18,7 @@ LOST = ModelAttempt(provider="b/m", role="hedge", outcome="lost", began_ms=300, 
 SPOKE = ModelAttempt(provider="fake/llm", role="primary", outcome="spoke", began_ms=0, first_ms=100, cost_usd=7.0)
 
 
-def an_answer(story: Story, *attempts: ModelAttempt, counts: tuple[int, int, int] | None = (1_000, 100, 400)) -> None:
+def an_answer(story: Story, *attempts: ModelAttempt, counts: tuple[int, ...] | None = (1_000, 100, 400)) -> None:
     story.says()
     story.begins_to_answer("It is noon.")
     for attempt in attempts:
@@ -42,6 +42,14 @@ def test_the_answer_and_the_voice_are_paid() -> None:
     assert cost.speech_usd == pytest.approx(len("It is noon.") * 20 / 1e6)
     assert (cost.losers_usd, cost.speculation_usd, cost.whole, cost.estimated) == (0.0, 0.0, True, False)
     assert cost.usd == pytest.approx(cost.answer_usd + cost.speech_usd)
+
+
+def test_what_is_put_into_the_cache_is_paid_as_its_provider_charges() -> None:
+    """And counted on the record, among what was read."""
+    story = Story(prices=PriceList(models={"fake/llm": Tariff(1.0, 10.0, 0.1, 1.25)}))
+    an_answer(story, counts=(1_000, 100, 400, 500))
+    assert latest(story).tokens.cache_write == 500
+    assert latest(story).cost.answer_usd == pytest.approx((100 + 400 * 0.1 + 500 * 1.25 + 100 * 10) / 1e6)
 
 
 def test_losers_stand_apart() -> None:

@@ -86,6 +86,10 @@ class ProviderEntry:
     cached_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
     """What a million tokens that its model reads from its cache cost. Unset: as `input_usd_per_million`."""
 
+    cache_write_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    """What a million tokens that its model puts into its cache cost, likewise. Anthropic takes a quarter more than for
+    reading them, and with `cache_ttl = "1h"`, for which this is to be set, twice as much."""
+
     speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
     """What a million characters that its voice speaks cost."""
 
@@ -275,10 +279,12 @@ class Settings:
                 input_usd_per_million=entry.input_usd_per_million,
                 output_usd_per_million=entry.output_usd_per_million,
                 cached_usd_per_million=entry.cached_usd_per_million,
+                cache_write_usd_per_million=entry.cache_write_usd_per_million,
                 source=f"providers.{spec.provider}",
             )
-        cached = entry.cached_usd_per_million
-        return facts if cached is None else replace(facts, cached_usd_per_million=cached)
+        names = ("cached_usd_per_million", "cache_write_usd_per_million")
+        own = {name: usd for name in names if (usd := getattr(entry, name)) is not None}
+        return replace(facts, **own) if own else facts
 
     def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
         """Return how to reach the provider of `spec`, and what is particular to its model.

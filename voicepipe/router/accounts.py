@@ -33,6 +33,7 @@ def summed(before: Usage | None, usage: Usage) -> Usage:
         input_tokens=before.input_tokens + usage.input_tokens,
         output_tokens=before.output_tokens + usage.output_tokens,
         cached_tokens=before.cached_tokens + usage.cached_tokens,
+        cache_write_tokens=before.cache_write_tokens + usage.cache_write_tokens,
     )
 
 
@@ -63,7 +64,7 @@ def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, *, warm:
     if price is None:
         return None
     if usage is not None:
-        return price.usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        return price.usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
     return planned_usd(attempt, tokens, warm=warm)
 
 

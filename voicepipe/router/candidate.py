@@ -21,11 +21,22 @@ class Price:
     cached_usd: float | None = None
     """For those found in the provider's cache; None: as any other."""
 
-    def usd(self, input_tokens: float, output_tokens: float, cached_tokens: float = 0.0) -> float:
-        """What so many tokens cost; `cached_tokens` are among `input_tokens`."""
+    cache_write_usd: float | None = None
+    """For those put into it; None: as any other."""
+
+    def usd(
+        self,
+        input_tokens: float,
+        output_tokens: float,
+        cached_tokens: float = 0.0,
+        cache_write_tokens: float = 0.0,
+    ) -> float:
+        """What so many tokens cost; those from and for the cache are among `input_tokens`."""
         cached_usd = self.input_usd if self.cached_usd is None else self.cached_usd
-        fresh = (input_tokens - cached_tokens) * self.input_usd
-        return (fresh + cached_tokens * cached_usd + output_tokens * self.output_usd) / MILLION
+        write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
+        usd = (input_tokens - cached_tokens - cache_write_tokens) * self.input_usd
+        usd += cached_tokens * cached_usd + cache_write_tokens * write_usd
+        return (usd + output_tokens * self.output_usd) / MILLION
 
 
 UNKNOWN_PRICE: Final = Price(0.30, 2.50)

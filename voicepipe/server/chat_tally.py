@@ -83,8 +83,8 @@ class ChatTally:
     def cost_usd(self, models: ChatModels) -> float | None:
         """What it cost, with what was asked of others in vain; None: the price is not known."""
         used = self.used()
-        usage = Usage(input_tokens=used.input, output_tokens=used.output, cached_tokens=used.cached)
-        cost = models.cost_usd(self.spec, usage)
+        guessed = Usage(input_tokens=used.input, output_tokens=used.output)
+        cost = models.cost_usd(self.spec, self._usage or guessed)
         return None if cost is None else cost + self.lost_usd
 
     @property

@@ -157,7 +157,7 @@ class Reply:
         self._mouth.call(delta.index, delta.arguments)
 
     def _count(self, usage: Usage) -> None:
-        counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
         self._post(e.TokensCounted(self._turn, self._revision, *counts))
 
     def _hand_over(self, clauses: list[str], speech: Speech | None) -> None:

@@ -131,6 +131,10 @@ class Usage:
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    """Of the input, those that its cache had."""
+
+    cache_write_tokens: int = 0
+    """Of the input, those that were put into its cache, where it charges for that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `breach`              null, or the first limit broken: `stage`, `over_ms`, `owner`, and the
                           `setting` that would move it
     `providers`           object, stage -> provider that served the turn
-    `tokens`              object: `input`, `output`, `cached`, as the provider counts them
+    `tokens`              object, as the provider counts them: `input`, `output`, and of the input
+                          those that its cache had (`cached`) and those put there (`cache_write`)
     `caller_text`         what the caller said; empty when texts are not kept
     `agent_text`          the whole reply; likewise
     `heard_text`          what the caller heard of it; likewise

@@ -201,9 +201,9 @@ class Story:
         named = (f"call_{index}", "look_up") if first else ("", "")
         return self._tell(e.CallGrew(*self._key(of), index, *named, arguments))
 
-    def counts(self, n_in: int, n_out: int, n_cached: int = 0, *, of: int = -1) -> list[Order]:
+    def counts(self, n_in: int, n_out: int, n_cached: int = 0, n_cache_write: int = 0, *, of: int = -1) -> list[Order]:
         """The model's provider says what it cost."""
-        return self._tell(e.TokensCounted(*self._key(of), n_in, n_out, n_cached))
+        return self._tell(e.TokensCounted(*self._key(of), n_in, n_out, n_cached, n_cache_write))
 
     def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Order]:
         """The model's answer is complete."""

@@ -138,7 +138,7 @@ class AgentSide:
 
     def tokens_counted(self, turn: Turn, fact: e.TokensCounted, now_ms: int) -> None:
         """The provider's count."""
-        turn.tokens = TokenCount(fact.input_tokens, fact.output_tokens, fact.cached_tokens)
+        turn.tokens = TokenCount(fact.input_tokens, fact.output_tokens, fact.cached_tokens, fact.cache_write_tokens)
 
     def model_finished(self, turn: Turn, fact: e.ModelFinished, now_ms: int) -> None:
         """All text and calls have come."""

@@ -25,7 +25,8 @@ def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
     wasted = turn.speculation
     answer_usd = speculation_usd = 0.0
     if tariff is not None:
-        answer_usd = tariff.cost_usd(answer_tokens.input, answer_tokens.output, answer_tokens.cached)
+        cache = (answer_tokens.cached, answer_tokens.cache_write)
+        answer_usd = tariff.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
         speculation_usd = tariff.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
     speech_usd = turn.n_voiced_chars * (prices.speech_usd or 0.0) / MILLION
     in_vain = [call.cost_usd for call in turn.attempts if call.outcome != "spoke"]

@@ -245,6 +245,7 @@ class TokensCounted:
     input_tokens: int
     output_tokens: int
     cached_tokens: int
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

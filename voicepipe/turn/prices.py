@@ -18,11 +18,18 @@ class Tariff:
     cached_usd: float | None = None
     """Of the input, for what its cache had; None: as the rest of it."""
 
-    def cost_usd(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
-        """What so many tokens cost; the cached ones are among the input."""
+    cache_write_usd: float | None = None
+    """Of the input, for what was put into its cache; None: as the rest of it."""
+
+    def cost_usd(
+        self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
+    ) -> float:
+        """What so many tokens cost; those from and for the cache are among the input."""
         cached_usd = self.input_usd if self.cached_usd is None else self.cached_usd
-        fresh_tokens = max(0, input_tokens - cached_tokens)
-        return (fresh_tokens * self.input_usd + cached_tokens * cached_usd + output_tokens * self.output_usd) / MILLION
+        write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
+        usd = max(0, input_tokens - cached_tokens - cache_write_tokens) * self.input_usd
+        usd += cached_tokens * cached_usd + cache_write_tokens * write_usd
+        return (usd + output_tokens * self.output_usd) / MILLION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

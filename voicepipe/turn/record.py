@@ -59,6 +59,10 @@ class TokenCount:
     input: int = 0
     output: int = 0
     cached: int = 0
+    """Of the input, those that its cache had."""
+
+    cache_write: int = 0
+    """Of the input, those that were put into its cache, where it charges for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,5 +72,8 @@ def answer_usd(settings: Settings, spec: Spec, usage: Usage) -> float | None:
     if settings.providers[spec.provider].kind == LOCAL:
         return 0.0
     return settings.facts(spec).cost_usd(
-        input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
     )

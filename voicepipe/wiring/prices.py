@@ -38,8 +38,8 @@ class Prices:
             if self._settings.providers[mind.provider].kind == LOCAL:
                 tariffs[str(mind)] = Tariff(0.0, 0.0)
             elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
-                usd = (facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
-                tariffs[str(mind)] = Tariff(*usd)
+                cache = (facts.cached_usd_per_million, facts.cache_write_usd_per_million)
+                tariffs[str(mind)] = Tariff(facts.input_usd_per_million, facts.output_usd_per_million, *cache)
         voice = self._settings.providers[self._settings.agents[agent].spec("tts").provider]
         return PriceList(models=tariffs, speech_usd=0.0 if voice.kind == LOCAL else voice.speech_usd_per_million)
 

@@ -112,7 +112,8 @@ def candidate_of(settings: Settings, spec: Spec) -> Candidate:
     if entry.kind == LOCAL:
         price = Price(0.0, 0.0)
     elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
-        price = Price(facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
+        cache = (facts.cached_usd_per_million, facts.cache_write_usd_per_million)
+        price = Price(facts.input_usd_per_million, facts.output_usd_per_million, *cache)
     return Candidate(
         spec=str(spec),
         price=price,

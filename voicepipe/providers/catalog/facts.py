@@ -37,6 +37,9 @@ class ModelFacts:
     cached_usd_per_million: float | None = None
     """For a million tokens that it reads from its cache; None: the same as `input_usd_per_million`."""
 
+    cache_write_usd_per_million: float | None = None
+    """For a million tokens that it puts into its cache; None: the same as `input_usd_per_million`."""
+
     context_tokens: int | None = None
     cache_min_tokens: int | None = None
     """A prompt that is shorter is never cached."""
@@ -49,21 +52,26 @@ class ModelFacts:
     figures_source: str = ""
     """Where `ttft_p50_ms` and `tokens_per_s` come from."""
 
-    def cost_usd(self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float | None:
+    def cost_usd(
+        self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
+    ) -> float | None:
         """What an answer cost; None when no price is known.
 
         Args:
             input_tokens: all that it read, those of the cache among them.
             output_tokens: all that it wrote.
-            cached_tokens: how many of `input_tokens` came from the cache. What a provider takes for writing into its
-                cache is not counted: answers don't tell it in one way.
+            cached_tokens: how many of `input_tokens` came from the cache.
+            cache_write_tokens: how many of `input_tokens` were put into it.
         """
         fresh, written = self.input_usd_per_million, self.output_usd_per_million
         if fresh is None or written is None:
             return None
         cached = fresh if self.cached_usd_per_million is None else self.cached_usd_per_million
+        kept = fresh if self.cache_write_usd_per_million is None else self.cache_write_usd_per_million
         from_cache = min(cached_tokens, input_tokens)
-        return ((input_tokens - from_cache) * fresh + from_cache * cached + output_tokens * written) / MILLION
+        for_cache = min(cache_write_tokens, input_tokens - from_cache)
+        read = (input_tokens - from_cache - for_cache) * fresh + from_cache * cached + for_cache * kept
+        return (read + output_tokens * written) / MILLION
 
 
 @dataclass(frozen=True, slots=True)

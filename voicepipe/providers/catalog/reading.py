@@ -23,6 +23,7 @@ _MODEL_FIELDS = {
     "input_usd": "input_usd_per_million",
     "output_usd": "output_usd_per_million",
     "cached_usd": "cached_usd_per_million",
+    "cache_write_usd": "cache_write_usd_per_million",
     "context_tokens": "context_tokens",
     "cache_min_tokens": "cache_min_tokens",
     "ttft_p50_ms": "ttft_p50_ms",
@@ -116,8 +117,8 @@ def _model(name: str, row: Mapping[str, Any], sources: Mapping[str, str], at: st
     _known(row, _MODEL_FIELDS, at)
     hints = get_type_hints(ModelFacts)
     read = {_MODEL_FIELDS[key]: _convert(value, hints[_MODEL_FIELDS[key]], f"{at}.{key}") for key, value in row.items()}
-    for key in ("input_usd", "output_usd", "cached_usd", "context_tokens", "ttft_p50_ms", "tokens_per_s"):
-        if row.get(key, 0) < 0:
+    for key in row:
+        if isinstance(row[key], int | float) and row[key] < 0:
             raise ConfigError(f"{at}.{key}: expected 0 or more, got {row[key]}")
     for key in ("source", "figures"):
         if key in row:

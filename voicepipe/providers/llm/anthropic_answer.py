@@ -164,7 +164,10 @@ class AnswerReader:
         cached, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         # Theirs is without what the cache had or got; the port's is all that was read.
         read = (usage.input_tokens or 0) + cached + written
-        self._made.append(Usage(input_tokens=read, output_tokens=usage.output_tokens or 0, cached_tokens=cached))
+        written_out = usage.output_tokens or 0
+        self._made.append(
+            Usage(input_tokens=read, output_tokens=written_out, cached_tokens=cached, cache_write_tokens=written)
+        )
 
     def _begin(self, index: int, block: _Block) -> None:
         if block.type == "text" and block.text:
