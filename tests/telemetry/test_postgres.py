@@ -13,6 +13,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.telemetry.postgres import PostgresTurnStore, numbered
 from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.store import StoreError
+from voicepipe.testing.conformance import turn_figures
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
 
 
@@ -24,7 +25,7 @@ async def emptied(url: str) -> str:
     return url
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *turn_figures.CHECKS], ids=lambda check: check.__name__)
 async def test_conformance(check: Callable[[OpenStore], Awaitable[None]], postgres_url: str) -> None:
     """The port's promises."""
 

@@ -21,10 +21,11 @@ from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import StoreError, TurnQuery
 from voicepipe.telemetry.work import Ask
+from voicepipe.testing.conformance import turn_figures
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *turn_figures.CHECKS], ids=lambda check: check.__name__)
 async def test_conformance(check: Callable[[OpenStore], Awaitable[None]], tmp_path: Path) -> None:
     """The port's promises."""
     await check(lambda: SqliteTurnStore.open(tmp_path / "turns.db"))

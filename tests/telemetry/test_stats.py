@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from voicepipe.errors import ProtocolError
 from voicepipe.quantile import RELATIVE_ERROR
 from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, QUARTER_MS
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.stats import Stats
-from voicepipe.telemetry.store import MINUTE_MS, KeptTurn, StatsQuery
+from voicepipe.telemetry.store import MINUTE_MS, KeptTurn, SessionQuery, StatsQuery, TurnQuery
 from voicepipe.testing.conformance.turn_store import kept
 
 T0 = 20_000 * DAY_MS
@@ -147,3 +149,22 @@ async def test_stats_are_those_of_the_turns(
                 everybodys = [turn for turn in standing(written) if matches(turn, query)]
                 check(await store.stats(None, query), everybodys, query)
         await store.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "make"),
+    [
+        ("step", lambda: StatsQuery(since_ms=0, until_ms=DAY_MS, step_ms=1_000)),
+        ("step", lambda: StatsQuery(since_ms=0, until_ms=300 * DAY_MS, step_ms=MINUTE_MS)),
+        ("since", lambda: StatsQuery(until_ms=DAY_MS, step_ms=MINUTE_MS)),
+        ("by", lambda: StatsQuery(by="session")),
+        ("until", lambda: TurnQuery(since_ms=2, until_ms=1)),
+        ("limit", lambda: SessionQuery(limit=0)),
+        ("before", lambda: SessionQuery(before="x")),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(field: str, make: Callable[[], object]) -> None:
+    """The refusal names the field."""
+    with pytest.raises(ProtocolError) as refusal:
+        make()
+    assert refusal.value.field == field

@@ -29,7 +29,8 @@ def kept(
 
 
 @asynccontextmanager
-async def _opened(open_store: OpenStore) -> AsyncIterator[TurnStore]:
+async def opened(open_store: OpenStore) -> AsyncIterator[TurnStore]:
+    """A store for as long as the block runs."""
     store = await open_store()
     try:
         yield store
@@ -44,7 +45,7 @@ async def _ids(store: TurnStore, project: str = "p", **query: Any) -> list[str]:
 async def gives_back_what_was_kept(open_store: OpenStore) -> None:
     """The whole record, its agent and its time come back; an unknown id is None."""
     turn = kept("a", 1_795_000_000_123, agent="sales", outcome="failed", reason="llm_timeout", actions=("hedged",))
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep([turn])
         assert await store.get("a", "p") == turn
         assert await store.get("b", "p") is None
@@ -52,7 +53,7 @@ async def gives_back_what_was_kept(open_store: OpenStore) -> None:
 
 async def hides_other_projects(open_store: OpenStore) -> None:
     """Reading across projects finds nothing, even for the same id, and writing replaces nothing."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         mine, theirs = kept("a", project="mine"), kept("a", project="theirs", session="other")
         await store.keep([mine, theirs])
         assert await store.get("a", "mine") == mine
@@ -63,7 +64,7 @@ async def hides_other_projects(open_store: OpenStore) -> None:
 
 async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
     """A turn comes twice, still spoken and closed; the later stands, at its first place in time."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep([kept("a", 5, outcome=None)])
         await store.keep([kept("a", 9, outcome="interrupted")])
         assert await store.get("a", "p") == kept("a", 5, outcome="interrupted")
@@ -72,7 +73,7 @@ async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
 
 async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
     """Of two records of one turn in one batch the later stands."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep([kept("a", outcome=None), kept("a", outcome="completed")])
         assert await store.get("a", "p") == kept("a", outcome="completed")
 
@@ -80,7 +81,7 @@ async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
 async def pages_through_everything_once(open_store: OpenStore) -> None:
     """Newest first, turns of the same instant too; new turns don't shift the pages of a reader."""
     turns = [kept(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep(turns)
         seen: list[str] = []
         before: str | None = None
@@ -95,7 +96,7 @@ async def pages_through_everything_once(open_store: OpenStore) -> None:
 
 async def ends_with_a_full_last_page(open_store: OpenStore) -> None:
     """When exactly as many turns are left as a page holds, there is no further page."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep([kept("a", 1), kept("b", 2)])
         assert (await store.list("p", TurnQuery(limit=2))).next is None
         assert (await store.list("nobody")).turns == ()
@@ -103,7 +104,7 @@ async def ends_with_a_full_last_page(open_store: OpenStore) -> None:
 
 async def filters_by_each_field(open_store: OpenStore) -> None:
     """Session, agent, outcome and verdict, alone and together."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep(
             [
                 kept("a", 1, session="s1", agent="sales", total_verdict="over"),
@@ -123,7 +124,7 @@ async def filters_by_each_field(open_store: OpenStore) -> None:
 async def takes_any_text(open_store: OpenStore) -> None:
     """Quotes, newlines, NUL, emoji and half of one: what can't be written is replaced, the rest comes back."""
     text = 'Bob\'s "x"; DROP TABLE turns\n\x00 \U0001f3b5 é'
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await store.keep([kept("a'b", caller_text=text), kept("c", agent_text="half \ud83c of it", heard_text="")])
         assert await store.get("a'b", "p") == kept("a'b", caller_text=text)
         assert await store.get("c", "p") == kept("c", agent_text="half \ufffd of it", heard_text="")
@@ -131,7 +132,7 @@ async def takes_any_text(open_store: OpenStore) -> None:
 
 async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
     """Many callers at the same time get whole answers."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         await asyncio.gather(
             *(store.keep([kept(f"t{i}", i), kept(f"u{i}", i)]) for i in range(20)),
             *(store.list("p") for _ in range(20)),
@@ -141,7 +142,7 @@ async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
 
 async def refuses_a_foreign_cursor(open_store: OpenStore) -> None:
     """A `before` that no page gave names its field; it is not an empty page."""
-    async with _opened(open_store) as store:
+    async with opened(open_store) as store:
         for before in ("", "x", "12", "12.", ".a", "-1.a", "1e3.a", "9" * 30 + ".a", "\u0663.a"):
             assert await _refused_field(store, before) == "before", before
 
@@ -159,7 +160,8 @@ async def answers_no_more_once_closed(open_store: OpenStore) -> None:
     store = await open_store()
     await store.close()
     await store.close()
-    for call in (store.keep([kept("a")]), store.get("a", "p"), store.list("p")):
+    calls = (store.stats("p"), store.sessions("p"), store.delete_user("p", "u"), store.tidy(0), store.size_bytes())
+    for call in (store.keep([kept("a")]), store.get("a", "p"), store.list("p"), *calls):
         try:
             await call
         except StoreError:
