@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voicepipe.errors import StageBroken, StageError, StageRefused
+from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.router.breaker import OPEN_MS, Breaker
 
 BROKEN = StageBroken("llm", provider="a/m", why="cut", retryable=True)
@@ -69,3 +69,10 @@ def test_some_words_open_it_at_once(failure: StageRefused, open_ms: int) -> None
 
 def test_a_request_that_is_wrong_is_not_the_models_failure() -> None:
     assert after(*[refused(400, retryable=False)] * 20).state(0.0) == "closed"
+
+
+def test_failures_are_told_apart_and_a_wrong_request_is_none() -> None:
+    late = StageTimeout("llm", provider="a/m", why="late", retryable=True)
+    breaker = after(BROKEN, BROKEN, late, refused(429), refused(503), refused(401, retryable=False))
+    breaker.failed(refused(400, retryable=False), 0.0)
+    assert breaker.errors == {"broken": 2, "timeout": 1, "rate_limit": 1, "refused": 2}

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.errors import StageRefused
 from voicepipe.telemetry import log
 from voicepipe.telemetry.redact import names_secret, redact
 from voicepipe.testing.records import turn_record
@@ -75,7 +74,7 @@ def test_the_style_fits_the_reader() -> None:
         (Terminal(), "json", False),
     ):
         with log.logging_to(stream, style=style):
-            log.log_session_opened("sess_1", project="p", agent="default")
+            log.log_event("session_opened", session="sess_1", project="p", agent="default")
         assert ("session=sess_1 project=p agent=default" in stream.getvalue()) is human
 
 
@@ -94,13 +93,14 @@ def test_a_closed_turn_tells_its_outcome_and_never_its_words() -> None:
     assert "What time" not in line
 
 
-def test_a_failed_stage_names_its_provider_and_hides_its_key() -> None:
-    """Vendors quote the key in their refusals."""
-    error = StageRefused("llm", provider="openai", why=f"Incorrect API key provided: sk-proj-{KEY}.", retryable=False)
-    (line,) = logged(lambda: log.log_stage_failed("s", "t", error))
+def test_a_turn_that_broke_a_limit_says_which_and_what_would_move_it() -> None:
+    """And what was done about it."""
+    (line,) = logged(lambda: log.log_turn_closed(turn_record(actions=("hedge", "fallback"))))
     told = json.loads(line)
-    assert (told["kind"], told["provider"], told["retryable"]) == ("StageRefused", "openai", False)
-    assert KEY not in line
+    assert (told["breach"], told["owner"]) == ("endpoint", "settings")
+    assert told["setting"] == "turn_detection.silence_duration_ms"
+    assert told["actions"] == "hedge,fallback"
+    assert told["verdict"] == "within"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from typing import Final, Literal
 
 from voicepipe.auth.handshake import Handshake
-from voicepipe.errors import ConfigError
+from voicepipe.auth.networks import Networks
 
 ProxyHeader = Literal["x-forwarded", "forwarded"]
 """Which header the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other one is not read:
@@ -28,7 +28,7 @@ class TrustedProxies:
         Raises:
             ConfigError: one of them is neither.
         """
-        self._networks = tuple(map(_network, networks))
+        self._networks = Networks(networks, key="server.trusted_proxies")
         self._header = header
 
     def __bool__(self) -> bool:
@@ -41,25 +41,17 @@ class TrustedProxies:
         itself a trusted proxy; what stands before it, the sender may have made up. From anyone but a trusted proxy the
         headers mean nothing.
         """
-        if not self._trusts(handshake.peer):
+        if handshake.peer not in self._networks:
             return handshake
         seen = handshake.peer
         for address in reversed(list(self._addresses(handshake))):
             if address is None:
                 break
             seen = address
-            if not self._trusts(address):
+            if address not in self._networks:
                 break
         scheme = self._scheme(handshake)
         return replace(handshake, peer=seen, scheme=handshake.scheme if scheme is None else scheme)
-
-    def _trusts(self, address: str) -> bool:
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return False
-        plain = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
-        return any((plain or parsed) in network for network in self._networks)
 
     def _addresses(self, handshake: Handshake) -> Iterator[str | None]:
         """Whom the proxies saw, first to last; None for what is no address."""
@@ -80,15 +72,6 @@ class TrustedProxies:
                 return scheme
             case _:
                 return None
-
-
-def _network(text: str) -> IPv4Network | IPv6Network:
-    try:
-        return ip_network(text, strict=False)
-    except ValueError:
-        raise ConfigError(
-            f"server.trusted_proxies: expected addresses or networks such as 127.0.0.1 or 10.0.0.0/8, got {text!r}"
-        ) from None
 
 
 def _elements(handshake: Handshake) -> Iterator[dict[str, str]]:

@@ -12,6 +12,7 @@ from voicepipe.server.dashboard import about
 from voicepipe.server.headers import add_headers, answer_preflight
 from voicepipe.server.health import healthz, readyz
 from voicepipe.server.legacy import sessions, transcription_sessions
+from voicepipe.server.metrics import metrics
 from voicepipe.server.models_list import list_models, one_model
 from voicepipe.server.outliving import outliving
 from voicepipe.server.pages import asset, dashboard, home, talk
@@ -61,6 +62,7 @@ def build_app(parts: Parts) -> web.Application:
         ("GET", "/dashboard/about", about),
         ("GET", "/healthz", healthz),
         ("GET", "/readyz", readyz),
+        ("GET", "/metrics", metrics),
     ]
     for method, path, handler in routes:
         app.router.add_route(method, path, handler)

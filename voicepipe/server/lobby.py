@@ -27,7 +27,9 @@ class Lobby:
     """Counts the sessions. Belongs to one event loop."""
 
     def __init__(self, max_sessions: int) -> None:
-        self._max_sessions = max_sessions
+        self.max_sessions = max_sessions
+        self.n_came = 0
+        """How many were let in so far."""
         # Full: the next session is refused, never queued: a caller who waits in silence has hung up.
         self._inside: set[Place] = set()
         self._nobody = asyncio.Event()
@@ -45,8 +47,8 @@ class Lobby:
         """
         if self.closing:
             raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
-        if len(self._inside) >= self._max_sessions:
-            raise Overload(f"All {self._max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
+        if len(self._inside) >= self.max_sessions:
+            raise Overload(f"All {self.max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
 
     @contextmanager
     def place(self) -> Iterator[Place]:
@@ -58,6 +60,7 @@ class Lobby:
         self.check()
         place = Place()
         self._inside.add(place)
+        self.n_came += 1
         self._nobody.clear()
         try:
             yield place

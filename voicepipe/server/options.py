@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from voicepipe.auth.networks import Networks
 from voicepipe.auth.proxies import ProxyHeader, TrustedProxies
 from voicepipe.errors import ConfigError
 
@@ -114,12 +115,17 @@ class ServerSettings:
     """PEM files with Ed25519 or RSA keys for client secrets. The first private one signs; all verify, and are published
     at `/.well-known/jwks.json`. Empty: a generated secret signs."""
 
+    metrics_from: tuple[str, ...] = ()
+    """Addresses or networks that may read `/metrics` without a key, such as that of your Prometheus. Others need an API
+    key with the scope `operate_all`."""
+
     talk_mint: TalkMint = "auto"
     """When the talk page of this machine gets a token by itself: `auto` until there is an API key or a trusted proxy,
     `always`, or `never`."""
 
     def __post_init__(self) -> None:
         TrustedProxies(self.trusted_proxies)
+        Networks(self.metrics_from, key="server.metrics_from")
         if bool(self.tls_cert) != bool(self.tls_key):
             here, there = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise ConfigError(f"server.{there}: expected a PEM file, since server.{here} is set, got none")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,8 +26,12 @@ from voicepipe.server.slots import Slots
 from voicepipe.server.yardstick import Yardstick
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
+from voicepipe.telemetry.families import Sample
+from voicepipe.telemetry.loop_health import LoopHealth
+from voicepipe.telemetry.prometheus import Metrics
 from voicepipe.telemetry.store import TurnStore
 from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import BudgetLimits
 
 NoteTurn = Callable[[TurnRecord], None]
 """Takes a turn's record, new or renewed; returns at once."""
@@ -97,6 +101,14 @@ class Parts:
 
     missing: Callable[[], tuple[str, ...]]
     """What is not ready yet, in words; empty when everything is."""
+
+    metrics: Metrics = field(default_factory=lambda: Metrics(BudgetLimits(), agents=frozenset(), providers=frozenset()))
+
+    counts: Callable[[], Iterable[Sample]] = tuple
+    """What the rest of the house counts, for `/metrics`."""
+
+    loop: LoopHealth | None = None
+    """How the event loop does; None: nobody watches it."""
 
     resumptions: Resumptions = field(default_factory=Resumptions)
     yardstick: Yardstick = field(default_factory=Yardstick)

@@ -139,6 +139,8 @@ class Exchange:
 
     async def _settle(self, outcome: str, work: Work) -> None:
         settled = work.settled(failed=outcome == "failed")
+        lasted_ms = monotonic_ms() - self._began_ms
+        self._parts.metrics.hear_answer(self._kind, outcome, lasted_ms)
         log_event(
             f"{self._kind}_closed",
             id=self._id,
@@ -146,7 +148,7 @@ class Exchange:
             model=self._model,
             route=work.spec,
             outcome=outcome,
-            lasted_ms=monotonic_ms() - self._began_ms,
+            lasted_ms=lasted_ms,
             **settled.figures,
         )
         if settled.in_vain:

@@ -30,10 +30,14 @@ class Places:
             most: how many places there are.
             most_of_project: how many a project may have; 0 means all.
         """
-        self._what, self._most, self._most_of_project = what, most, most_of_project or most
+        self._what, self.most, self._most_of_project = what, most, most_of_project or most
         # bounded: by `most`, since who leaves is taken out
         self._projects: Counter[str] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
+
+    def __len__(self) -> int:
+        """How many are taken."""
+        return self._projects.total()
 
     @contextmanager
     def place(self, visitor: Visitor) -> Iterator[None]:
@@ -44,8 +48,8 @@ class Places:
             TooManyRequests: the project, or the client secret, has no more.
         """
         token = (visitor.project, visitor.claims.token_id if visitor.claims is not None else "")
-        if self._projects.total() >= self._most:
-            raise Overload(f"All {self._most} places for {self._what} are taken.", retry_after_ms=FULL_WAIT_MS)
+        if len(self) >= self.most:
+            raise Overload(f"All {self.most} places for {self._what} are taken.", retry_after_ms=FULL_WAIT_MS)
         if self._projects[visitor.project] >= self._most_of_project:
             raise TooManyRequests(f"Project {visitor.project!r} may have {self._most_of_project} answers at once.")
         if token[1] and self._tokens[token] >= TOKEN_AT_ONCE:

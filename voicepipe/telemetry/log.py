@@ -18,7 +18,6 @@ from typing import Final, Literal, TextIO
 import msgspec
 
 from voicepipe.clock import utc_iso
-from voicepipe.errors import StageError
 from voicepipe.telemetry.redact import HIDDEN, names_secret, redact
 from voicepipe.turn.record import TurnRecord
 
@@ -27,6 +26,8 @@ Value = str | int | float | bool | None
 
 _LOGGER: Final = logging.getLogger("voicepipe")
 _LINES_MAX: Final = 10_000
+_DROPPED: Final = [0]
+"""Lines that nobody took, since the process began."""
 
 
 @contextmanager
@@ -65,18 +66,14 @@ def log_event(event: str, /, *, level: int = logging.INFO, session: str = "", tu
     _LOGGER.log(level, event, extra={"fields": {k: v for k, v in named.items() if v not in ("", None)}})
 
 
-def log_session_opened(session: str, *, project: str, agent: str) -> None:
-    """A caller is connected."""
-    log_event("session_opened", session=session, project=project, agent=agent)
-
-
-def log_session_closed(session: str, *, why: str, turns: int, lasted_ms: int) -> None:
-    """A caller is gone."""
-    log_event("session_closed", session=session, why=why, turns=turns, lasted_ms=lasted_ms)
+def lines_dropped() -> int:
+    """How many lines nobody took, since the process began."""
+    return _DROPPED[0]
 
 
 def log_turn_closed(record: TurnRecord) -> None:
-    """A turn is over: its outcome and its total. A failed one is a warning."""
+    """A turn is over: its outcome, its total, and the first limit that it broke. A failed one is a warning."""
+    breach = record.breach
     log_event(
         "turn_closed",
         level=logging.WARNING if record.outcome == "failed" else logging.INFO,
@@ -87,6 +84,10 @@ def log_turn_closed(record: TurnRecord) -> None:
         reason=record.reason,
         total_ms=record.total_ms,
         verdict=record.total_verdict,
+        breach=breach.stage if breach else "",
+        owner=breach.owner if breach else "",
+        setting=breach.setting if breach else "",
+        actions=",".join(record.actions),
     )
 
 
@@ -103,21 +104,6 @@ def log_stuck(session: str, *, caller: str, agent: str, so_far: int) -> None:
     `caller` and `agent` are the states it was found in, `so_far` how often since the server began.
     """
     log_event("session_stuck", level=logging.ERROR, session=session, caller=caller, agent=agent, so_far=so_far)
-
-
-def log_stage_failed(session: str, turn: str, error: StageError) -> None:
-    """A provider refused, stalled or broke."""
-    log_event(
-        "stage_failed",
-        level=logging.WARNING,
-        session=session,
-        turn=turn,
-        stage=error.stage,
-        provider=error.provider,
-        kind=type(error).__name__,
-        why=error.why,
-        retryable=error.retryable,
-    )
 
 
 def log_records_lost(count: int, why: str) -> None:
@@ -188,6 +174,7 @@ class _Lines(logging.Handler):
             self._waiting.put_nowait(self._line_of(record, utc_iso()))
         except Exception:  # full, or a library's line whose arguments don't fit its format: not worth a call
             self._dropped += 1
+            _DROPPED[0] += 1
 
     def close(self) -> None:
         """Write what waits, and end the thread; a stream that takes nothing holds this up for 2 s at most."""

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import voicepipe
@@ -28,13 +28,16 @@ from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.server.yardstick import Yardstick
+from voicepipe.telemetry.endings import Endings
 from voicepipe.telemetry.journal_keeper import JournalKeeper
+from voicepipe.telemetry.loop_health import LoopHealth, watching
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.figures import counts_of, log_turn, metrics_of
 from voicepipe.wiring.forewarned import look_ahead
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import Sessions
@@ -82,13 +85,15 @@ async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -
 
 @asynccontextmanager
 async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Running]:
+    metrics = metrics_of(settings)
     async with (
         http.lifetime(),
         warm.lifetime(),
         _sounds(settings) as sounds,
         open_sqlite(settings.data_path) as cluster,
         _turns(settings.data_path) as turns,
-        TurnSink(turns) as sink,
+        TurnSink(turns, heard_by=(Endings((metrics.hear, log_turn)).hear,)) as sink,
+        _watched() as loop,
         _journals(settings) as journals,
         asyncio.TaskGroup() as group,
     ):
@@ -100,6 +105,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         parts = _parts(
             settings, files, cluster=cluster, turns=turns, sessions=sessions, chat=chat, audio=audio, models=models
         )
+        parts = replace(parts, metrics=metrics, counts=counts_of(sink, sounds, sessions), loop=loop)
         async with listening(parts) as base_url:
             tasks = (
                 group.create_task(models.run(), name="local-engine"),
@@ -214,6 +220,12 @@ async def _journals(settings: Settings) -> AsyncIterator[JournalKeeper]:
         yield keeper
     finally:
         await asyncio.to_thread(keeper.stop)
+
+
+@asynccontextmanager
+async def _watched() -> AsyncIterator[LoopHealth]:
+    with watching() as loop:
+        yield loop
 
 
 @asynccontextmanager

@@ -1,0 +1,111 @@
+"""Who may read `/metrics`, and that the whole server's own counts are in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from voicepipe.audio.files import read_sound
+from voicepipe.client import connect
+from voicepipe.errors import ConfigError
+from voicepipe.server.options import ServerSettings
+from voicepipe.testing.waiting import eventually
+
+
+def parsed(text: str) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def values(found: dict[str, Metric], name: str) -> dict[tuple[str, ...], float]:
+    samples = [sample for family in found.values() for sample in family.samples if sample.name == f"voicepipe_{name}"]
+    return {tuple(sample.labels[label] for label in sorted(sample.labels)): sample.value for sample in samples}
+
+
+async def test_it_needs_an_operator_of_all_projects(serve: Any) -> None:
+    """As Prometheus sends it, in `Authorization: Bearer`. The figures are those of all customers."""
+    async with serve() as house:
+        for scopes, status in ((("turns",), 403), (("operate",), 403), (("operate_all",), 200)):
+            key = house.new_key("acme", scopes=scopes)
+            async with house.http.get(f"{house.base}/metrics", headers=key) as answer:
+                assert answer.status == status, scopes
+        async with house.http.get(f"{house.base}/metrics") as answer:
+            assert answer.status == 401
+
+
+async def test_a_new_server_tells_its_own_machine(serve: Any) -> None:
+    async with serve(max_sessions=7) as house, house.http.get(f"{house.base}/metrics") as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert answer.headers["Cache-Control"] == "no-store"
+        found = parsed(await answer.text())
+    assert values(found, "sessions_limit") == {(): 7}
+    assert values(found, "ready") == {(): 1}
+    assert values(found, "provider_state")["openai/small", "llm", "open"] == 1
+    assert values(found, "provider_state")["openai/small", "llm", "closed"] == 0
+    assert values(found, "provider_alert") == {("groq/fast", "llm"): 0, ("openai/small", "llm"): 1}
+    assert values(found, "provider_errors_total") == {
+        ("rate_limit", "openai/small", "llm"): 2,
+        ("refused", "openai/small", "llm"): 1,
+    }
+
+
+async def test_an_address_may_be_let_in_without_a_key(serve: Any) -> None:
+    """And to nothing else."""
+    async with serve(metrics_from=("127.0.0.0/8", "10.1.2.3")) as house:
+        house.new_key("acme")
+        async with house.http.get(f"{house.base}/metrics") as answer:
+            assert answer.status == 200
+        async with house.http.get(f"{house.base}/v1/providers") as answer:
+            assert answer.status == 401
+
+
+async def test_another_address_is_not_let_in(serve: Any) -> None:
+    async with serve(metrics_from=("10.1.2.3",)) as house:
+        house.new_key("acme")
+        async with house.http.get(f"{house.base}/metrics") as answer:
+            assert answer.status == 401
+
+
+def test_addresses_must_be_addresses() -> None:
+    with pytest.raises(ConfigError, match=r"server\.metrics_from: .*'prometheus'"):
+        ServerSettings(metrics_from=("prometheus",))
+
+
+async def test_sessions_are_counted_while_they_last(serve: Any, gate: Any) -> None:
+    async with serve() as house:
+        house.talks.append(gate)
+        async with house.connect():
+            await gate.began.wait()
+            async with house.http.get(f"{house.base}/metrics") as answer:
+                found = parsed(await answer.text())
+            assert values(found, "sessions") == {(): 1}
+            assert values(found, "sessions_opened_total") == {(): 1}
+            gate.go.set()
+
+
+async def test_a_whole_server_counts_a_conversation(fake_house: Any, question: Path) -> None:
+    """Its turn, its providers and its loop; nothing was dropped, and nobody was stuck."""
+    async with fake_house() as house, connect(house.url) as call, aiohttp.ClientSession() as http:
+        await call.turn(read_sound(question, 24_000))
+
+        async def told() -> dict[str, Metric] | None:
+            async with http.get(f"{house.url}/metrics") as answer:
+                found = parsed(await answer.text())
+            return found if sum(values(found, "turns_total").values()) else None
+
+        found = await eventually(told)
+    assert values(found, "turns_total") == {("default", "vad", "completed"): 1}
+    assert values(found, "heard_seconds_count") == {("default",): 1}
+    assert values(found, "provider_calls_total") == {("fake/ear", "stt"): 1, ("fake/mind", "llm"): 1} | {
+        ("fake/mouth", "tts"): 1
+    }
+    assert values(found, "sessions") == {(): 1}
+    assert values(found, "loop_lag_seconds_count")[()] > 0
+    assert set(values(found, "gc_pauses_total")) == {("0",), ("1",), ("2",)}
+    for name in ("records_dropped_total", "records_lost_total", "sessions_stuck_total", "turns_unattributed_total"):
+        assert values(found, name) == {(): 0}, name

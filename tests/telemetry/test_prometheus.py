@@ -1,0 +1,188 @@
+"""What `/metrics` says parses, is complete, judges limits exactly, and stays bounded whatever clients call things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from voicepipe.telemetry.families import FAMILIES, LONGEST, NOW, OTHER, PREFIX, TURNS, Names, Sample
+from voicepipe.telemetry.loop_health import LAG_EDGES_MS, LoopFigures
+from voicepipe.telemetry.prometheus import MORE_ACTIONS, MORE_AGENTS, MORE_PROVIDERS, Metrics
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost
+from voicepipe.turn.settings import BudgetLimits
+
+LOOP = LoopFigures(
+    lag_p50_ms=0.4,
+    lag_p99_ms=12.0,
+    lag_max_ms=140.0,
+    lag_counts=(90, 5, 2, 1, 0, 1, 0, 1, 0, 0, 1),
+    lag_sum_ms=2_345.0,
+    n_held=1,
+    last_hold=None,
+    gc_pauses=(7, 2, 1),
+    gc_pause_ms=(0.7, 1.4, 12.5),
+    gc_longest_ms=12.5,
+)
+
+
+def metrics(limits: BudgetLimits | None = None) -> Metrics:
+    known = frozenset({"fake-stt", "fake-llm", "fake-tts"})
+    return Metrics(limits or BudgetLimits(), agents=frozenset({"default"}), providers=known)
+
+
+def kept(n: int = 1, agent: str = "default", **changes: Any) -> KeptTurn:
+    return KeptTurn(turn_record(id=f"turn_{n}", **changes), "acme", agent, 1_700_000_000_000)
+
+
+def parsed(told: Metrics, *now: Sample, loop: LoopFigures | None = None) -> dict[str, Metric]:
+    """By name; a counter's without `_total`, as the parser has it."""
+    return {family.name: family for family in text_string_to_metric_families(told.text(now, loop).decode())}
+
+
+def values(told: Metrics, name: str, *now: Sample) -> dict[tuple[str, ...], float]:
+    """Label values, in the order of the family, -> value of the samples of that very name."""
+    samples = (sample for family in parsed(told, *now).values() for sample in family.samples)
+    found = [sample for sample in samples if sample.name == f"{PREFIX}{name}"]
+    labels = next(each.labels for each in FAMILIES if name.startswith(each.name))
+    order = (*labels, "le") if name.endswith("_bucket") else labels
+    return {tuple(sample.labels[label] for label in order): sample.value for sample in found}
+
+
+def test_a_turn_is_counted_with_all_that_its_record_tells() -> None:
+    told = metrics()
+    attempts = (
+        ModelAttempt(provider="fake-llm", role="primary", outcome="lost", began_ms=0, first_ms=None),
+        ModelAttempt(provider="b/m", role="hedge", outcome="spoke", began_ms=300, first_ms=90),
+    )
+    told.hear(
+        kept(
+            actions=("hedge", "short_clause"),
+            attempts=attempts,
+            cost=TurnCost(usd=0.75, answer_usd=0.5, losers_usd=0.25),
+            speculation=Speculation(starts=2, kept=1, saved_ms=400, wasted_input_tokens=120),
+        )
+    )
+    assert values(told, "turns_total") == {("default", "vad", "completed"): 1}
+    assert values(told, "heard_seconds_count") == {("default",): 1}
+    assert values(told, "heard_seconds_sum")["default",] == pytest.approx(0.983)
+    assert values(told, "turns_over_total") == {("default",): 0}
+    assert values(told, "actions_total") == {("hedge",): 1, ("short_clause",): 1}
+    assert values(told, "model_attempts_total") == {("fake-llm", "primary", "lost"): 1, ("b/m", "hedge", "spoke"): 1}
+    calls = {("stt", "fake-stt"): 1, ("tts", "fake-tts"): 1, ("llm", "fake-llm"): 1, ("llm", "b/m"): 1}
+    assert values(told, "provider_calls_total") == calls
+    assert values(told, "tokens_total")["fake-llm", "cached"] == 96
+    assert values(told, "cost_usd_total")["default", "losers"] == 0.25
+    assert values(told, "speculation_total") == {("started",): 2, ("kept",): 1, ("refused",): 0}
+    assert values(told, "speculation_saved_seconds_total") == {(): 0.4}
+    assert values(told, "stage_seconds_count")["llm_ttft", "fake-llm"] == 1
+    # Its endpoint took 525 of 150 ms.
+    assert values(told, "stage_over_total")["endpoint", "settings"] == 1
+    assert values(told, "stage_over_total")["llm_ttft", "fake-llm"] == 0
+
+
+@pytest.mark.parametrize("limit_ms", [983, 1_000, 1_234])
+def test_every_limit_is_the_edge_of_a_bucket(limit_ms: int) -> None:
+    """So the share of turns within it is exact: whoever takes just as long is within."""
+    told = metrics(BudgetLimits(total_ms=limit_ms, llm_ttft_ms=235))
+    told.hear(kept())
+    told.hear(kept(2, marks=(*MARKS[:-1], ("heard", 5_000 + limit_ms))))
+    told.hear(kept(3, marks=(*MARKS[:-1], ("heard", 5_001 + limit_ms))))
+    within = {key[-1]: value for key, value in values(told, "heard_seconds_bucket").items()}
+    assert within[str(limit_ms / 1_000)] == 2
+    assert {"0.235", "0.15", "0.02"} <= within.keys()
+    assert values(told, "limit_seconds")["total",] == limit_ms / 1_000
+
+
+def test_a_flood_of_names_makes_a_bounded_number_of_series() -> None:
+    """Clients may ask for models by any name. Those of the settings keep their series, however late they come."""
+    told = metrics()
+    for n in range(200):
+        attempt = ModelAttempt(provider=f"flood/{n}", role="primary", outcome="spoke", began_ms=0, first_ms=9)
+        flood = (("llm", f"flood/{n}"),)
+        told.hear(kept(n, agent=f"agent-{n}", attempts=(attempt,), providers=flood, actions=(f"act-{n}",)))
+    told.hear(kept(200))
+    providers = {key[0] for key in values(told, "model_attempts_total")}
+    assert providers == {OTHER, *(f"flood/{n}" for n in range(MORE_PROVIDERS))}
+    assert "settings" in {key[1] for key in values(told, "stage_seconds_count")}
+    agents = {key[0] for key in values(told, "turns_total")}
+    assert agents == {"default", OTHER, *(f"agent-{n}" for n in range(MORE_AGENTS))}
+    assert values(told, "turns_total")[OTHER, "vad", "completed"] == 200 - MORE_AGENTS
+    assert values(told, "actions_total")["other",] == 200 - MORE_ACTIONS
+
+
+def test_a_long_name_and_none_at_all_are_names_too() -> None:
+    names = Names(frozenset({"known"}), more=1)
+    assert [names.of(each) for each in ("known", "", "x" * (LONGEST + 1), "a", "b", "a")] == [
+        *("known", "none", OTHER),
+        *("a", OTHER, "a"),
+    ]
+
+
+def test_what_is_true_now_is_told_by_its_kind() -> None:
+    told = metrics()
+    now = (
+        Sample("sessions", 3),
+        Sample("provider_state", 1, ("llm", "fake-llm", "open")),
+        Sample("provider_errors_total", 7, ("llm", "fake-llm", "timeout")),
+        Sample("build_info", 1, ('0.1"\n\\',)),
+    )
+    found = parsed(told, *now)
+    assert found["voicepipe_sessions"].type == "gauge"
+    assert found["voicepipe_provider_errors"].type == "counter"
+    assert values(told, "provider_errors_total", *now) == {("llm", "fake-llm", "timeout"): 7}
+    assert values(told, "build_info", *now) == {('0.1"\n\\',): 1}
+    with pytest.raises(KeyError):
+        told.text([Sample("not_declared", 1)])
+
+
+def test_providers_beyond_the_bound_are_left_out_of_what_is_true_now() -> None:
+    """Two of them under one name would be two values of one series."""
+    told = metrics()
+    now = [Sample("provider_in_flight", n, ("llm", f"flood/{n}")) for n in range(200)]
+    assert len(values(told, "provider_in_flight", *now)) == MORE_PROVIDERS
+
+
+def test_the_loops_lag_is_a_histogram() -> None:
+    found = parsed(metrics(), loop=LOOP)["voicepipe_loop_lag_seconds"]
+    by_edge = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
+    assert found.type == "histogram"
+    assert len(by_edge) == len(LAG_EDGES_MS) + 1
+    assert (by_edge["0.001"], by_edge["0.05"], by_edge["+Inf"]) == (90, 99, 101)
+    assert [sample.value for sample in found.samples if sample.name.endswith("_sum")] == [2.345]
+
+
+def everything() -> Iterator[Sample]:
+    """A sample of each family."""
+    for family in NOW:
+        if family.kind != "histogram":
+            yield Sample(family.name, 1.0, tuple("x" for _ in family.labels))
+
+
+def test_what_is_declared_is_what_is_told() -> None:
+    """Each family has its kind, its help and its labels; beside them there is only the process."""
+    told = metrics()
+    attempt = ModelAttempt(provider="a/m", role="primary", outcome="spoke", began_ms=0, first_ms=9)
+    told.hear(kept(actions=("hedge",), attempts=(attempt,)))
+    told.hear_answer("chat", "completed", 1_200)
+    found = parsed(told, *everything(), loop=LOOP)
+    ours = {name: family for name, family in found.items() if name.startswith(PREFIX)}
+    assert ours.keys() == {family.full_name.removesuffix("_total") for family in FAMILIES}
+    assert all(name.startswith("process_") for name in found.keys() - ours.keys())
+    for family in FAMILIES:
+        its = ours[family.full_name.removesuffix("_total")]
+        labels = set().union(*(sample.labels for sample in its.samples)) - {"le"}
+        assert (its.type, its.documentation, labels) == (family.kind, family.help, set(family.labels))
+
+
+def test_names_say_their_kind_and_their_unit() -> None:
+    """As Prometheus' own conventions have it."""
+    for family in FAMILIES:
+        assert family.name.endswith("_total") == (family.kind == "counter"), family.name
+        assert "_ms" not in family.name
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES) == len(TURNS) + len(NOW)

@@ -1,0 +1,32 @@
+"""Turns as they end, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from voicepipe.telemetry.store import KeptTurn
+
+REMEMBERED: Final = 4_096
+"""Turns that have ended, so that a renewed record isn't told of again; renewals come within minutes."""
+
+
+class Endings:
+    """Hears every record of every turn, and passes on the first that has an outcome."""
+
+    def __init__(self, told: Sequence[Callable[[KeptTurn], None]]) -> None:
+        """`told` return at once and never raise."""
+        self._told = tuple(told)
+        # Full: the oldest is forgotten.
+        self._ended: dict[tuple[str, str], None] = {}
+
+    def hear(self, turn: KeptTurn) -> None:
+        """Take a record: new, renewed, or one that renews another's end, which is told of as it was at first."""
+        key = (turn.project, turn.record.id)
+        if turn.record.outcome is None or key in self._ended:
+            return
+        self._ended[key] = None
+        if len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+        for tell in self._told:
+            tell(turn)

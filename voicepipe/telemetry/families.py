@@ -1,0 +1,119 @@
+"""Every metric that `/metrics` shows: its name, its kind, its labels, and what it says. The docs' table is this one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+PREFIX: Final = "voicepipe_"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. Its name is without `voicepipe_`; a counter's ends with `_total`."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def full_name(self) -> str:
+        """As Prometheus knows it."""
+        return f"{PREFIX}{self.name}"
+
+
+TURNS: Final = (
+    Family("heard_seconds", "histogram", ("agent",), "Heard latency of turns: last voiced sample to first audible one"),
+    Family("stage_seconds", "histogram", ("stage", "owner"), "How long each stage took, by who could make it shorter"),
+    Family("stage_over_total", "counter", ("stage", "owner"), "Stages that broke their limit"),
+    Family("turns_total", "counter", ("agent", "cause", "outcome"), "Turns that have ended"),
+    Family("turns_over_total", "counter", ("agent",), "Turns whose heard latency broke the limit of the total"),
+    Family("turns_unattributed_total", "counter", (), "Turns with more than 5 ms that no stage accounts for: our bug"),
+    Family("actions_total", "counter", ("action",), "What was done during turns to save the budget"),
+    Family("provider_calls_total", "counter", ("stage", "provider"), "Calls to providers, and turns that they served"),
+    Family("model_attempts_total", "counter", ("provider", "role", "outcome"), "Calls of a router to models, by role"),
+    Family("tokens_total", "counter", ("provider", "kind"), "Tokens of answers, `cached` ones being part of `input`"),
+    Family("cost_usd_total", "counter", ("agent", "part"), "What turns cost, as far as prices are known"),
+    Family(
+        "speculation_total", "counter", ("result",), "Replies begun before the turn was over: started, kept, refused"
+    ),
+    Family("speculation_saved_seconds_total", "counter", (), "How much sooner the kept ones could be heard"),
+    Family("speculation_wasted_tokens_total", "counter", ("kind",), "Tokens of those that nobody heard"),
+    Family("rest_seconds", "histogram", ("kind", "outcome"), "Answers over REST: chat, speech, transcription"),
+)
+"""Counted as turns and answers end."""
+
+NOW: Final = (
+    Family("limit_seconds", "gauge", ("stage",), "The budget's limits, as they are set"),
+    Family("sessions", "gauge", (), "Callers who are connected"),
+    Family("sessions_limit", "gauge", (), "How many may be"),
+    Family("sessions_opened_total", "counter", (), "Callers who were let in"),
+    Family("sessions_stuck_total", "counter", (), "Sessions that only the last resort freed: our bug"),
+    Family("ready", "gauge", (), "1: sessions are taken; 0: models load, or the server stops"),
+    Family("rest_running", "gauge", ("kind",), "Requests over REST that are being answered"),
+    Family("rest_limit", "gauge", ("kind",), "How many may be"),
+    Family("loop_lag_seconds", "histogram", (), "How late the event loop came back to work that was due"),
+    Family("loop_holds_total", "counter", (), "Times that the event loop was held for 100 ms or longer"),
+    Family("gc_pauses_total", "counter", ("generation",), "Pauses of the garbage collector"),
+    Family("gc_pause_seconds_total", "counter", ("generation",), "How long they lasted in all"),
+    Family("gc_longest_pause_seconds", "gauge", (), "The longest of them"),
+    Family("records_dropped_total", "counter", (), "Turns' records that found no room before the store"),
+    Family("records_lost_total", "counter", (), "Turns' records that the store failed to write"),
+    Family("log_lines_dropped_total", "counter", (), "Log lines that nobody took"),
+    Family("spans_dropped_total", "counter", (), "Spans that found no room before the collector of traces"),
+    Family("spans_lost_total", "counter", (), "Spans that the collector of traces did not take"),
+    Family("audio_cache_hits_total", "counter", (), "Clauses that were played from disk"),
+    Family("audio_cache_misses_total", "counter", (), "Clauses that were not there"),
+    Family("provider_state", "gauge", ("stage", "provider", "state"), "1 for its breaker's state, 0 for the others"),
+    Family("provider_opened_total", "counter", ("stage", "provider"), "Times that its breaker has opened"),
+    Family("provider_alert", "gauge", ("stage", "provider"), "1: a person must put something right, such as a key"),
+    Family("provider_in_flight", "gauge", ("stage", "provider"), "Calls to it that are running"),
+    Family("provider_errors_total", "counter", ("stage", "provider", "kind"), "Its failures"),
+    Family("build_info", "gauge", ("version",), "Always 1"),
+)
+"""Asked of the house at each scrape."""
+
+FAMILIES: Final = (*TURNS, *NOW)
+BY_NAME: Final = {family.name: family for family in FAMILIES}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a family of `NOW` that is no histogram."""
+
+    name: str
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+OTHER: Final = "other"
+"""What a name is called that is one too many."""
+
+LONGEST: Final = 100
+"""Characters of a label's value at most."""
+
+
+class Names:
+    """The values of a label, bounded: those that are known beforehand, and a few more as they come.
+
+    Each value makes a time series that Prometheus keeps for weeks, and clients choose some of the names. Whatever comes
+    when all are taken is `other`, from then on and for good.
+    """
+
+    def __init__(self, known: frozenset[str] = frozenset(), *, more: int) -> None:
+        self._taken, self._room = set(known), more
+
+    def of(self, name: str) -> str:
+        """The value to count `name` under; an empty one is `none`."""
+        if name in self._taken:
+            return name
+        if not name:
+            return "none"
+        if self._room <= 0 or len(name) > LONGEST:
+            return OTHER
+        self._room -= 1
+        self._taken.add(name)
+        return name

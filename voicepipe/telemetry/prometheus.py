@@ -1,0 +1,164 @@
+"""What `/metrics` says: turns as they end, and the house as it is, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from voicepipe.telemetry.families import BY_NAME, NOW, Names, Sample
+from voicepipe.telemetry.loop_health import LAG_EDGES_MS, LoopFigures
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.turn.budget import UNATTRIBUTED_LIMIT_MS
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import BudgetLimits
+
+EDGES_MS: Final = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1_000, 1_250, 1_500, 2_000, 3_000, 5_000, 10_000)
+"""Upper edges of buckets, beside the limits as they are set: whether one was met must not be a guess."""
+
+REST_EDGES_S: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
+
+MORE_AGENTS: Final = 10
+MORE_PROVIDERS: Final = 50
+MORE_ACTIONS: Final = 20
+"""Values of labels beside those of the settings; a request may name models of its own."""
+
+OWNERS: Final = frozenset({"settings", "client", "server"})
+"""Who may own a stage beside the providers."""
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Counts in a registry of its own: two servers in one process don't share it."""
+
+    def __init__(self, limits: BudgetLimits, *, agents: frozenset[str], providers: frozenset[str]) -> None:
+        """`agents` and `providers` are the settings': these names always have a series."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        self._limits = {name.removesuffix("_ms"): getattr(limits, name) / 1_000 for name in limits.__slots__}
+        edges_s = tuple(sorted({*(ms / 1_000 for ms in EDGES_MS), *self._limits.values()}))
+        self._heard, self._stage = self._histogram("heard_seconds", edges_s), self._histogram("stage_seconds", edges_s)
+        self._rest = self._histogram("rest_seconds", REST_EDGES_S)
+        self._counters = {
+            family.name: Counter(family.full_name, family.help, family.labels, registry=self._registry)
+            for family in BY_NAME.values()
+            if family.kind == "counter" and family not in NOW
+        }
+        self._agents, self._providers = Names(agents, more=MORE_AGENTS), Names(providers | OWNERS, more=MORE_PROVIDERS)
+        self._actions = Names(more=MORE_ACTIONS)
+
+    def _histogram(self, name: str, edges_s: tuple[float, ...]) -> Histogram:
+        family = BY_NAME[name]
+        return Histogram(family.full_name, family.help, family.labels, buckets=edges_s, registry=self._registry)
+
+    # --- counting -----------------------------------------------------------------------------
+
+    def hear(self, turn: KeptTurn) -> None:
+        """Count a turn that has ended. Call it once for each: see `Endings`."""
+        record, agent = turn.record, self._agents.of(turn.agent)
+        self._add("turns_total", 1, agent, record.cause, record.outcome or "")
+        if record.total_ms is not None:
+            self._heard.labels(agent).observe(max(0, record.total_ms) / 1_000)
+            self._add("turns_over_total", record.total_verdict == "over", agent)
+        self._add("turns_unattributed_total", record.unattributed_ms > UNATTRIBUTED_LIMIT_MS)
+        for action in record.actions:
+            self._add("actions_total", 1, self._actions.of(action))
+        self._count_stages(record)
+        self._count_calls(record)
+        self._count_cost(record, agent)
+
+    def hear_answer(self, kind: str, outcome: str, lasted_ms: int) -> None:
+        """Count an answer over REST."""
+        self._rest.labels(kind, outcome).observe(lasted_ms / 1_000)
+
+    def _count_stages(self, record: TurnRecord) -> None:
+        for span in record.stages:
+            labels = (span.stage, self._providers.of(span.owner))
+            self._stage.labels(*labels).observe(max(0, span.duration_ms) / 1_000)
+            self._add("stage_over_total", span.verdict == "over", *labels)
+
+    def _count_calls(self, record: TurnRecord) -> None:
+        for attempt in record.attempts:
+            provider = self._providers.of(attempt.provider)
+            self._add("model_attempts_total", 1, provider, attempt.role, attempt.outcome)
+            self._add("provider_calls_total", 1, "llm", provider)
+        for stage, spec in record.providers:
+            if stage != "llm" or not record.attempts:
+                self._add("provider_calls_total", 1, stage, self._providers.of(spec))
+
+    def _count_cost(self, record: TurnRecord, agent: str) -> None:
+        model, cost, early = self._providers.of(dict(record.providers).get("llm", "")), record.cost, record.speculation
+        for kind in ("input", "output", "cached"):
+            self._add("tokens_total", getattr(record.tokens, kind), model, kind)
+        for part in ("answer", "losers", "speculation", "speech"):
+            self._add("cost_usd_total", getattr(cost, f"{part}_usd"), agent, part)
+        for result, count in (("started", early.starts), ("kept", early.kept), ("refused", early.refused)):
+            self._add("speculation_total", count, result)
+        self._add("speculation_saved_seconds_total", max(0, early.saved_ms) / 1_000)
+        self._add("speculation_wasted_tokens_total", early.wasted_input_tokens, "input")
+        self._add("speculation_wasted_tokens_total", early.wasted_output_tokens, "output")
+
+    def _add(self, name: str, amount: float, *labels: str) -> None:
+        """Count; by nothing too, so that a series is there before its first event and `rate` sees that one."""
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(amount)
+
+    # --- telling ------------------------------------------------------------------------------
+
+    def limits(self) -> Iterator[Sample]:
+        """The budget's limits."""
+        for stage, limit_s in self._limits.items():
+            yield Sample("limit_seconds", limit_s, (stage,))
+
+    def text(self, now: Iterable[Sample], loop: LoopFigures | None = None) -> bytes:
+        """The whole, as Prometheus reads it (`CONTENT_TYPE`). Takes milliseconds: call from a worker thread.
+
+        Args:
+            now: what is true now, each of a family of `NOW`; providers beyond the bound are left out.
+            loop: how the loop does, or None where nobody watches it.
+        """
+        return generate_latest(_Both(self._registry, [*self._families((*self.limits(), *now)), *_of_loop(loop)]))
+
+    def _families(self, now: Iterable[Sample]) -> Iterator[Metric]:
+        found: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for sample in now:
+            family = BY_NAME[sample.name]
+            if "provider" in family.labels:
+                at = family.labels.index("provider")
+                if self._providers.of(sample.labels[at]) != sample.labels[at]:
+                    continue
+            if sample.name not in found:
+                kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+                found[sample.name] = kind(family.full_name, family.help, labels=family.labels)
+            found[sample.name].add_metric(sample.labels, sample.value)
+        return iter(found.values())
+
+
+class _Both(CollectorRegistry):
+    """What was counted, and what is true now."""
+
+    def __init__(self, counted: CollectorRegistry, now: list[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._counted, self._now = counted, now
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._counted.collect():
+            # When a series began is a series more for each, and nobody asks.
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+        yield from self._now
+
+
+def _of_loop(loop: LoopFigures | None) -> Iterator[Metric]:
+    if loop is None:
+        return
+    family = BY_NAME["loop_lag_seconds"]
+    edges = [*(str(ms / 1_000) for ms in LAG_EDGES_MS), "+Inf"]
+    buckets = list(zip(edges, accumulate(loop.lag_counts), strict=True))
+    histogram = HistogramMetricFamily(family.full_name, family.help)
+    histogram.add_metric([], buckets, loop.lag_sum_ms / 1_000)
+    yield histogram

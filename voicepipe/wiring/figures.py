@@ -1,0 +1,46 @@
+"""What the house counts, for `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from voicepipe.config.settings import STAGES, Settings
+from voicepipe.router.sound_store import SoundStore
+from voicepipe.telemetry.families import Sample
+from voicepipe.telemetry.log import lines_dropped, log_turn_closed
+from voicepipe.telemetry.prometheus import Metrics
+from voicepipe.telemetry.sink import TurnSink
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.wiring.sessions import Sessions
+
+
+def metrics_of(settings: Settings) -> Metrics:
+    """Metrics that know the agents and the providers of the settings."""
+    return Metrics(settings.budget, agents=frozenset(settings.agents), providers=frozenset(_providers(settings)))
+
+
+def _providers(settings: Settings) -> Iterator[str]:
+    for name, agent in settings.agents.items():
+        for stage in STAGES:
+            yield from map(str, agent.specs(stage))
+        yield from map(str, settings.thinkers(name))
+
+
+def log_turn(turn: KeptTurn) -> None:
+    """Write down that a turn has ended."""
+    log_turn_closed(turn.record)
+
+
+def counts_of(sink: TurnSink, sounds: SoundStore | None, sessions: Sessions) -> Callable[[], Iterator[Sample]]:
+    """What the parts behind the server have counted, whenever it is called."""
+
+    def counts() -> Iterator[Sample]:
+        yield Sample("sessions_stuck_total", sessions.n_stuck)
+        yield Sample("records_dropped_total", sink.dropped)
+        yield Sample("records_lost_total", sink.lost)
+        yield Sample("log_lines_dropped_total", lines_dropped())
+        if sounds is not None:
+            yield Sample("audio_cache_hits_total", sounds.hits)
+            yield Sample("audio_cache_misses_total", sounds.misses)
+
+    return counts
