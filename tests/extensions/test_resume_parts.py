@@ -104,6 +104,26 @@ def test_every_deadline_is_kept_afterwards() -> None:
     assert story.outcomes()[0][0] == "failed"
 
 
+def test_a_line_that_breaks_before_the_first_sound_leaves_no_hole() -> None:
+    """Only the breath before the first word had been sent: the reply is heard when the rest is, and not before."""
+    story = Story()
+    story.says()
+    story.model_asked()
+    story.token()
+    story.clause()
+    story.sound(1_000)
+    story.sent(10)  # what is audible begins after 20 ms
+    story.is_away(2_000, missed_ms=10)
+    story.sent(990)
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    (record,) = story.book.records.values()
+    marks = dict(record.marks)
+    assert marks["first_sent"] < marks["heard"]
+    assert record.unattributed_ms == 0
+
+
 def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
     """All of it had been sent, and none had arrived."""
     story = Story()

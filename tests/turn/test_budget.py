@@ -247,6 +247,15 @@ def test_who_the_question_waited_for() -> None:
     slow_words.passes(5_000)
     assert endpoint_owner(slow_words) == "fake/stt"
 
+    words_behind_silence = Story()
+    words_behind_silence.speaks()
+    words_behind_silence.pauses()
+    words_behind_silence.stops()
+    words_behind_silence.hears()  # 50 ms later, 450 ms after they were asked for: a shorter silence is no help
+    words_behind_silence.answers()
+    words_behind_silence.passes(5_000)
+    assert endpoint_owner(words_behind_silence) == "fake/stt"
+
     slow_client = Story()
     slow_client.changes(detection="none")
     slow_client.commits(last_voiced_ms=slow_client.book.now_ms)

@@ -105,15 +105,20 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
 
 
 def _endpoint_owner(turn: Turn, marks: Mapping[str, int]) -> str:
-    """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us."""
+    """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us.
+
+    Words that come last are waited for since they were asked for, with the end of the turn meanwhile: a shorter
+    silence would not have helped.
+    """
     t0_ms = marks.get(budget.VOICED_LAST, 0)
     ended_ms = marks.get(budget.ENDED, t0_ms)
     known_ms = max(ended_ms, marks.get(budget.TRANSCRIBED, ended_ms))
+    silent_ms = min(ended_ms, marks.get(budget.FLUSHED, ended_ms)) if known_ms > ended_ms else ended_ms
     wished_ms = max(known_ms, marks.get(budget.REQUESTED, known_ms))
     asked_ms = max(wished_ms + 1, marks.get(budget.ASKED, wished_ms))
     waits = (
-        (t0_ms, ended_ms, "settings" if turn.cause == "vad" else "client"),
-        (ended_ms, known_ms, turn.providers.get("stt", "server")),
+        (t0_ms, silent_ms, "settings" if turn.cause == "vad" else "client"),
+        (silent_ms, known_ms, turn.providers.get("stt", "server")),
         (known_ms, wished_ms, "client"),
         (wished_ms, asked_ms, "server"),
     )

@@ -45,10 +45,12 @@ class Playback:
 
 
 def _mark_missed(turn: Turn, missed_ms: int, now_ms: int) -> None:
-    """If the first audible sample had not arrived it is heard now, at the earliest, for all that we can tell."""
-    arrived_ms = turn.sent_ms - missed_ms
-    if not turn.reported and turn.audible_at_ms is not None and arrived_ms <= turn.audible_at_ms:
-        turn.marks[budget.HEARD] = max(turn.marks.get(budget.HEARD, 0), now_ms + turn.audible_at_ms - arrived_ms)
+    """If the first audible sample was sent and had not arrived it is heard now, at the earliest, for all that we can
+    tell."""
+    arrived_ms, heard_ms = turn.sent_ms - missed_ms, turn.marks.get(budget.HEARD)
+    if turn.reported or heard_ms is None or turn.audible_at_ms is None or arrived_ms > turn.audible_at_ms:
+        return
+    turn.marks[budget.HEARD] = max(heard_ms, now_ms + turn.audible_at_ms - arrived_ms)
 
 
 def believed_ms(turn: Turn, played_ms: int) -> int:
