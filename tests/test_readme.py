@@ -70,7 +70,7 @@ def price(its: SpeechFacts) -> str:
 def speech() -> str:
     """The table of speech vendors."""
     lines = [
-        "| named | kind | key | streams | turn events | word times | asked for or stopped by | sound | evidence | USD |",
+        "| named | kind | key | streams | turn events | word times | asked for, stopped by | sound | evidence | USD |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for its in (*EARS, *VOICES):

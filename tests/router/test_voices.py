@@ -18,7 +18,7 @@ from voicepipe.router.pool import Experience
 from voicepipe.router.progress import CHAR_MS, Progress
 from voicepipe.router.take import Speaker
 from voicepipe.router.voices import RoutedSynthesizer
-from voicepipe.stages.notes import TookOver
+from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing
 from voicepipe.testing.conformance.synthesizer import (
@@ -53,7 +53,12 @@ def named(*usual: TtsCue | Callable[[str], TtsCue | None] | None) -> list[FakeSy
 def listening() -> tuple[Voice, list[TookOver]]:
     """How to speak, and what is told of who does."""
     told: list[TookOver] = []
-    return Voice(model="any", note=told.append), told
+
+    def note(what: TookOver | Unheard | Recited) -> None:
+        if isinstance(what, TookOver):
+            told.append(what)
+
+    return Voice(model="any", note=note), told
 
 
 class TestAlone(ScriptedSynthesizerConformance):
@@ -96,6 +101,24 @@ async def test_another_speaks_for_one_that_refuses() -> None:
     assert np.array_equal(sound_of(heard, 1), tone("two clauses."))
     assert [(each.provider, each.role) for each in told] == [("v1/voice", "replacement")]
     assert "503" in told[0].why
+
+
+async def test_it_is_told_who_was_given_how_much_text() -> None:
+    """Enough to pay each: who failed has said nothing, who was late is paid in vain, who goes on says the rest."""
+    told: list[TookOver | Unheard | Recited] = []
+    voice = Voice(model="any", note=told.append)
+    late, soon = named(TtsCue(fault=Hang()), TtsCue())
+    await speak(routed(late, soon, policy="hedge"), voice, "Hello.")
+    assert Unheard("v0/voice", len("Hello.")) in told
+    assert [each.n_chars for each in told if isinstance(each, TookOver)] == [len("Hello.")]
+    told.clear()
+    await speak(routed(*named(TtsCue(fault=Status(503)), TtsCue())), voice, "Hello.")
+    assert [(type(each), each.provider, each.n_chars) for each in told] == [(TookOver, "v1/voice", len("Hello."))]
+    told.clear()
+    first, second = named(TtsCue(), TtsCue())
+    first.desk.cue(TtsCue(ms_per_char=round(CHAR_MS)), TtsCue(fault=Cut(after=0)))
+    await speak(routed(first, second), voice, "All is well.", "Bye.")
+    assert [(type(each), each.provider, each.n_chars) for each in told] == [(TookOver, "v1/voice", len("Bye."))]
 
 
 async def test_another_goes_on_with_the_clause_that_was_not_begun() -> None:

@@ -7,12 +7,16 @@ from dataclasses import replace
 import pytest
 
 from voicepipe.testing.story import Story
+from voicepipe.turn import events as e
 from voicepipe.turn.prices import PriceList, Tariff
 from voicepipe.turn.record import ModelAttempt, TurnRecord
 from voicepipe.turn.rescue import RescueSettings
 
-PRICES = PriceList(models={"fake/llm": Tariff(1.0, 10.0, 0.1)}, speech_usd=20.0)
-"""By the token: a dollar, ten, and ten cents, all by the million; a character spoken costs twenty."""
+PRICES = PriceList(
+    models={"fake/llm": Tariff(1.0, 10.0, 0.1)}, voices={"fake/tts": 20.0, "b/tts": 100.0}, ears={"fake/stt": 0.6}
+)
+"""By the token: a dollar, ten, and ten cents, all by the million; a character spoken costs twenty, or at another voice
+a hundred; a minute heard costs sixty cents."""
 
 LOST = ModelAttempt(provider="b/m", role="hedge", outcome="lost", began_ms=300, first_ms=None, cost_usd=0.004)
 SPOKE = ModelAttempt(provider="fake/llm", role="primary", outcome="spoke", began_ms=0, first_ms=100, cost_usd=7.0)
@@ -90,8 +94,8 @@ def test_tokens_that_nobody_told_are_reckoned() -> None:
 
 def test_what_has_no_price_is_said_to_be_missing() -> None:
     for prices, attempts in (
-        (PriceList(speech_usd=0.0), ()),
-        (replace(PRICES, speech_usd=None), ()),
+        (replace(PRICES, models={}), ()),
+        (replace(PRICES, voices={}), ()),
         (PRICES, (replace(LOST, cost_usd=None),)),
     ):
         story = Story(prices=prices)
@@ -138,3 +142,66 @@ def test_an_apology_costs_its_voice() -> None:
     cost = latest(story).cost
     assert (cost.answer_usd, cost.whole) == (0.0, True)
     assert cost.speech_usd == pytest.approx(6 * 20 / 1e6)
+
+
+def test_each_voice_is_paid_for_what_it_said() -> None:
+    """One that failed before it sounded is not paid; what another took over in mid-sentence is that one's."""
+    for role, n_chars, usd in (("replacement", 11, 11 * 100), ("continuation", 5, 6 * 20 + 5 * 100)):
+        story = Story(prices=PRICES)
+        story.says()
+        story.begins_to_answer("It is noon.")
+        turn = story.started()[-1]
+        key = (turn.turn, turn.revision)
+        story.book.at(story.book.now_ms, e.VoiceChanged(*key, "b/tts", role, "fake/tts: broke", n_chars))
+        story.model_done()
+        story.voice_done()
+        story.passes(5_000)
+        assert latest(story).cost.speech_usd == pytest.approx(usd / 1e6)
+
+
+def test_a_voice_that_lost_is_paid_in_vain() -> None:
+    story = Story(prices=PRICES)
+    story.says()
+    story.begins_to_answer("It is noon.")
+    turn = story.started()[-1]
+    key = (turn.turn, turn.revision)
+    story.book.at(story.book.now_ms, e.VoiceChanged(*key, "b/tts", "hedge", "first to sound", 11))
+    story.book.at(story.book.now_ms, e.VoiceUnheard(*key, "fake/tts", 11))
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    cost = latest(story).cost
+    assert (cost.speech_usd, cost.losers_usd) == pytest.approx((11 * 100 / 1e6, 11 * 20 / 1e6))
+    assert cost.usd == pytest.approx(cost.answer_usd + cost.speech_usd + cost.losers_usd)
+
+
+def test_what_came_from_disk_costs_nothing() -> None:
+    story = Story(prices=PRICES)
+    story.says()
+    story.begins_to_answer("It is noon.")
+    turn = story.started()[-1]
+    story.book.at(story.book.now_ms, e.VoiceRecited(turn.turn, turn.revision, "fake/tts", len("It is noon.")))
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    assert latest(story).cost.speech_usd == 0
+
+
+def test_ears_are_paid_for_what_they_were_given() -> None:
+    """The turn bears its own sound and the silence before it, and what nobody said anything in."""
+    story = Story(prices=PRICES)
+    story.speaks()
+    story.pauses()
+    story.book.at(story.book.now_ms, e.TranscriptFinished(1, 1, "", provider="fake/stt", heard_ms=2_000))
+    story.stops()
+    story.speaks()
+    story.pauses()
+    told = e.TranscriptFinished(2, 1, "What time is it?", provider="fake/stt", heard_ms=4_000)
+    story.book.at(story.book.now_ms, told)
+    story.stops()
+    story.answers()
+    story.passes(5_000)
+    cost = latest(story).cost
+    assert sum(record.cost.hearing_usd for record in story.book.records.values()) == pytest.approx(6 * 0.01)
+    assert cost.hearing_usd >= 4 * 0.01
+    assert cost.usd == pytest.approx(cost.answer_usd + cost.speech_usd + cost.hearing_usd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from voicepipe.testing.story import Story
 from voicepipe.turn import announcements as a
+from voicepipe.turn import events as e
 from voicepipe.turn.record import ModelAttempt
 
 LOST = ModelAttempt(provider="a/m", role="primary", outcome="lost", began_ms=0, first_ms=None, cost_usd=0.0004)
@@ -103,3 +104,60 @@ def test_connecting_to_the_voice_is_on_the_record() -> None:
     story.voice_done()
     story.passes(5_000)
     assert story.book.records["turn_s_0001"].connect_hidden_ms == 80
+
+
+def test_connecting_to_the_ear_is_on_the_record() -> None:
+    """Of the first turn what was over when it began; later ones wait for none of it."""
+    story = Story()
+    story.speaks()
+    story.book.at(story.book.now_ms, e.EarReached(took_ms=300, hidden_ms=120))
+    story.pauses()
+    story.hears()
+    story.stops()
+    story.answers()
+    story.passes(5_000)
+    story.says()
+    story.answers()
+    story.passes(5_000)
+    records = sorted(story.book.records.values(), key=lambda record: record.turn)
+    assert [record.ear_connect_hidden_ms for record in records] == [120, 300]
+
+
+def test_an_ear_without_a_connection_of_its_own_hides_none() -> None:
+    story = Story()
+    story.says()
+    story.answers()
+    story.passes(5_000)
+    assert story.book.records["turn_s_0001"].ear_connect_hidden_ms is None
+
+
+def test_who_hears_for_another_is_on_the_record() -> None:
+    """Also when the turn is revised, since its first words were heard again; and it is told live, once."""
+    story = Story(watched=True)
+    story.speaks()
+    changed = e.EarChanged(1, "b/stt", "continuation", "a/stt: HTTP 503")
+    story.book.at(story.book.now_ms, changed)
+    story.pauses()
+    story.hears("What")
+    story.speaks()
+    story.pauses()
+    story.hears("What time is it?")
+    story.stops()
+    story.model_asked()
+    story.model_joined("b/m")
+    story.answers()
+    story.passes(5_000)
+    record = story.book.records["turn_s_0001"]
+    assert record.route == "b/stt hears: a/stt: HTTP 503"
+    assert sorted(record.actions) == ["continuation", "hedge"]
+    assert sorted(told.action for told in story.said(a.ActionTaken)) == ["continuation", "hedge"]
+
+
+def test_an_ear_that_changes_in_silence_is_no_turns_affair() -> None:
+    story = Story()
+    story.says()
+    story.answers()
+    story.book.at(story.book.now_ms, e.EarChanged(1, "b/stt", "continuation", "a/stt: HTTP 503"))
+    story.passes(5_000)
+    record = story.book.records["turn_s_0001"]
+    assert (record.route, record.actions) == ("", ())

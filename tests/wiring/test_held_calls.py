@@ -17,7 +17,10 @@ from voicepipe.testing.caller import WIRE_HZ, Caller, calling
 from voicepipe.testing.fakes.cues import Hold, LlmCue, SttCue, tokens
 from voicepipe.testing.waiting import eventually
 
-PRICES = {f"providers.fake.{name}_usd_per_million": 1_000 for name in ("input", "output", "speech")}
+PRICES: dict[str, object] = {
+    **{f"providers.fake.{name}_usd_per_million": 1_000 for name in ("input", "output", "speech")},
+    "providers.fake.hearing_usd_per_minute": 1,
+}
 
 
 async def post(url: str, body: Any, headers: dict[str, str] | None = None) -> Any:

@@ -8,10 +8,8 @@ import pytest
 
 from voicepipe.config import Settings, load
 from voicepipe.testing.records import turn_record
-from voicepipe.turn.record import TokenCount
+from voicepipe.turn.record import TurnCost
 from voicepipe.wiring.prices import Prices
-
-TOKENS = TokenCount(input=1_000_000, output=100_000, cached=400_000)
 
 
 def settings(folder: Path, text: str) -> Settings:
@@ -19,29 +17,21 @@ def settings(folder: Path, text: str) -> Settings:
     return load(environ={"HOME": "/h"}, folder=folder)
 
 
-def test_cached_tokens_are_cheaper_and_local_voices_free(tmp_path: Path) -> None:
-    prices = Prices(settings(tmp_path, "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\n"))
-    record = turn_record(tokens=TOKENS, providers=(("llm", "groq/openai/gpt-oss-120b"),))
-    assert prices.unpriced("default") is None
-    assert prices.cost_usd("default", record) == pytest.approx(0.6 * 0.15 + 0.4 * 0.075 + 0.1 * 0.6)
-
-
-def test_of_several_models_the_one_that_answered_is_paid(tmp_path: Path) -> None:
-    text = "[agents.default]\nllm = ['groq/openai/gpt-oss-120b', 'openai/gpt-5-mini']\n"
-    prices = Prices(settings(tmp_path, text))
-    record = turn_record(tokens=TOKENS, providers=(("llm", "openai/gpt-5-mini"),))
-    assert prices.cost_usd("default", record) == pytest.approx(0.6 * 0.25 + 0.4 * 0.025 + 0.1 * 2.0)
-    nobody = turn_record(tokens=TOKENS, providers=())
-    assert prices.cost_usd("default", nobody) == pytest.approx(0.6 * 0.15 + 0.4 * 0.075 + 0.1 * 0.6)
+def test_a_turn_costs_what_its_record_says(tmp_path: Path) -> None:
+    record = turn_record(cost=TurnCost(usd=0.25, answer_usd=0.2, losers_usd=0.05))
+    assert Prices(settings(tmp_path, "")).cost_usd("default", record) == 0.25
 
 
 def test_what_has_no_price_is_named(tmp_path: Path) -> None:
-    """Of a pool each model needs one, and so does a voice that is not local."""
+    """Of a pool each model needs one, and so does each voice and each ear that is not local."""
     text = "[agents.default]\nllm = ['groq/openai/gpt-oss-120b', 'openrouter/some/model']\n"
     assert Prices(settings(tmp_path, text)).unpriced("default") == "providers.openrouter.input_usd_per_million"
-    text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\ntts = 'openai/tts-1'\n"
+    text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\ntts = ['openai/tts-1', 'openai/no-such']\n"
     prices = Prices(settings(tmp_path, text))
     assert prices.unpriced("default") == "providers.openai.speech_usd_per_million"
+    text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\nstt = 'openai-realtime/gpt-live-transcribe'\n"
+    prices = Prices(settings(tmp_path, text))
+    assert prices.unpriced("default") == "providers.openai-realtime.hearing_usd_per_minute"
     assert Prices(settings(tmp_path, "")).unpriced("default") is None
 
 
@@ -52,6 +42,24 @@ def test_a_session_knows_the_prices_of_all_who_may_answer(tmp_path: Path) -> Non
     assert prices.models.keys() == {"groq/openai/gpt-oss-120b", "local/smollm2-135m"}
     assert prices.models["groq/openai/gpt-oss-120b"].cost_usd(1_000_000, 100_000, 400_000) == pytest.approx(0.18)
     assert prices.models["local/smollm2-135m"].cost_usd(1_000_000, 0) == 0
-    assert prices.speech_usd == 0
-    text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\ntts = 'openai/tts-1'\n"
-    assert Prices(settings(tmp_path, text)).of_agent("default").speech_usd is None
+    assert (prices.voices, prices.ears) == ({"local/hibari": 0.0}, {"local/moonshine-tiny": 0.0})
+
+
+def test_vendors_prices_count_where_the_settings_have_none(tmp_path: Path) -> None:
+    """Each voice's and ear's own; at another address of the same name they don't."""
+    text = """
+        [agents.default]
+        stt = ["deepgram/nova-3", "cartesia/ink-2"]
+        tts = ["cartesia/sonic-3", "deepgram/aura-2-apollo-en", "rime/arcana"]
+        [providers.rime]
+        speech_usd_per_million = 7.0
+        """
+    prices = Prices(settings(tmp_path, text)).of_agent("default")
+    assert prices.voices == pytest.approx(
+        {"cartesia/sonic-3": 50.0, "deepgram/aura-2-apollo-en": 30.0, "rime/arcana": 7.0}
+    )
+    assert prices.ears == pytest.approx({"deepgram/nova-3": 0.0048, "cartesia/ink-2": 0.009})
+    elsewhere = "\n[providers.cartesia]\nbase_url = 'ws://127.0.0.1:1'\n"
+    prices = Prices(settings(tmp_path, text + elsewhere)).of_agent("default")
+    assert "cartesia/sonic-3" not in prices.voices
+    assert "cartesia/ink-2" not in prices.ears

@@ -27,11 +27,25 @@ DEFAULT_AGENT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSettings:
-    """What is kept of a turn."""
+    """What is kept of a turn, where and how long."""
+
+    url: Annotated[str, Secret()] = field(default="", repr=False)
+    """A Postgres for the records of many machines, `postgresql://USER:PASSWORD@HOST/DATABASE`, better left to the
+    environment; needs the extra `postgres`. Empty: a file below `server.data_dir`."""
+
+    keep_days: Annotated[int, Between(0, 36_500)] = 30
+    """How long turns are kept. Their figures, which name no session and no user, stay. 0: for ever."""
+
+    most_mb: Annotated[int, Between(0, 100_000_000)] = 2_000
+    """How much they may take up; the oldest go first. 0: anything."""
 
     text: Literal["loopback", "always", "never"] = "loopback"
     """Whether the words of both sides are stored: only while the server listens on a loopback address, always or
     never."""
+
+    def __post_init__(self) -> None:
+        if self.url and not self.url.startswith(("postgres://", "postgresql://")):
+            raise ConfigError("records.url: expected an address that begins with postgresql://, got something else")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +70,9 @@ class ProviderEntry:
     """One `[providers.NAME]`: how to reach it."""
 
     kind: str = "openai"
-    """The adapter that speaks to it: `openai` for every OpenAI-compatible server, `anthropic`, `gemini`, `deepgram`,
-    `local`, or an installed one."""
+    """The adapter that speaks to it: `openai` for every OpenAI-compatible server, `openai_realtime` for ears of that
+    wire, `wyoming` for Home Assistant's, a vendor's own (`anthropic`, `gemini`, `assemblyai`, `cartesia`, `deepgram`,
+    `elevenlabs`, `flux`, `inworld`, `rime`), `local`, or an installed one."""
 
     base_url: Annotated[str, WebAddress()] = ""
     """Where it is, up to and with `/v1`."""
@@ -91,10 +106,11 @@ class ProviderEntry:
     reading them, and with `cache_ttl = "1h"`, for which this is to be set, twice as much."""
 
     speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million characters that its voice speaks cost."""
+    """What a million characters that its voice speaks cost. Unset: what its vendor publishes, if that is known."""
 
     hearing_usd_per_minute: Annotated[float | None, Between(0, 1_000)] = None
-    """What a minute that its ear hears costs. Counted for transcriptions over REST and in the bench, not in calls."""
+    """What a minute that its ear hears costs, likewise. In calls it is counted for all sound that the ear is given: an
+    ear that hears the whole call is given the silence too."""
 
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What only this kind understands, as a table of names and values."""

@@ -15,7 +15,7 @@ from voicepipe.router.progress import Progress
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
 from voicepipe.router.take import MOST_WAITING, Speaker, Take
 from voicepipe.stages.helpers import Helpers
-from voicepipe.stages.notes import TookOver
+from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.synthesizer import Spoken, Voice
 
 STALL_MS: Final = 1_500
@@ -31,7 +31,7 @@ class Performance:
         self._race = Race(lineup.plan(voice.session, clock.monotonic_ms()))
         self._progress = Progress(voice.speed)
         self._clauses: list[str] = []  # bounded: one turn's
-        self._finished = self._over = False
+        self._finished = self._over = self._left = False
         self._takes: list[Take] = []
         self._speaker: Take | None = None
         self._failure: StageError | None = None
@@ -75,6 +75,7 @@ class Performance:
 
     def close(self) -> None:
         """Nobody listens any more: end every take."""
+        self._left = True
         if self._clauses and not self._race.over:
             self._obey(self._race.abandon(clock.monotonic_ms()))
         for take in self._takes:
@@ -114,16 +115,22 @@ class Performance:
         if take.attempt is not None and take.attempt.timed_out:
             why = f"no sound came for {self._lineup.options.patience_ms} ms"
             self._blame(take, StageTimeout("tts", provider=take.spec, why=why, retryable=True))
+        elif not (take.over or self._left):
+            self._note(Unheard(take.spec, take.n_chars))
         self._drop(take)
 
     def _let_speak(self, take: Take, role: Literal["hedge", "replacement", "continuation"] | None) -> None:
         self._speaker = take
-        if role is not None and self._voice.note is not None:
+        if role is not None:
             failed = [f"{each.spec}: {each.failure.why}" for each in self._takes if each.failure is not None]
-            self._voice.note(TookOver(take.spec, role, "; ".join(failed) or "first to sound"))
+            self._note(TookOver(take.spec, role, "; ".join(failed) or "first to sound", take.n_chars))
         while take.waiting:
             self._pass_on(take.waiting.popleft())
         self._learn(take)
+
+    def _note(self, what: TookOver | Unheard | Recited) -> None:
+        if self._voice.note is not None:
+            self._voice.note(what)
 
     @staticmethod
     def _role(attempt: Attempt) -> Literal["hedge", "replacement"] | None:

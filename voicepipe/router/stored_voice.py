@@ -18,6 +18,7 @@ import numpy as np
 
 from voicepipe.router.sound_store import MOST_SAMPLES, SoundStore, StoredSound
 from voicepipe.stages.helpers import Helpers, helpers
+from voicepipe.stages.notes import Recited
 from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.stages.transcriber import Samples
 
@@ -166,6 +167,8 @@ class _StoredSpeech:
             await self._speak(run)
             return
         self._stored.store.hits += 1
+        if self._voice.note is not None:
+            self._voice.note(Recited(self._stored.name, len(run.texts[0])))
         run.keys.clear()  # it is kept already
         words = stored.words
         for begin in range(0, len(stored.samples), PIECE_SAMPLES):

@@ -34,7 +34,7 @@ class Speaker:
         """How this one is to speak."""
         model, known = self.candidate.spec.partition("/")[2], self.synthesizer.voices
         takes = asked.voice in known if known is not None else self.knows_voices
-        return replace(asked, model=model, voice=asked.voice if takes else None, note=None)
+        return replace(asked, model=model, voice=asked.voice if takes else None)
 
 
 class TakeListener(Protocol):
@@ -63,6 +63,9 @@ class Take:
         self.over = False
         """It is done with, whole or not."""
 
+        self.n_chars = 0
+        """How much text it was given."""
+
         self.task: asyncio.Task[None] | None = None
         self._voice, self._clause, self._heard_ms = speaker.voice(voice), clause, heard_ms
         self._unsaid: list[str] = []  # bounded: a turn's clauses, until the voice is open
@@ -72,6 +75,7 @@ class Take:
     def say(self, clauses: Sequence[str]) -> None:
         """More to speak."""
         for clause in clauses:
+            self.n_chars += len(clause)
             if self._speech is None:
                 self._unsaid.append(clause)
             else:

@@ -32,10 +32,11 @@ from voicepipe.server.refusals import Missing
 from voicepipe.server.rest_exchange import Exchange, Settled
 from voicepipe.server.rest_held import check_may_reach, field_locked, held_session
 from voicepipe.server.rest_line import EVENTS, StreamedLine
-from voicepipe.stages.notes import TookOver
+from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.speakable import Speakable
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice
 from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
+from voicepipe.turn.voiced import Voiced
 
 PUSH_CHARS: Final = 32
 
@@ -111,6 +112,8 @@ class _SpeechWork:
         self._n_spoken = 0
         """Clauses of which there is some sound."""
 
+        self._voiced = Voiced()
+
         self._n_samples = 0
         self._began_ms = monotonic_ms()
         self._ttfb_ms: int | None = None
@@ -124,7 +127,7 @@ class _SpeechWork:
         return self._out.line
 
     async def answer(self) -> web.StreamResponse:
-        voice = replace(self._wanted.voice, note=self._took_over)
+        voice = replace(self._wanted.voice, note=self._told)
         async with self._wanted.route.synthesizer.open(voice) as speech:
             for clause in self._clauses:
                 speech.say(clause)
@@ -145,8 +148,14 @@ class _SpeechWork:
         assert self.line is not None  # else nobody calls this
         return self.line
 
-    def _took_over(self, note: TookOver) -> None:
-        self._spec = note.provider
+    def _told(self, note: TookOver | Unheard | Recited) -> None:
+        match note:
+            case TookOver(provider):
+                self._spec = provider
+            case Unheard(provider, n_chars):
+                self._voiced.waste(provider, n_chars)
+            case Recited(provider, n_chars):
+                self._voiced.recite(provider, n_chars)
 
     def settled(self, *, failed: bool) -> Settled:
         if failed and not self._n_samples:
@@ -156,6 +165,7 @@ class _SpeechWork:
         return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
 
     def _note(self, spoken: Spoken) -> None:
+        self._voiced.give(self._spec, sum(map(len, self._clauses[self._n_spoken : spoken.clause + 1])))
         self._n_spoken, self._n_samples = spoken.clause + 1, self._n_samples + len(spoken.samples)
         if self._ttfb_ms is None:
             self._ttfb_ms = monotonic_ms() - self._began_ms
@@ -174,7 +184,10 @@ class _SpeechWork:
         return 1_000 * self._n_samples // RATE_HZ
 
     def _cost_usd(self) -> float | None:
-        return self._models.speech_usd(self.spec, self._n_chars())
+        """Each voice at its own price; None: one of them has none."""
+        used = [*self._voiced.heard.items(), *self._voiced.in_vain.items()]
+        usd = [self._models.speech_usd(spec, max(0, n_chars)) for spec, n_chars in used]
+        return None if None in usd else sum(each or 0.0 for each in usd)
 
     def _headers(self) -> dict[str, str]:
         route = self.spec.encode("ascii", "replace").decode()

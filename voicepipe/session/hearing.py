@@ -57,11 +57,11 @@ class KeptHearing:
         while True:
             try:
                 self._hearer = self._transcriber.name
-                async with self._transcriber.open(replace(hearing, note=self._note_hearer)) as stream:
+                async with self._transcriber.open(self._told(hearing)) as stream:
                     self._listener.attach(stream)
                     async for heard in stream:
                         pause_s = FIRST_PAUSE_S
-                        self._post(_fact(heard, self._hearer))
+                        self._post(self._fact(heard))
                 why = "ended its stream"
             except StageError as failure:
                 why = failure.why
@@ -70,13 +70,21 @@ class KeptHearing:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
+    def _told(self, hearing: Hearing) -> Hearing:
+        """The same, with us to be told of what goes on."""
+        return replace(hearing, reached=self._note_reached, note=self._note_hearer)
+
+    def _note_reached(self, took_ms: int) -> None:
+        self._post(e.EarReached(took_ms, self._listener.hidden_ms(took_ms)))
+
     def _note_hearer(self, told: TookOver) -> None:
         self._hearer = told.provider
+        self._post(e.EarChanged(self._listener.latest_utterance, told.provider, told.role, told.why))
 
-
-def _fact(heard: Interim | Final, provider: str) -> e.Fact:
-    match heard:
-        case Interim(utterance, text):
-            return e.TranscriptGrew(utterance, text)
-        case Final(utterance, flush, text, language):
-            return e.TranscriptFinished(utterance, flush, text, language, provider)
+    def _fact(self, heard: Interim | Final) -> e.Fact:
+        match heard:
+            case Interim(utterance, text):
+                return e.TranscriptGrew(utterance, text)
+            case Final(utterance, flush, text, language):
+                given_ms = self._listener.take_given_ms()
+                return e.TranscriptFinished(utterance, flush, text, language, self._hearer, given_ms)

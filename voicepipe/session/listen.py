@@ -66,6 +66,12 @@ class Listener:
         self.latest_utterance = 0
         """The newest utterance, open or not."""
 
+        self._began_ms = 0
+        """When it began to be heard, in session ms."""
+
+        self._n_given = 0
+        """Samples that the transcriber was given and that no text has accounted for yet."""
+
         self._away_ms = 0
         """How long the line has been down so far. To the ear no such time has passed."""
 
@@ -251,12 +257,17 @@ class Listener:
         """Count the caller's audio as this utterance, with the padding kept before speech."""
         self._utterance, self._resampler = utterance, None
         self._earlier_ms = 0
-        self.latest_utterance = utterance
+        self.latest_utterance, self._began_ms = utterance, self._clock.now_ms()
         manual = self._config.turn_detection is None
         self._since_ms = self._ear.received_ms if manual else self._start_ms
         self._call(lambda stream: stream.begin(utterance))
         if not self._capabilities.streams and not manual:
             self._push(self._ear.since(self._start_ms))
+
+    def hidden_ms(self, connecting_ms: int) -> int:
+        """How much of a connecting that is over now was over when the utterance that is heard began; all if none is."""
+        since_ms = self._clock.now_ms() - self._began_ms if self.in_utterance else 0
+        return max(0, connecting_ms - since_ms)
 
     @property
     def in_utterance(self) -> bool:
@@ -318,8 +329,15 @@ class Listener:
         if self._resampler is None:
             self._resampler = Resampler(self._ear.rate_hz, self._capabilities.rate_hz)
         heard = self._resampler.push(samples)
+        self._n_given += len(heard)
         if len(heard):
             self._call(lambda stream: stream.push(heard))
+
+    def take_given_ms(self) -> int:
+        """How much sound the transcriber was given since this was asked before."""
+        given_ms = self._n_given * 1_000 // self._capabilities.rate_hz
+        self._n_given -= given_ms * self._capabilities.rate_hz // 1_000
+        return given_ms
 
     def _call(self, call: Callable[[TranscriptStream], None]) -> None:
         if self._stream is None:

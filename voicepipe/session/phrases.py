@@ -13,6 +13,7 @@ import numpy as np
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageBroken
 from voicepipe.stages.model import Finished, ModelEvent, ModelRequest, TextDelta
+from voicepipe.stages.notes import Recited
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
@@ -49,6 +50,10 @@ class PhraseBook:
         clauses = [self._sounds.get((voice, clause)) for clause in clauses_of(words)]
         known = [samples for samples in clauses if samples is not None]
         return np.concatenate(known) if known and len(known) == len(clauses) else None
+
+    def has(self, voice: Voice, clause: str) -> bool:
+        """Whether the clause was spoken before."""
+        return (voice, clause) in self._sounds
 
     async def make(self, voice: Voice, clause: str) -> Samples:
         """The clause's sound, spoken now if it was not before.
@@ -137,4 +142,6 @@ class _Recited:
     async def __aiter__(self) -> AsyncIterator[Spoken]:
         await self._finished.wait()
         for number, clause in enumerate(self._clauses):
+            if self._voice.note is not None and self._book.has(self._voice, clause):
+                self._voice.note(Recited(self._book.name, len(clause)))
             yield Spoken(number, await self._book.make(self._voice, clause))

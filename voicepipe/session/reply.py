@@ -11,10 +11,10 @@ from typing import Protocol
 
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
-from voicepipe.stages.aloud import speaking
+from voicepipe.stages.aloud import Aloud, speaking
 from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
-from voicepipe.stages.notes import TookOver
-from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.stages.notes import Recited, TookOver, Unheard
+from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.commands import StartReply
@@ -62,7 +62,7 @@ class Reply:
         self._mouth, self._post = mouth, post
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
-        self._speech: Speech | None = None
+        self._speech: Aloud | None = None
         self._audible_yet = False
         self._broke: StageError | None = None
         """How the model failed in an answer of which some is being spoken."""
@@ -101,7 +101,7 @@ class Reply:
         if self._broke is not None:
             raise self._broke
 
-    async def _think_aloud(self, speech: Speech) -> None:
+    async def _think_aloud(self, speech: Aloud) -> None:
         """Think; if the model breaks in its answer, let what it has given be spoken before the turn fails."""
         try:
             await self._think(speech)
@@ -114,7 +114,7 @@ class Reply:
 
     # --- the mind -----------------------------------------------------------------------------
 
-    async def _think(self, speech: Speech | None) -> None:
+    async def _think(self, speech: Aloud | None) -> None:
         """Ask the model, and hand its words over clause by clause."""
         self._speech = speech
         self._post(e.ModelAsked(self._turn, self._revision, self._model.name))
@@ -146,7 +146,7 @@ class Reply:
         if reason is not None:
             self._post(e.ModelFinished(self._turn, self._revision, reason))
 
-    def _take_text(self, text: str, speech: Speech | None) -> None:
+    def _take_text(self, text: str, speech: Aloud | None) -> None:
         self._post(e.ModelSpoke(self._turn, self._revision, text))
         # The clause goes to the voice before its words go to the wire: sound is what the caller waits for.
         self._hand_over(self._clauses.push(text), speech)
@@ -160,18 +160,20 @@ class Reply:
         counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
         self._post(e.TokensCounted(self._turn, self._revision, *counts))
 
-    def _hand_over(self, clauses: list[str], speech: Speech | None) -> None:
+    def _hand_over(self, clauses: list[str], speech: Aloud | None) -> None:
         if speech is None:
             return
         for clause in clauses:
+            before = speech.n_chars
             speech.say(clause)
             cut = self._clauses.cut_short and not self._n_clauses
-            self._post(e.ClauseHandedOver(self._turn, self._revision, self._n_clauses, clause, self._speaker, cut))
+            key, n_chars = (self._turn, self._revision), speech.n_chars - before
+            self._post(e.ClauseHandedOver(*key, self._n_clauses, clause, self._speaker, cut, n_chars))
             self._n_clauses += 1
 
     # --- the mouth ----------------------------------------------------------------------------
 
-    async def _speak(self, speech: Speech) -> None:
+    async def _speak(self, speech: Aloud) -> None:
         """Pass the voice's sound on as it comes."""
         async with _kept_to("tts", self._synthesizer.name):
             async for spoken in speech:
@@ -196,9 +198,16 @@ class Reply:
         self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms, starts_ms))
         self._mouth.sound(samples)
 
-    def _note_voice(self, told: TookOver) -> None:
-        self._speaker = told.provider
-        self._post(e.VoiceChanged(self._turn, self._revision, told.provider, told.role, told.why))
+    def _note_voice(self, told: TookOver | Unheard | Recited) -> None:
+        key = (self._turn, self._revision)
+        match told:
+            case TookOver(provider, role, why, n_chars):
+                self._speaker = provider
+                self._post(e.VoiceChanged(*key, provider, role, why, n_chars))
+            case Unheard(provider, n_chars):
+                self._post(e.VoiceUnheard(*key, provider, n_chars))
+            case Recited(provider, n_chars):
+                self._post(e.VoiceRecited(*key, provider, n_chars))
 
     def _note_reached(self, hidden_ms: int) -> None:
         self._post(e.VoiceReached(self._turn, self._revision, hidden_ms))

@@ -15,21 +15,24 @@ from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice, Wor
 
 
 @asynccontextmanager
-async def speaking(synthesizer: Synthesizer, voice: Voice) -> AsyncIterator[Speech]:
+async def speaking(synthesizer: Synthesizer, voice: Voice) -> AsyncIterator[Aloud]:
     """`synthesizer.open(voice)` for text that was written to be read; `voice.language` says how.
 
     A clause of which nothing can be said has a number and no sound. Raises what the synthesizer does.
     """
     async with synthesizer.open(voice) as speech:
-        yield _Aloud(speech, voice.language)
+        yield Aloud(speech, voice.language)
 
 
-class _Aloud:
-    """One turn's voice."""
+class Aloud:
+    """One turn's voice; meets `Speech`."""
 
     def __init__(self, speech: Speech, language: str | None) -> None:
         self._speech = speech
         self._speakable = Speakable(language)
+        self.n_chars = 0
+        """How much text the voice was given, as it is said."""
+
         self._n_written = 0
         self._said: list[_Said] = []  # by the voice's own clause numbers; a turn has tens
         self._sound: AsyncIterator[Spoken] | None = None
@@ -38,12 +41,13 @@ class _Aloud:
         if spoken := self._speakable.read(clause):
             self._said.append(_Said(self._n_written, clause.split(), spoken.split()))
             self._speech.say(spoken)
+            self.n_chars += len(spoken)
         self._n_written += 1
 
     def finish(self) -> None:
         self._speech.finish()
 
-    def __aiter__(self) -> _Aloud:
+    def __aiter__(self) -> Aloud:
         self._sound = aiter(self._speech)
         return self
 

@@ -21,6 +21,28 @@ class TookOver:
     why: str
     """In words for an operator: `cartesia/sonic: HTTP 503`."""
 
+    n_chars: int = 0
+    """A voice: how much of the text that had been handed over it says, in place of the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A voice was given so much text that another was sooner with: it asks for its money, and nobody heard it."""
+
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recited:
+    """So much text was said from disk, and its voice was not asked."""
+
+    provider: str
+    n_chars: int
+
 
 Note = Callable[[TookOver], None]
-"""Returns at once."""
+"""Of ears. Returns at once."""
+
+VoiceNote = Callable[[TookOver | Unheard | Recited], None]
+"""Of voices. Returns at once."""

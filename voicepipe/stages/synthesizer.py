@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from voicepipe.stages.notes import Note
+from voicepipe.stages.notes import VoiceNote
 from voicepipe.stages.transcriber import Samples
 
 
@@ -31,8 +31,9 @@ class Voice:
     session: str = field(default="", compare=False)
     """Opaque and stable through a session, which is to hear one voice. Only a router reads it."""
 
-    note: Note | None = field(default=None, compare=False, repr=False)
-    """Told when another than the first choice speaks. Only a router calls it."""
+    note: VoiceNote | None = field(default=None, compare=False, repr=False)
+    """Told when another than the first choice speaks, and what was said for nothing, in either sense. Only a router
+    calls it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -54,6 +54,10 @@ class Hearing:
 
     temperature: float | None = None
     """How freely to guess, 0 to 1, for providers that take it; None leaves it to them."""
+
+    reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    """Called once when a connection that is kept between utterances is there, with how many ms connecting took. Returns
+    at once."""
 
     note: Note | None = field(default=None, compare=False, repr=False)
     """Told when another than the first choice listens. Only a router calls it."""

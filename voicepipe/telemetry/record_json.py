@@ -60,6 +60,7 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `tokens_per_s`        1000 / `itl_ms`, or null
     `connect_hidden_ms`   how much of connecting to the voice was over when the reply began: what it did
                           not wait for; null for a voice without a connection that is kept
+    `ear_connect_hidden_ms` how much of connecting to the ear was over when the caller began to speak, or null
     `speculation`         object, replies started before the turn was over: `starts`, `kept`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the kept could be heard),
@@ -67,7 +68,7 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
                           `estimated`: true when some of these are reckoned from the text
     `session_speculation` the same of all turns of the session, up to this record
     `cost`                object, in USD: `answer_usd`, `losers_usd` (calls that were slower or failed),
-                          `speculation_usd`, `speech_usd` and their sum `usd`; `whole`: false when
+                          `speculation_usd`, `speech_usd`, `hearing_usd` and their sum `usd`; `whole`: false when
                           something has no known price; `estimated`: tokens reckoned from the text
     `session_cost`        object, of all turns of the session up to this record: `usd`, `losers_usd`,
                           `speculation_usd`, `active_ms` (time spent in turns),

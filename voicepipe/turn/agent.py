@@ -150,7 +150,7 @@ class AgentSide:
         turn.mark(budget.FIRST_CLAUSE, now_ms)
         turn.providers["tts"] = fact.provider
         turn.clauses.append(ClauseSound(fact.text))
-        turn.n_voiced_chars += len(fact.text)
+        turn.voiced.give(fact.provider, len(fact.text) if fact.n_chars is None else fact.n_chars)
         turn.actions += ["short_clause"] if fact.shortened else []
         self._step(turn, now_ms, ready=False)
 

@@ -37,7 +37,7 @@ class CallerSide:
         self._doubtful = False
         """HOLDING rests on the transcriber's word alone: the ear has not heard the caller stop."""
 
-        self._utterances = Utterances(floor)
+        self.utterances = Utterances(floor)
         self._silence_ms = 0
         """How long the latest pause has lasted."""
 
@@ -128,7 +128,7 @@ class CallerSide:
 
     def listen_aside(self, fact: e.SpeechStarted) -> Utterance:
         """Hear somebody who has not got the floor: an utterance that nobody is told of and no turn has."""
-        return self._utterances.begin(fact.audio_start_ms, aside=True)
+        return self.utterances.begin(fact.audio_start_ms, aside=True)
 
     def pause_aside(self, utterance: Utterance, fact: e.SpeechPaused) -> None:
         """They have paused: ask what they said."""
@@ -145,7 +145,7 @@ class CallerSide:
 
     def forget_aside(self, utterance: Utterance) -> None:
         """They did not want the floor: what they said counts for nothing."""
-        self._utterances.forget(utterance)
+        self.utterances.forget(utterance)
 
     def take_floor(self, utterance: Utterance, paused: e.SpeechPaused | None, now_ms: int) -> None:
         """They have the floor: their utterance opens a turn, which may be over soon if they have paused."""
@@ -164,7 +164,7 @@ class CallerSide:
 
     def transcript_grew(self, fact: e.TranscriptGrew) -> None:
         """Show the words that two interim texts agree on: what was shown is never rewritten."""
-        utterance = self._utterances.find(fact.utterance)
+        utterance = self.utterances.find(fact.utterance)
         if utterance is None or utterance.done:
             return
         stable = common_words(utterance.interim, fact.text)
@@ -173,7 +173,8 @@ class CallerSide:
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """The words of an utterance, as of one of its pauses (or of the latest, if the provider ended it itself)."""
-        utterance = self._utterances.find(fact.utterance)
+        self._floor.purse.hear(fact.provider, fact.heard_ms)
+        utterance = self.utterances.find(fact.utterance)
         if utterance is None:
             return
         if not fact.flush and not self.manual and self._grows(utterance):
@@ -194,6 +195,7 @@ class CallerSide:
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
             utterance.turn.providers["stt"] = fact.provider
+            self._floor.purse.charge(utterance.turn)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, fact.language)
         if utterance.committed:
@@ -207,7 +209,7 @@ class CallerSide:
 
     def text_overdue(self, number: int, now_ms: int) -> None:
         """The transcriber has had as long as it usually takes with the final text: its guess must do for now."""
-        utterance = self._utterances.find(number)
+        utterance = self.utterances.find(number)
         if utterance is None or self._grows(utterance) or not dictation.take_guess(utterance):
             return
         if utterance.turn is not None:
@@ -243,7 +245,7 @@ class CallerSide:
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
         """The words of an utterance are lost, unless all that was said in it is known already."""
-        utterance = self._utterances.find(fact.utterance)
+        utterance = self.utterances.find(fact.utterance)
         if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
             return
         if utterance.turn is not None:
@@ -252,7 +254,7 @@ class CallerSide:
 
     def transcript_overdue(self, number: int) -> None:
         """The transcriber had its time for this utterance."""
-        utterance = self._utterances.find(number)
+        utterance = self.utterances.find(number)
         if utterance is not None and utterance.open:
             dictation.lose(
                 self._floor, utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms"
@@ -260,7 +262,7 @@ class CallerSide:
 
     def pending(self) -> bool:
         """Whether the words of a committed utterance are still to come."""
-        return self._utterances.pending
+        return self.utterances.pending
 
     # --- the client ---------------------------------------------------------------------------
 
@@ -349,10 +351,10 @@ class CallerSide:
 
     def _begin_manual(self) -> None:
         if self.manual:
-            self._utterance = self._utterances.begin(0)
+            self._utterance = self.utterances.begin(0)
 
     def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> None:
-        self._enter(turn, self._utterances.begin(audio_start_ms), now_ms)
+        self._enter(turn, self.utterances.begin(audio_start_ms), now_ms)
 
     def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._utterance = utterance

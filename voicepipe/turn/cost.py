@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,23 +30,35 @@ def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
         cache = (answer_tokens.cached, answer_tokens.cache_write)
         answer_usd = tariff.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
         speculation_usd = tariff.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
-    speech_usd = turn.n_voiced_chars * (prices.speech_usd or 0.0) / MILLION
+    speech_usd = _sum_usd(turn.voiced.heard, prices.voices) / MILLION
+    hearing_usd = _sum_usd(turn.ear_ms, prices.ears) / MINUTE_MS
     in_vain = [call.cost_usd for call in turn.attempts if call.outcome != "spoke"]
-    losers_usd = sum(usd or 0.0 for usd in in_vain)
+    losers_usd = sum(usd or 0.0 for usd in in_vain) + _sum_usd(turn.voiced.in_vain, prices.voices) / MILLION
     unknown = (
         (bool(provider) and tariff is None)
-        or (turn.n_voiced_chars > 0 and prices.speech_usd is None)
+        or not _priced(turn.voiced.heard, prices.voices)
+        or not _priced(turn.voiced.in_vain, prices.voices)
+        or not _priced(turn.ear_ms, prices.ears)
         or any(usd is None for usd in in_vain)
     )
     return TurnCost(
-        usd=answer_usd + losers_usd + speculation_usd + speech_usd,
+        usd=answer_usd + losers_usd + speculation_usd + speech_usd + hearing_usd,
         answer_usd=answer_usd,
         losers_usd=losers_usd,
         speculation_usd=speculation_usd,
         speech_usd=speech_usd,
+        hearing_usd=hearing_usd,
         whole=not unknown,
         estimated=bool(provider) and not turn.tokens.input + turn.tokens.output,
     )
+
+
+def _sum_usd(used: Mapping[str, int], prices: Mapping[str, float]) -> float:
+    return sum(max(0, amount) * prices.get(provider, 0.0) for provider, amount in used.items())
+
+
+def _priced(used: Mapping[str, int], prices: Mapping[str, float]) -> bool:
+    return all(provider in prices for provider, amount in used.items() if amount > 0)
 
 
 def _answer_tokens(turn: Turn) -> TokenCount:
@@ -75,6 +89,19 @@ class Purse:
         self._closed = _Sum()
         # Bounded: the oldest of these turns is closed, and known for good, when another comes.
         self._latest: dict[int, _Sum] = {}
+        self._ear_ms: Counter[str] = Counter()
+        """Ear -> the sound that it was given and that no turn has borne yet."""
+
+    def hear(self, provider: str, duration_ms: int) -> None:
+        """An ear's text has come, for so much more sound."""
+        if provider and duration_ms:
+            self._ear_ms[provider] += duration_ms
+
+    def charge(self, turn: Turn) -> None:
+        """A turn bears what was heard by now: its words, and the silence before them where an ear hears that too."""
+        for provider, duration_ms in self._ear_ms.items():
+            turn.ear_ms[provider] = turn.ear_ms.get(provider, 0) + duration_ms
+        self._ear_ms.clear()
 
     def note(self, turn: Turn) -> None:
         """A turn has cost so much by now."""

@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.ear_events import EarChanged as EarChanged
+from voicepipe.turn.ear_events import EarReached as EarReached
+from voicepipe.turn.ear_events import TranscriberFailed as TranscriberFailed
+from voicepipe.turn.ear_events import TranscriptFinished as TranscriptFinished
+from voicepipe.turn.ear_events import TranscriptGrew as TranscriptGrew
 from voicepipe.turn.line_events import LineLost as LineLost
 from voicepipe.turn.line_events import LineResumed as LineResumed
 from voicepipe.turn.line_events import LoopHeld as LoopHeld
@@ -20,6 +25,8 @@ from voicepipe.turn.model_events import ModelReached as ModelReached
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 from voicepipe.turn.voice_events import VoiceChanged as VoiceChanged
 from voicepipe.turn.voice_events import VoiceReached as VoiceReached
+from voicepipe.turn.voice_events import VoiceRecited as VoiceRecited
+from voicepipe.turn.voice_events import VoiceUnheard as VoiceUnheard
 
 StageName = Literal["stt", "llm", "tts"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -80,37 +87,6 @@ class SilenceCommitted:
 
     audio_end_ms: int
     """A position in the caller's audio."""
-
-
-# --- what the transcriber heard ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptGrew:
-    """What the utterance sounds like so far; may change."""
-
-    utterance: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptFinished:
-    """The utterance's text up to that flush (0: the transcriber ended it by itself)."""
-
-    utterance: int
-    flush: int
-    text: str
-    language: str | None = None
-    provider: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriberFailed:
-    """The ear's provider refused, stalled or broke; no more text of this utterance will come."""
-
-    utterance: int
-    provider: str
-    why: str
 
 
 # --- what the client asked for ----------------------------------------------------------------
@@ -269,6 +245,9 @@ class ClauseHandedOver:
     shortened: bool = False
     """It was cut at a word, as `ShortenClause` wanted."""
 
+    n_chars: int | None = None
+    """How much text that is as it is said; None: as much as is written."""
+
 
 @dataclass(frozen=True, slots=True)
 class SoundArrived:
@@ -353,6 +332,8 @@ Fact = (
     | TranscriptGrew
     | TranscriptFinished
     | TranscriberFailed
+    | EarReached
+    | EarChanged
     | SettingsChanged
     | CommitRequested
     | ClearRequested
@@ -375,6 +356,8 @@ Fact = (
     | ClauseHandedOver
     | VoiceChanged
     | VoiceReached
+    | VoiceUnheard
+    | VoiceRecited
     | SoundArrived
     | OutputSent
     | FillerSent

@@ -11,6 +11,7 @@ from voicepipe.turn.floor import Floor
 from voicepipe.turn.holds import held_ms, with_holds
 from voicepipe.turn.pace import itl_ms
 from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
+from voicepipe.turn.route import ear_actions, whole_route
 from voicepipe.turn.turns import Turn
 
 
@@ -69,14 +70,15 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         agent_text=turn.text,
         heard_text=turn.heard_text(now_ms),
         spoken_ms=turn.sent_ms,
-        actions=tuple(turn.actions),
+        actions=(*turn.actions, *ear_actions(turn)),
         projected=tuple(turn.projected.items()),
         filler=turn.filler,
-        route=turn.route,
+        route=whole_route(turn),
         attempts=tuple(turn.attempts),
         itl_ms=between_ms,
         tokens_per_s=None if between_ms is None else 1_000 / between_ms,
         connect_hidden_ms=turn.connect_hidden_ms,
+        ear_connect_hidden_ms=next((u.ear_hidden_ms for u in turn.utterances), None),
         speculation=turn.speculation,
         session_speculation=floor.speculation.total,
         cost=turn_cost(turn, floor.core.prices),

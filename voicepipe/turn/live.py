@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from voicepipe.turn import announcements as a
@@ -52,10 +53,19 @@ def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Announcement]:
     """Marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time order."""
     known_marks = set(before.marks) if before else set()
     known_stages = set(before.stages) if before else set()
-    n_actions = len(before.actions) if before else 0
+    known_actions = list(before.actions) if before else []
     name = (now.id, now.revision)
     return [
         *(a.TurnMarked(*name, mark, at_ms) for mark, at_ms in now.marks if (mark, at_ms) not in known_marks),
         *(a.StageJudged(*name, span) for span in now.stages if span not in known_stages),
-        *(a.ActionTaken(*name, action) for action in now.actions[n_actions:]),
+        *(a.ActionTaken(*name, action) for action in _added(known_actions, now.actions)),
     ]
+
+
+def _added(known: list[str], actions: Iterable[str]) -> Iterator[str]:
+    """What is there now and was not; the same action may be taken twice."""
+    for action in actions:
+        if action in known:
+            known.remove(action)
+        else:
+            yield action

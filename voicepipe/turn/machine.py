@@ -130,6 +130,8 @@ class Core:
             e.TranscriptGrew: self._transcript_grew,
             e.TranscriptFinished: self._transcript_finished,
             e.TranscriberFailed: self._transcript_failed,
+            e.EarReached: self.caller.utterances.ear_reached,
+            e.EarChanged: self.caller.utterances.ear_changed,
         }
 
     def _speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
@@ -235,6 +237,8 @@ class Core:
             e.ClauseHandedOver: agent.clause_handed_over,
             e.VoiceChanged: route.voice_changed,
             e.VoiceReached: route.voice_reached,
+            e.VoiceUnheard: route.voice_unheard,
+            e.VoiceRecited: route.voice_recited,
             e.SoundArrived: agent.sound_arrived,
             e.VoiceFinished: agent.voice_finished,
             e.OutputSent: agent.output_sent,

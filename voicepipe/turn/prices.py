@@ -39,5 +39,8 @@ class PriceList:
     models: Mapping[str, Tariff] = field(default_factory=dict)
     """By spec."""
 
-    speech_usd: float | None = None
-    """Of the voice, for a million characters."""
+    voices: Mapping[str, float] = field(default_factory=dict)
+    """Likewise, for a million characters."""
+
+    ears: Mapping[str, float] = field(default_factory=dict)
+    """Likewise, for a minute of sound."""

@@ -128,13 +128,16 @@ class TurnCost:
     """The model's answer."""
 
     losers_usd: float = 0.0
-    """Calls for it to other models, which were slower or failed."""
+    """Calls for it to other models, which were slower or failed, and voices that another was sooner than."""
 
     speculation_usd: float = 0.0
     """Replies that were started before the turn was over and that nobody heard."""
 
     speech_usd: float = 0.0
-    """The voice."""
+    """The voices that were heard, each for what it said; what was kept on disk costs nothing."""
+
+    hearing_usd: float = 0.0
+    """The ears whose texts came, for the sound that they were given since the text before."""
 
     whole: bool = True
     """False: something in it has no known price."""
@@ -212,7 +215,7 @@ class TurnRecord:
     """What was said while the answer was awaited; no part of `agent_text`."""
 
     route: str = ""
-    """Why that model answered, in words; empty when there was no choice."""
+    """Why that model answered, in words, and who stepped in for an ear or a voice; empty when there was no choice."""
 
     attempts: tuple[ModelAttempt, ...] = ()
     """The calls that were made for it, if a router made them."""
@@ -225,6 +228,9 @@ class TurnRecord:
 
     connect_hidden_ms: int | None = None
     """How much of connecting to the voice was over when its reply began; None when it has no connection of its own."""
+
+    ear_connect_hidden_ms: int | None = None
+    """How much of connecting to the ear was over when the caller began to speak; None likewise."""
 
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)

@@ -1,4 +1,4 @@
-"""Which model answers a turn, which voice speaks it, and what else was tried for it."""
+"""Which model answers a turn, which voice speaks it, which ear heard it, and what else was tried for it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,21 @@ def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
 
 def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
     """A router says who speaks from here on, for the first choice."""
+    turn.voiced.move(fact.n_chars, since=turn.providers.get("tts", fact.provider), to=fact.provider)
     turn.providers["tts"] = fact.provider
     why = f"{fact.provider} speaks: {fact.why}"
     turn.route = f"{turn.route}; {why}" if turn.route else why
     turn.actions.append(ACTIONS[fact.role])
+
+
+def voice_unheard(turn: Turn, fact: e.VoiceUnheard, now_ms: int) -> None:
+    """A voice was asked in vain."""
+    turn.voiced.waste(fact.provider, fact.n_chars)
+
+
+def voice_recited(turn: Turn, fact: e.VoiceRecited, now_ms: int) -> None:
+    """A voice did not have to be asked."""
+    turn.voiced.recite(fact.provider, fact.n_chars)
 
 
 def voice_reached(turn: Turn, fact: e.VoiceReached, now_ms: int) -> None:
@@ -42,3 +53,14 @@ def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
     action = ACTIONS.get(fact.attempt.role, "")
     if action and turn.actions.count(action) < sum(each.role == fact.attempt.role for each in turn.attempts):
         turn.actions.append(action)
+
+
+def ear_actions(turn: Turn) -> tuple[str, ...]:
+    """What was done to hear the caller all the same."""
+    return tuple(ACTIONS[each.role] for utterance in turn.utterances for each in utterance.ears)
+
+
+def whole_route(turn: Turn) -> str:
+    """Who stepped in to hear, and why that model and voice."""
+    ears = (f"{each.provider} hears: {each.why}" for utterance in turn.utterances for each in utterance.ears)
+    return "; ".join([*ears, *([turn.route] if turn.route else [])])

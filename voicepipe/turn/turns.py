@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from voicepipe.turn import budget
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
+from voicepipe.turn.ear_events import EarChanged
 from voicepipe.turn.record import Cause, ModelAttempt, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.voiced import Voiced
 from voicepipe.turn.words import same_words
 
 
@@ -47,6 +49,12 @@ class Utterance:
     """The client was told all of its text, or that there will be none."""
 
     failed: str = ""
+    ear_hidden_ms: int | None = None
+    """How much of connecting to the ear was over when it began."""
+
+    ears: list[EarChanged] = field(default_factory=list)
+    """Who stepped in while it was heard."""
+
     turn: Turn | None = None
     """The turn that it belongs to, once it does."""
 
@@ -54,6 +62,11 @@ class Utterance:
     def known(self) -> bool:
         """Whether the text of all that was said in it is known, or known to be lost."""
         return bool(self.failed) or self.answered_pause >= self.pauses
+
+    @property
+    def heard_now(self) -> bool:
+        """Whether it goes on, or its words are still to come."""
+        return not self.committed or not self.known
 
     @property
     def open(self) -> bool:
@@ -170,8 +183,11 @@ class Turn:
     filler_ms: int = 0
     """How much sound of it was sent."""
 
-    n_voiced_chars: int = 0
-    """How much text the voice was given, by all revisions."""
+    voiced: Voiced = field(default_factory=Voiced)
+    """What the voices were given, by all revisions."""
+
+    ear_ms: dict[str, int] = field(default_factory=dict)
+    """Ear -> how much sound it was given for this turn's texts, and since the turn before."""
 
     active_ms: int = 0
     """How long it took, from the caller's first sound to its end; known then."""

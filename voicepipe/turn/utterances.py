@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, ForgetUtterance
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.turns import Utterance
@@ -18,12 +19,14 @@ class Utterances:
     def __init__(self, floor: Floor) -> None:
         self._floor = floor
         self._recent: list[Utterance] = []
+        self._ear_took_ms: int | None = None
+        """How long connecting to the ear took; None: it has no connection that is kept, or not yet."""
 
     def begin(self, audio_start_ms: int, *, aside: bool = False) -> Utterance:
         """A new one; the caller's audio counts as it from here on. `aside`: nobody is told of it yet."""
         item_id = self._floor.new_id("item")
         number = self._floor.counts["utterance"] = self._floor.counts.get("utterance", 0) + 1
-        utterance = Utterance(number, item_id, audio_start_ms, aside=aside)
+        utterance = Utterance(number, item_id, audio_start_ms, aside=aside, ear_hidden_ms=self._ear_took_ms)
         awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and not u.known]
         self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
         self._floor.order(BeginUtterance(number))
@@ -37,6 +40,18 @@ class Utterances:
     def find(self, number: int) -> Utterance | None:
         """The one of that number, if it is remembered."""
         return next((u for u in self._recent if u.number == number), None)
+
+    def ear_reached(self, fact: e.EarReached, now_ms: int) -> None:
+        """The ear is connected: later ones wait for none of it."""
+        self._ear_took_ms = fact.took_ms
+        if self._recent and self._recent[-1].heard_now:
+            self._recent[-1].ear_hidden_ms = fact.hidden_ms
+
+    def ear_changed(self, fact: e.EarChanged, now_ms: int) -> None:
+        """Another ear hears one; between two of them nobody has to know."""
+        utterance = self.find(fact.utterance)
+        if utterance is not None and utterance.heard_now:
+            utterance.ears.append(fact)
 
     @property
     def pending(self) -> bool:

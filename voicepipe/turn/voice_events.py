@@ -15,6 +15,28 @@ class VoiceChanged:
     provider: str
     role: Literal["hedge", "replacement", "continuation"]
     why: str
+    n_chars: int = 0
+    """How much of the text that had been handed over it says, in place of the voice before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceUnheard:
+    """A voice was given so much text in vain: another was sooner."""
+
+    turn: int
+    revision: int
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceRecited:
+    """So much text was said from disk, without the voice."""
+
+    turn: int
+    revision: int
+    provider: str
+    n_chars: int
 
 
 @dataclass(frozen=True, slots=True)

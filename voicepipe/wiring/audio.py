@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec, Stage
 from voicepipe.server.audio_route import SpeechRoute, TranscriptionRoute
-from voicepipe.wiring.stages import LOCAL, Stages
+from voicepipe.wiring.prices import ear_usd, voice_usd
+from voicepipe.wiring.stages import Stages
 
 MILLION = 1_000_000
 
@@ -88,14 +89,12 @@ class Audio:
 
 
 def spoken_usd(settings: Settings, spec: Spec, n_chars: int) -> float | None:
-    """What it costs to have so much text spoken, at the prices in the settings; None: none is known."""
-    provider = settings.providers[spec.provider]
-    price = 0.0 if provider.kind == LOCAL else provider.speech_usd_per_million
+    """What it costs to have so much text spoken, by the settings or by what its vendor publishes; None: not known."""
+    price = voice_usd(settings, spec)
     return None if price is None else price * n_chars / MILLION
 
 
 def heard_usd(settings: Settings, spec: Spec, duration_s: float) -> float | None:
     """What it costs to have so much sound heard, likewise."""
-    provider = settings.providers[spec.provider]
-    price = 0.0 if provider.kind == LOCAL else provider.hearing_usd_per_minute
+    price = ear_usd(settings, spec)
     return None if price is None else price * duration_s / 60

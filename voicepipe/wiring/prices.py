@@ -1,33 +1,53 @@
-"""What turns cost, as far as the settings and the catalog tell."""
+"""What turns cost, as far as the settings and the catalogs tell."""
 
 from __future__ import annotations
 
 from voicepipe.config.settings import Settings
+from voicepipe.providers.catalog.speech import published_usd
 from voicepipe.registry import Spec
 from voicepipe.turn.prices import PriceList, Tariff
 from voicepipe.turn.record import TurnRecord
 from voicepipe.wiring.stages import LOCAL
 
-MILLION = 1_000_000
+
+def voice_usd(settings: Settings, spec: Spec) -> float | None:
+    """What a million characters that a voice speaks cost; None: nobody knows."""
+    entry = settings.providers[spec.provider]
+    if entry.kind == LOCAL:
+        return 0.0
+    own = entry.speech_usd_per_million
+    return published_usd("tts", spec, entry.base_url) if own is None else own
+
+
+def ear_usd(settings: Settings, spec: Spec) -> float | None:
+    """What a minute that an ear hears costs, likewise."""
+    entry = settings.providers[spec.provider]
+    if entry.kind == LOCAL:
+        return 0.0
+    own = entry.hearing_usd_per_minute
+    return published_usd("stt", spec, entry.base_url) if own is None else own
 
 
 class Prices:
-    """Of the models and voices of all agents. Local ones cost nothing; who hears is not charged for."""
+    """Of the models, voices and ears of all agents. Local ones cost nothing."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def unpriced(self, agent: str) -> str | None:
         """The first setting without which it isn't known what the agent costs; None when all are there."""
-        for mind in self._settings.thinkers(agent):
-            facts = self._settings.facts(mind)
+        settings, its = self._settings, self._settings.agents[agent]
+        for mind in settings.thinkers(agent):
+            facts = settings.facts(mind)
             for name in ("input_usd_per_million", "output_usd_per_million"):
-                if self._settings.providers[mind.provider].kind != LOCAL and getattr(facts, name) is None:
+                if settings.providers[mind.provider].kind != LOCAL and getattr(facts, name) is None:
                     return f"providers.{mind.provider}.{name}"
-        mouth = self._settings.agents[agent].spec("tts")
-        voice = self._settings.providers[mouth.provider]
-        if voice.kind != LOCAL and voice.speech_usd_per_million is None:
-            return f"providers.{mouth.provider}.speech_usd_per_million"
+        for voice in its.specs("tts"):
+            if voice_usd(settings, voice) is None:
+                return f"providers.{voice.provider}.speech_usd_per_million"
+        for ear in its.specs("stt"):
+            if ear_usd(settings, ear) is None:
+                return f"providers.{ear.provider}.hearing_usd_per_minute"
         return None
 
     def of_agent(self, agent: str) -> PriceList:
@@ -40,23 +60,17 @@ class Prices:
             elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
                 cache = (facts.cached_usd_per_million, facts.cache_write_usd_per_million)
                 tariffs[str(mind)] = Tariff(facts.input_usd_per_million, facts.output_usd_per_million, *cache)
-        voice = self._settings.providers[self._settings.agents[agent].spec("tts").provider]
-        return PriceList(models=tariffs, speech_usd=0.0 if voice.kind == LOCAL else voice.speech_usd_per_million)
+        its = self._settings.agents[agent]
+        voices = {str(spec): voice_usd(self._settings, spec) for spec in its.specs("tts")}
+        ears = {str(spec): ear_usd(self._settings, spec) for spec in its.specs("stt")}
+        return PriceList(models=tariffs, voices=_known(voices), ears=_known(ears))
 
-    def cost_usd(self, agent: str, record: TurnRecord) -> float:
-        """What one turn of the agent cost, calls that were closed unheard and replies begun in vain among it; what has
-        no price counts as nothing."""
-        tokens = record.tokens
-        thought = self._settings.facts(self._mind(agent, record)).cost_usd(
-            input_tokens=tokens.input, output_tokens=tokens.output, cached_tokens=tokens.cached
-        )
-        voice = self._settings.providers[self._settings.agents[agent].spec("tts").provider]
-        spoken = len(record.agent_text) * (voice.speech_usd_per_million or 0.0) if record.spoken_ms else 0.0
-        unheard = sum(call.cost_usd or 0.0 for call in record.attempts if call.outcome != "spoke")
-        return (thought or 0.0) + unheard + record.cost.speculation_usd + spoken / MILLION
+    @staticmethod
+    def cost_usd(agent: str, record: TurnRecord) -> float:
+        """What one turn of an agent cost, by the prices that its session was begun with; what has none counts as
+        nothing."""
+        return record.cost.usd
 
-    def _mind(self, agent: str, record: TurnRecord) -> Spec:
-        """Who answered: of several models the one that the record names."""
-        provider, _, model = dict(record.providers).get("llm", "").partition("/")
-        own = self._settings.agents[agent].spec("llm")
-        return Spec(provider, model) if model and provider in self._settings.providers else own
+
+def _known(prices: dict[str, float | None]) -> dict[str, float]:
+    return {spec: usd for spec, usd in prices.items() if usd is not None}

@@ -1,14 +1,36 @@
-"""What is known of speech vendors, for people: one row for each ear and voice, shown in README's table.
+"""What is known of speech vendors: one row for each ear and voice, shown in README's table, and what it costs.
 
-What code needs of them stands in their adapters; tests hold the two together.
+How they are spoken to stands in their adapters; tests hold the two together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from voicepipe.providers.catalog.facts import Evidence
+from voicepipe.registry import Spec
+
+HOMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "assemblyai": "assemblyai.com",
+        "cartesia": "cartesia.ai",
+        "deepgram": "deepgram.com",
+        "elevenlabs": "elevenlabs.io",
+        "inworld": "inworld.ai",
+        "openai": "openai.com",
+        "openai-realtime": "openai.com",
+        "rime": "rime.ai",
+    }
+)
+"""Where vendors are: at another address another's prices count."""
+
+CARTESIA_CREDIT_USD: Final = 5 / 100_000
+"""Of the smallest paid plan; larger ones give more for a dollar. Source: cartesia.ai/pricing, June 2026."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +65,33 @@ class SpeechFacts:
     evidence: Evidence
     """Where its wire is known from; what no source confirms is marked in the adapter."""
 
+    usd: float | None = None
+    """What a minute that an ear hears, or a million characters that a voice speaks, costs without a contract; None: not
+    known. Unverified, all of them: prices change, and nobody here has been billed."""
+
+    priced: str = ""
+    """A shell pattern of the models that cost so; empty: the one of `spec`."""
+
+    price_source: str = ""
+    """Where `usd` was read, and when."""
+
+    def prices(self, spec: Spec) -> bool:
+        """Whether `usd` is what `spec` costs."""
+        own = Spec.parse(self.spec)
+        return spec.provider == own.provider and fnmatchcase(spec.model, self.priced or own.model)
+
+
+def published_usd(stage: Literal["stt", "tts"], spec: Spec, base_url: str) -> float | None:
+    """What an ear costs by the minute, or a voice by the million characters, as `SpeechFacts.usd` has it.
+
+    None when it is not known, or when `base_url` is not the vendor's own.
+    """
+    host, home = urlsplit(base_url).hostname or "", HOMES.get(spec.provider, "")
+    if not home or not f".{host}".endswith(f".{home}"):
+        return None
+    rows = EARS if stage == "stt" else VOICES
+    return next((its.usd for its in rows if its.prices(spec)), None)
+
 
 EARS: Final = (
     SpeechFacts(
@@ -56,6 +105,9 @@ EARS: Final = (
         cancel="`Finalize`",
         formats="PCM16 16 kHz",
         evidence="documented",
+        usd=0.0048,
+        priced="nova-3*",
+        price_source="deepgram.com/pricing, pay as you go, streaming, August 2026",
     ),
     SpeechFacts(
         spec="deepgram/flux-general-en",
@@ -68,6 +120,8 @@ EARS: Final = (
         cancel="its next text, else `ForceEndTurn`",
         formats="PCM16 16 kHz",
         evidence="documented",
+        usd=0.0065,
+        price_source="deepgram.com/pricing, pay as you go, 2026",
     ),
     SpeechFacts(
         spec="assemblyai/universal-streaming",
@@ -80,6 +134,9 @@ EARS: Final = (
         cancel="`ForceEndpoint`",
         formats="PCM16 16 kHz, 50 ms at least",
         evidence="documented",
+        usd=0.15 / 60,
+        priced="universal-streaming*",
+        price_source="assemblyai.com/pricing, by the hour of an open connection, 2025",
     ),
     SpeechFacts(
         spec="cartesia/ink-2",
@@ -91,6 +148,8 @@ EARS: Final = (
         cancel="none: what is known counts after a while",
         formats="PCM16 16 kHz",
         evidence="documented",
+        usd=180 * CARTESIA_CREDIT_USD,
+        price_source="docs.cartesia.ai/pricing, 3 credits a second, 2026",
     ),
     SpeechFacts(
         spec="cartesia/ink-whisper",
@@ -101,6 +160,8 @@ EARS: Final = (
         cancel="`finalize`",
         formats="PCM16 16 kHz",
         evidence="documented",
+        usd=60 * CARTESIA_CREDIT_USD,
+        price_source="docs.cartesia.ai/pricing, a credit a second, 2026",
     ),
     SpeechFacts(
         spec="elevenlabs/scribe_v2_realtime",
@@ -111,6 +172,8 @@ EARS: Final = (
         cancel="`commit`",
         formats="PCM16 16 kHz",
         evidence="documented",
+        usd=0.39 / 60,
+        price_source="elevenlabs.io/pricing/api, June 2026",
     ),
     SpeechFacts(
         spec="openai-realtime/gpt-live-transcribe",
@@ -149,6 +212,8 @@ EARS: Final = (
         cancel="`endTurn`",
         formats="PCM16 16 kHz",
         evidence="documented",
+        usd=0.35 / 60,
+        price_source="a reseller's list, 2026",
     ),
     SpeechFacts(
         spec="NAME/default",
@@ -168,6 +233,8 @@ EARS: Final = (
         cancel="a request at each pause",
         formats="WAV 16 kHz",
         evidence="documented",
+        usd=0.006,
+        price_source="OpenAI docs, whisper-1, 2026",
     ),
 )
 
@@ -182,6 +249,9 @@ VOICES: Final = (
         cancel="the context is cancelled",
         formats="PCM16 24 kHz",
         evidence="documented",
+        usd=1_000_000 * CARTESIA_CREDIT_USD,
+        priced="sonic*",
+        price_source="docs.cartesia.ai/pricing, a credit a character, 2026",
     ),
     SpeechFacts(
         spec="elevenlabs/eleven_flash_v2_5",
@@ -193,6 +263,9 @@ VOICES: Final = (
         cancel="the context is closed",
         formats="PCM16 24 kHz",
         evidence="documented",
+        usd=50.0,
+        priced="eleven_flash*",
+        price_source="elevenlabs.io/pricing/api, June 2026",
     ),
     SpeechFacts(
         spec="deepgram/aura-2-thalia-en",
@@ -203,6 +276,9 @@ VOICES: Final = (
         cancel="the socket is closed",
         formats="PCM16 24 kHz",
         evidence="documented",
+        usd=30.0,
+        priced="aura-2-*",
+        price_source="deepgram.com/pricing, pay as you go, 2025",
     ),
     SpeechFacts(
         spec="inworld/inworld-tts-2",
@@ -214,6 +290,9 @@ VOICES: Final = (
         cancel="the context is closed",
         formats="PCM16 24 kHz",
         evidence="documented",
+        usd=35.0,
+        priced="inworld-tts-2*",
+        price_source="inworld.ai/pricing, on demand, May 2026",
     ),
     SpeechFacts(
         spec="rime/arcana",
@@ -225,6 +304,9 @@ VOICES: Final = (
         cancel="`clear`, and the socket is closed",
         formats="PCM16 24 kHz",
         evidence="documented",
+        usd=30.0,
+        priced="arcana*",
+        price_source="rime.ai/pricing, by the minute of some 1000 characters, May 2026",
     ),
     SpeechFacts(
         spec="NAME/default",
@@ -244,5 +326,7 @@ VOICES: Final = (
         cancel="the request is closed",
         formats="PCM16 24 kHz",
         evidence="documented",
+        usd=15.0,
+        price_source="OpenAI docs, tts-1, 2026",
     ),
 )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures, ws_failures
 from voicepipe.providers.net.gaps import Gaps
@@ -77,13 +78,16 @@ class Line:
 
 
 @asynccontextmanager
-async def dial(peer: Peer, path: str, line: Line) -> AsyncIterator[VendorSocket]:
+async def dial(
+    peer: Peer, path: str, line: Line, *, reached: Callable[[int], None] | None = None
+) -> AsyncIterator[VendorSocket]:
     """Yield a socket to `peer.base_url + path` at once, and dial in the background: `receive` tells how that went.
 
-    Leaving closes the socket within 100 ms, also when cancelled; what still waits to be sent is forgotten.
+    `reached` is called when the line is up, with how many ms that took. Leaving closes the socket within 100 ms, also
+    when cancelled; what still waits to be sent is forgotten.
     """
     async with helpers() as owned:
-        socket = VendorSocket(peer, path, line)
+        socket = VendorSocket(peer, path, line, reached=reached)
         owned.start(socket.carry(), name=f"ws-{peer.name}")
         try:
             yield socket
@@ -101,8 +105,8 @@ class _Dial(connect):
 class VendorSocket:
     """A line that may not be up yet, or be slow; see `dial`."""
 
-    def __init__(self, peer: Peer, path: str, line: Line) -> None:
-        self._peer, self._path, self._line = peer, path, line
+    def __init__(self, peer: Peer, path: str, line: Line, *, reached: Callable[[int], None] | None = None) -> None:
+        self._peer, self._path, self._line, self._reached = peer, path, line, reached
         self._connection: ClientConnection | None = None
         self._failure: StageError | None = None
         self._settled = asyncio.Event()  # dialled, or failed to
@@ -182,6 +186,7 @@ class VendorSocket:
 
     async def carry(self) -> None:
         """Dial, send what is given, and hang up when cancelled. Failures are kept for `receive`."""
+        began_s = clock.loop_s()
         try:
             with ws_failures.Opening(self._peer):
                 self._connection = connection = await self._dial()
@@ -189,6 +194,8 @@ class VendorSocket:
             self._fail(failure)
             return
         self._settled.set()
+        if self._reached is not None:
+            self._reached(round(1_000 * (clock.loop_s() - began_s)))
         try:
             await self._send_all(connection)
         except ConnectionClosed:

@@ -144,4 +144,5 @@ class _AssemblyAi:
             first_patience_ms=FIRST_FORCED_MS,
             lifetime_ms=LIFETIME_MS,
         )
-        return listening(self._peer, f"/ws?{self._options.query(hearing)}", manner, wire.Turns(self._peer, RATE_HZ))
+        path, turns = f"/ws?{self._options.query(hearing)}", wire.Turns(self._peer, RATE_HZ)
+        return listening(self._peer, path, manner, turns, reached=hearing.reached)

@@ -169,4 +169,5 @@ class _Cartesia:
             positions=False,
         )
         reader: Reader = wire.Turns(self._peer) if self._turns else wire.Chunks(self._peer)
-        return listening(self._peer, self._options.path(hearing, self._turns), manner, reader)
+        path = self._options.path(hearing, self._turns)
+        return listening(self._peer, path, manner, reader, reached=hearing.reached)

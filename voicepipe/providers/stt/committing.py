@@ -77,13 +77,19 @@ class Stretch:
 
 @asynccontextmanager
 async def committing(
-    peer: Peer, path: str, line: Line, wire: Callable[[VendorSocket], Wire], *, lifetime_ms: int | None = None
+    peer: Peer,
+    path: str,
+    line: Line,
+    wire: Callable[[VendorSocket], Wire],
+    *,
+    lifetime_ms: int | None = None,
+    reached: Callable[[int], None] | None = None,
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's ear at once, and dial `peer.base_url + path` in the background.
+    """Yield one session's ear at once, and dial `peer.base_url + path` in the background; `reached` as in `dial`.
 
     A connection older than `lifetime_ms` ends between two utterances, before the vendor cuts it in one.
     """
-    async with dial(peer, path, line) as socket, helpers() as owned:
+    async with dial(peer, path, line, reached=reached) as socket, helpers() as owned:
         stream = _Stream(peer, socket, wire(socket), lifetime_ms)
         owned.start(stream.run(), name=f"stt-{peer.name}")
         try:

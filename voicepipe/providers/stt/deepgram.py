@@ -69,7 +69,8 @@ class _Deepgram:
             patience_ms=FINALIZE_MS,
             first_patience_ms=FIRST_FINALIZE_MS,
         )
-        return listening(self._peer, f"/listen?{self._options.query(hearing)}", manner, _Reader(self._peer))
+        path = f"/listen?{self._options.query(hearing)}"
+        return listening(self._peer, path, manner, _Reader(self._peer), reached=hearing.reached)
 
 
 class _Reader:

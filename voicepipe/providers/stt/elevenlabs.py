@@ -130,7 +130,7 @@ class _Scribe:
 
     def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
         path = f"/speech-to-text/realtime?{self._options.query(hearing)}"
-        return committing(self._peer, path, LINE, lambda socket: _Wire(self._peer, socket))
+        return committing(self._peer, path, LINE, lambda socket: _Wire(self._peer, socket), reached=hearing.reached)
 
 
 class _Message(msgspec.Struct):

@@ -142,4 +142,5 @@ class _Flux:
             first_patience_ms=FIRST_FORCED_MS,
         )
         reader = wire.Turns(self._peer, RATE_HZ)
-        return listening(self._peer, f"/listen?{self._options.query(hearing)}", manner, reader)
+        path = f"/listen?{self._options.query(hearing)}"
+        return listening(self._peer, path, manner, reader, reached=hearing.reached)

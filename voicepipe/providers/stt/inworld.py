@@ -85,7 +85,7 @@ class _Inworld:
 
     def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
         line = replace(LINE, greeting=self._greeting(hearing))
-        return committing(self._peer, PATH, line, lambda socket: _Wire(self._peer, socket))
+        return committing(self._peer, PATH, line, lambda socket: _Wire(self._peer, socket), reached=hearing.reached)
 
     def _greeting(self, hearing: Hearing) -> str:
         config: dict[str, Any] = {

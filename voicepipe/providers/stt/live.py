@@ -7,7 +7,7 @@ joined to the text of an utterance; a flush asks it to make the rest final, unle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -76,9 +76,11 @@ class Manner:
 
 
 @asynccontextmanager
-async def listening(peer: Peer, path: str, manner: Manner, reader: Reader) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's ear at once, and dial `peer.base_url + path` in the background."""
-    async with dial(peer, path, manner.line) as socket, helpers() as owned:
+async def listening(
+    peer: Peer, path: str, manner: Manner, reader: Reader, *, reached: Callable[[int], None] | None = None
+) -> AsyncIterator[TranscriptStream]:
+    """Yield one session's ear at once, and dial `peer.base_url + path` in the background; `reached` as in `dial`."""
+    async with dial(peer, path, manner.line, reached=reached) as socket, helpers() as owned:
         stream = _Stream(peer, socket, manner, reader)
         owned.start(stream.run(), name=f"stt-{peer.name}")
         try:

@@ -133,7 +133,7 @@ class _RealtimeEar:
             greeting=self._options.greeting(hearing),
         )
         path = self._options.path(hearing)
-        return committing(self._peer, path, line, self._wire, lifetime_ms=LIFETIME_MS[server])
+        return committing(self._peer, path, line, self._wire, lifetime_ms=LIFETIME_MS[server], reached=hearing.reached)
 
     def _wire(self, socket: VendorSocket) -> Wire:
         if self._options.stt_server == "vllm":
