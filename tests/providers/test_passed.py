@@ -45,7 +45,7 @@ def test_one_that_the_provider_does_not_have_is_refused(known: Any) -> None:
 
 ADAPTERS = [
     ("anthropic", "claude-haiku-4-5", "verbosity"),
-    ("gemini", "gemini-2.5-flash", "response_format"),
+    ("gemini", "gemini-2.5-flash", "logit_bias"),
     ("local", "smollm2-135m", "top_p"),
 ]
 

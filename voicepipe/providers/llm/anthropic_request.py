@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from voicepipe.providers.llm import call_ids
+from voicepipe.providers.llm import call_ids, forms
 from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
 from voicepipe.providers.llm.anthropic_options import AnthropicOptions
 from voicepipe.providers.llm.openai_request import parameters
-from voicepipe.providers.llm.passed import passed_on
+from voicepipe.providers.llm.passed import passed_on, refused
 from voicepipe.providers.net.openai import extra
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import Called, Function, Image, ModelRequest, Text
@@ -27,7 +27,7 @@ def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
     """The request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON.
+        StageRefused: a function's parameters are not JSON, or it has no parameter that is passed on.
     """
     fields: dict[str, Any] = {
         "model": request.model,
@@ -44,7 +44,10 @@ def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
     if request.temperature is not None:
         fields["temperature"] = min(request.temperature, 1.0)  # theirs ends at 1
     fields |= extra(options.model_extra) | extra(options.llm_extra)
-    fields |= passed_on(peer, request, names={"top_p": "top_p"}, left_out=options.left_out)
+    fields |= passed_on(peer, request, names={"top_p": "top_p"}, left_out=options.left_out, seen=forms.SEEN)
+    if (form := forms.form_of(peer, request)).is_json:
+        beside = msgspec.json.decode(fields.get("output_config", b"{}"), type=dict[str, Any])  # `effort`
+        fields["output_config"] = beside | {"format": _format(peer, form, options)}
     return _encode({name: value for name, value in fields.items() if name not in options.left_out})
 
 
@@ -52,6 +55,13 @@ def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, 
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in said]
     # The first is the agent's instructions, the same through the session, with the functions before it.
     return [_kept(blocks[0], options), *blocks[1:]]
+
+
+def _format(peer: Peer, form: forms.Form, options: AnthropicOptions) -> dict[str, Any]:
+    """Source: Claude API, "Structured outputs", `output_config.format`."""
+    if form.schema is None or forms.NAME in options.left_out:
+        raise refused(peer, f"it has no {forms.NAME} of type {form.type!r}")
+    return {"type": "json_schema", "schema": form.schema}
 
 
 def _messages(request: ModelRequest, options: AnthropicOptions) -> list[dict[str, Any]]:

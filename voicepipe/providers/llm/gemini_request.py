@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from voicepipe.providers.llm import forms
 from voicepipe.providers.llm.alternating import Piece, Speech, speeches, system
 from voicepipe.providers.llm.anthropic_request import arguments_of
 from voicepipe.providers.llm.gemini_options import GeminiOptions
 from voicepipe.providers.llm.openai_request import parameters
-from voicepipe.providers.llm.passed import passed_on
+from voicepipe.providers.llm.passed import passed_on, refused
 from voicepipe.providers.llm.signatures import NONE_KEPT, Signatures
 from voicepipe.providers.net import options as texts
 from voicepipe.providers.net.peer import Peer
@@ -28,8 +29,9 @@ _PASSED: Final = {
 }
 """Source: Gemini API reference, `GenerationConfig`."""
 
-_UNSIGNED: Final = re.compile(r"gemini-(1|2)[.-]|gemma")
-"""Models that know nothing of signatures; later ones refuse a step whose first call has none."""
+_OLDER: Final = re.compile(r"gemini-(1|2)[.-]|gemma")
+"""Models that know nothing of signatures; later ones refuse a step whose first call has none. They also
+refuse functions together with an answer in JSON, as many public issues tell."""
 
 
 def body(peer: Peer, request: ModelRequest, options: GeminiOptions, signatures: Signatures) -> bytes:
@@ -44,20 +46,34 @@ def body(peer: Peer, request: ModelRequest, options: GeminiOptions, signatures: 
     if request.functions:
         fields["tools"] = [{"functionDeclarations": [_declared(peer, function) for function in request.functions]}]
         fields["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
-    refused = options.refuses | options.model_refuses
+    left_out = options.refuses | options.model_refuses
     generation: dict[str, Any] = {"maxOutputTokens": request.max_output_tokens, "temperature": request.temperature}
-    generation |= passed_on(peer, request, names=_PASSED, left_out=refused)
+    generation |= passed_on(peer, request, names=_PASSED, left_out=left_out, seen=forms.SEEN)
+    generation |= _format(peer, request, left_out)
     fields["generationConfig"] = {name: value for name, value in generation.items() if value is not None}
     for more in (options.model_extra, options.llm_extra):
         fields = _merged(fields, texts.members(more, Any))
     config = fields["generationConfig"]
-    fields["generationConfig"] = {name: value for name, value in config.items() if name not in refused}
+    fields["generationConfig"] = {name: value for name, value in config.items() if name not in left_out}
     return _encode(fields)
+
+
+def _format(peer: Peer, request: ModelRequest, left_out: frozenset[str]) -> dict[str, Any]:
+    """Source: Gemini API reference, `GenerationConfig`."""
+    form = forms.form_of(peer, request)
+    if not form.is_json:
+        return {}
+    if "responseMimeType" in left_out or (form.schema is not None and "responseJsonSchema" in left_out):
+        raise refused(peer, f"it has no {forms.NAME} of type {form.type!r}")
+    if request.functions and _OLDER.match(request.model):
+        raise refused(peer, f"it has no {forms.NAME} beside functions")
+    asked = {"responseMimeType": "application/json", "responseJsonSchema": form.schema}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _contents(request: ModelRequest, signatures: Signatures) -> list[dict[str, Any]]:
     names = {m.call_id: m.name for m in request.messages if isinstance(m, Called)}
-    signed = not _UNSIGNED.match(request.model)
+    signed = not _OLDER.match(request.model)
     return [_content(speech, names, signatures, signed) for speech in speeches(request.messages)]
 
 

@@ -204,8 +204,13 @@ def _claude_messages(law: Law, body: Mapping[str, Any]) -> str | None:
 
 def _claude_fields(law: Law, body: Mapping[str, Any]) -> str | None:
     known = {"model", "max_tokens", "messages", "stream", "system", "tools", "tool_choice", "temperature", "thinking"}
-    if unknown := body.keys() - known:
+    if unknown := body.keys() - known - {"output_config"}:
         return f"{min(unknown)}: Extra inputs are not permitted"
+    form = body.get("output_config", {}).get("format")
+    if form is not None and (form["type"] != "json_schema" or "schema" not in form):
+        return "output_config.format: expected a JSON schema"
+    if form is not None and body["messages"][-1]["role"] == "assistant":
+        return "output_config.format: prefilling is not supported with a format"
     marks = str(body).count("'cache_control'")
     if marks > 4:
         return f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."

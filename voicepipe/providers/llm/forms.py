@@ -1,0 +1,59 @@
+"""The form that an answer shall have, for vendors that have another name for OpenAI's `response_format`.
+
+Source: OpenAI API reference, "Create chat completion", `response_format`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from voicepipe.providers.llm.passed import refused
+from voicepipe.providers.net.peer import Peer
+from voicepipe.stages.model import ModelRequest
+
+NAME: Final = "response_format"
+SEEN: Final = frozenset({NAME})
+
+
+class _Schema(msgspec.Struct):
+    schema: msgspec.Raw = msgspec.Raw()
+
+
+class Form(msgspec.Struct):
+    """One of three."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _Schema | None = None
+
+    @property
+    def schema(self) -> msgspec.Raw | None:
+        """What the answer must fit, as JSON; None: any JSON, or any text."""
+        if self.type != "json_schema" or self.json_schema is None:
+            return None
+        schema = self.json_schema.schema
+        return None if bytes(schema) in (b"", b"null") else schema
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the answer shall be JSON."""
+        return self.type != "text"
+
+
+_TEXT: Final = Form("text")
+
+
+def form_of(peer: Peer, request: ModelRequest) -> Form:
+    """What the request asks for; text if it says nothing.
+
+    Raises:
+        StageRefused: it is not written so.
+    """
+    written = dict(request.passed).get(NAME)
+    if written is None:
+        return _TEXT
+    try:
+        return msgspec.json.decode(written, type=Form)
+    except msgspec.DecodeError as problem:
+        raise refused(peer, f"{NAME}: {problem}") from None
