@@ -214,6 +214,18 @@ def test_the_usual_key_is_used_at_the_usual_address_only(written: Path) -> None:
     assert read(written, asked, GROQ_API_KEY="gsk-1").providers["groq"].api_key == "gsk-1"
 
 
+def test_a_key_may_stand_in_a_file(written: Path, tmp_path: Path) -> None:
+    """As containers and systemd hand secrets over; the variable itself goes before it."""
+    file = tmp_path / "groq"
+    file.write_text("gsk-2\n")
+    assert read(written, "", GROQ_API_KEY_FILE=str(file)).providers["groq"].api_key == "gsk-2"
+    assert read(written, "", GROQ_API_KEY="gsk-1", GROQ_API_KEY_FILE="none").providers["groq"].api_key == "gsk-1"
+    file.write_text("\n")
+    for path, words in ((file, "which is empty"), (tmp_path / "none", "expected a file that can be read")):
+        with pytest.raises(ConfigError, match=words):
+            read(written, "", GROQ_API_KEY_FILE=str(path))
+
+
 def test_a_promised_key_that_is_not_set_is_named(written: Path) -> None:
     settings = read(written, "[agents.default]\nllm = 'groq/llama-3.3-70b'\n")
     with pytest.raises(ConfigError) as caught:
@@ -249,7 +261,15 @@ def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, cho
         ),
         (
             "[records]\nkeep_forever = true\n",
-            "records.keep_forever: unknown setting (FILE); known here are records.text",
+            "records.keep_forever: unknown setting (FILE); did you mean records.keep_days?",
+        ),
+        (
+            "[records]\nurl = 'mysql://me:hunter2@db'\n",
+            "records.url: expected an address that begins with postgresql://, got something else",
+        ),
+        (
+            "[records]\nkeep_days = -1\n",
+            "records.keep_days: expected a whole number from 0 to 36500, got -1 (FILE)",
         ),
         (
             "[sever]\nport = 1\n",
