@@ -76,7 +76,9 @@ class Figures(msgspec.Struct, array_like=True):
     heard: int = 0
     outcomes: dict[str, int] = {}
     actions: dict[str, int] = {}
-    usd: list[float] = msgspec.field(default_factory=lambda: [0.0] * 5)  # in all, answer, losers, speculation, speech
+    usd: list[float] = msgspec.field(default_factory=lambda: [0.0] * 6)
+    """In all, for answers, losers, speculation, speech and hearing."""
+
     tokens: list[int] = msgspec.field(default_factory=lambda: [0] * 3)  # input, output, cached
     speculation: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
     """Starts, kept, refused, saved_ms, wasted input and output tokens."""
@@ -158,6 +160,7 @@ class _Cost(msgspec.Struct):
     losers_usd: float = 0.0
     speculation_usd: float = 0.0
     speech_usd: float = 0.0
+    hearing_usd: float = 0.0
 
 
 class _Speculation(msgspec.Struct):
@@ -208,7 +211,10 @@ class Counted(msgspec.Struct):
             heard=int(self.total_ms is not None),
             outcomes={self.outcome or "": 1},
             actions=dict.fromkeys(self.actions, 1),
-            usd=[cost.usd, cost.answer_usd, cost.losers_usd, cost.speculation_usd, cost.speech_usd],
+            usd=[
+                *(cost.usd, cost.answer_usd, cost.losers_usd, cost.speculation_usd),
+                *(cost.speech_usd, cost.hearing_usd),
+            ],
             tokens=[self.tokens.input, self.tokens.output, self.tokens.cached],
             speculation=[
                 *(early.starts, early.kept, early.refused, early.saved_ms),
@@ -231,9 +237,9 @@ class Counted(msgspec.Struct):
             spoke.usd += self.cost.answer_usd
             if self.itl_ms is not None:
                 spoke.itl_ms, spoke.n_itl = self.itl_ms, 1
-        voice = served.get(f"tts {self.providers.get('tts')}")
-        if voice is not None:
-            voice.usd += self.cost.speech_usd
+        for stage, usd in (("tts", self.cost.speech_usd), ("stt", self.cost.hearing_usd)):
+            if stage in self.providers:
+                served[f"{stage} {self.providers[stage]}"].usd += usd
         for attempt in self.attempts:
             if attempt.outcome != "spoke":
                 asked = served.setdefault(f"llm {attempt.provider}", ProviderFigures())

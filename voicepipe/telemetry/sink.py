@@ -74,7 +74,15 @@ class TurnSink:
         self._offered.set()
 
     def of_session(
-        self, *, project: str, agent: str, began_unix_ms: int, keep_texts: bool
+        self,
+        *,
+        project: str,
+        agent: str,
+        began_unix_ms: int,
+        keep_texts: bool,
+        user: str = "",
+        language: Callable[[], str] = str,
+        way: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
     ) -> Callable[[TurnRecord], None]:
         """What a session calls with each record (`KeepRecord`); never waits, never raises.
 
@@ -83,12 +91,17 @@ class TurnSink:
             agent: whose settings it has.
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
             keep_texts: False empties the texts, before the record is queued anywhere.
+            user: who calls, as the token's maker names them.
+            language: tells the session's, as it is set now.
+            way: tells the pool and the experiment's arm from a record's route in words.
         """
 
         def keep_record(record: TurnRecord) -> None:
             began_ms = record.marks[0][1] if record.marks else 0
             kept = record if keep_texts else without_texts(record)
-            self.offer(KeptTurn(kept, project, agent, began_unix_ms + began_ms))
+            route, arm = way(record.route)
+            whose = {"user": user, "language": language(), "route": route, "arm": arm}
+            self.offer(KeptTurn(kept, project, agent, began_unix_ms + began_ms, **whose))
 
         return keep_record
 

@@ -21,6 +21,7 @@ class CostSum:
     losers_usd: float = 0.0
     speculation_usd: float = 0.0
     speech_usd: float = 0.0
+    hearing_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

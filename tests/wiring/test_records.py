@@ -1,0 +1,84 @@
+"""Where turns' records are kept, and what they say of the way an answer took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from voicepipe.config import load
+from voicepipe.errors import ConfigError
+from voicepipe.router.policies import Ask, pool_of
+from voicepipe.telemetry.retention import Retention
+from voicepipe.testing.conformance.turn_store import kept
+from voicepipe.wiring.records import open_turns, retention_of, turns_file, way_of
+
+ROUTED = """
+[agents.default]
+llm = "pool/home"
+[agents.plain]
+llm = "local/smollm2-135m"
+[pools.home]
+models = ["local/smollm2-135m"]
+[pools.fast]
+models = ["local/smollm2-135m"]
+[pools.new]
+models = ["local/smollm2-135m"]
+[rules.short]
+when = ["agent=default"]
+pool = "fast"
+[experiments.summer]
+split = ["new=100"]
+when = ["user=*"]
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    """A settings' file."""
+    path = tmp_path / "voicepipe.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("agent", "metadata", "expected"),
+    [
+        ("default", {}, ("home", "")),
+        ("default", {"agent": "default"}, ("fast", "")),
+        ("default", {"agent": "default", "user": "ann"}, ("new", "summer/new")),
+        ("plain", {}, ("", "")),
+    ],
+)
+def test_the_pool_and_the_arm_are_read_from_the_routers_own_words(
+    agent: str, metadata: dict[str, str], expected: tuple[str, str], tmp_path: Path
+) -> None:
+    """Whatever else stands around them; an experiment goes before a rule, and both before the agent's own pool."""
+    settings = load(str(written(tmp_path, ROUTED)), environ={"HOME": str(tmp_path)})
+    ask = Ask(session="s", user="u", metadata=metadata)
+    _, why = pool_of(ask, "home", settings.routing.rules, settings.routing.experiments)
+    way = way_of(settings, agent)
+    assert way(why) == expected
+    assert way(f"b/ear hears: a/ear broke; {why}; a/x: 500") == expected
+
+
+async def test_records_are_kept_in_the_data_folder_unless_a_database_is_named(tmp_path: Path) -> None:
+    """The file is made there, and a database that can't be reached is refused at the start."""
+    settings = load(overrides={"server.data_dir": str(tmp_path)}, environ={})
+    async with open_turns(settings) as store:
+        await store.keep([kept("a")])
+    assert turns_file(settings).parent == tmp_path
+    assert turns_file(settings).exists()
+    elsewhere = load(overrides={"records.url": "postgresql://me:x@/db?host=/nowhere"}, environ={"HOME": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"records\.url"):
+        async with open_turns(elsewhere):
+            pass
+
+
+def test_nothing_set_is_a_month_and_two_gigabytes_and_0_is_no_limit(tmp_path: Path) -> None:
+    """As the settings say."""
+    usual, free = (
+        retention_of(load(overrides=overrides, environ={"HOME": str(tmp_path)}).records)
+        for overrides in ({}, {"records.keep_days": 0, "records.most_mb": 0})
+    )
+    assert usual == Retention(keep_days=30, most_bytes=2_000_000_000)
+    assert free == Retention(keep_days=None, most_bytes=None)

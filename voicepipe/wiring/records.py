@@ -1,0 +1,57 @@
+"""Where turns' records are kept, by the settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from voicepipe.config.settings import RecordsSettings, Settings
+from voicepipe.telemetry.postgres import PostgresTurnStore
+from voicepipe.telemetry.retention import Retention
+from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.telemetry.store import TurnStore
+
+MB = 1_000_000
+
+
+def turns_file(settings: Settings) -> Path:
+    """The file that holds them where no database is named."""
+    return settings.data_path / "turns.sqlite3"
+
+
+@asynccontextmanager
+async def open_turns(settings: Settings) -> AsyncIterator[TurnStore]:
+    """The store, for as long as the block runs.
+
+    Raises:
+        ConfigError: it can't be opened; the text says why.
+    """
+    url = settings.records.url
+    store = await (PostgresTurnStore.open(url) if url else SqliteTurnStore.open(turns_file(settings)))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def retention_of(records: RecordsSettings) -> Retention:
+    """How long turns are kept."""
+    return Retention(keep_days=records.keep_days or None, most_bytes=records.most_mb * MB if records.most_mb else None)
+
+
+def way_of(settings: Settings, agent: str) -> Callable[[str], tuple[str, str]]:
+    """Make what tells (pool, arm) of an agent's turn, from its route in words (`router.policies.pool_of`)."""
+    home, routing = settings.pooled.get(agent, ""), settings.routing
+    arms = {
+        f"experiment {each.name}: {pool}": (pool, f"{each.name}/{pool}")
+        for each in routing.experiments
+        for pool, _ in each.split
+    }
+    ruled = {f"rule {rule.name}": (rule.pool, "") for rule in routing.rules}
+
+    def way(words: str) -> tuple[str, str]:
+        said = words.split("; ")
+        return next((ways[each] for ways in (arms, ruled) for each in said if each in ways), (home, ""))
+
+    return way
