@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from voicepipe.cli.providers import Line, table
 from voicepipe.cli.turns_measured import Measured, measured
+from voicepipe.config import load
 from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.telemetry.sqlite import SqliteTurnStore
@@ -42,18 +43,19 @@ async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: f
 
 
 async def test_what_this_server_measured_is_told_by_model_and_project(tmp_path: Path) -> None:
-    assert await measured(tmp_path, "default") == {}
+    settings = load(overrides={"server.data_dir": str(tmp_path)}, environ={})
+    assert await measured(settings, "default") == {}
     await keep(tmp_path, *range(100, 350))
     await keep(tmp_path, 900, project="shop", itl_ms=None)
-    here = (await measured(tmp_path, "default"))["groq/openai/gpt-oss-120b"]
+    here = (await measured(settings, "default"))["groq/openai/gpt-oss-120b"]
     assert here.turns == 250
     assert here.ttft_p50_ms == pytest.approx(225, rel=0.02)
     assert here.ttft_p95_ms == pytest.approx(337, rel=0.02)
     assert here.itl_p50_ms == pytest.approx(5, rel=0.02)
     assert here.tokens_per_s == pytest.approx(200, rel=0.02)
-    shop = (await measured(tmp_path, "shop"))["groq/openai/gpt-oss-120b"]
+    shop = (await measured(settings, "shop"))["groq/openai/gpt-oss-120b"]
     assert (shop.turns, shop.itl_p50_ms, shop.tokens_per_s) == (1, None, None)
-    assert await measured(tmp_path, "nobody") == {}
+    assert await measured(settings, "nobody") == {}
 
 
 def test_what_is_not_known_is_a_dash() -> None:

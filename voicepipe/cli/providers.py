@@ -77,7 +77,7 @@ def run(options: Options) -> int:
 
 
 async def _shown(settings: Settings, options: Options) -> list[Line]:
-    seen = await measured(settings.data_path, options.project)
+    seen = await measured(settings, options.project)
     now = await told_now(usual_url(settings), options.credential)
     shown = [
         replace(line, now=now.get(f"{line.provider}/{line.model}", "")) for line in lines(settings, options.names, seen)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
+from voicepipe.config.settings import Settings
 from voicepipe.quantile import Sketch
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.store import LIMIT_MAX, TurnQuery
+from voicepipe.telemetry.store import LIMIT_MAX, TurnQuery, TurnStore
 from voicepipe.turn.record import TurnRecord
+from voicepipe.wiring.records import open_turns, turns_file
 
 LATEST: Final = 2_000
 """Turns that are looked at: what was long ago says little about today."""
@@ -33,19 +33,18 @@ class Measured:
     """1000 / `itl_p50_ms`."""
 
 
-async def measured(data_path: Path, project: str) -> dict[str, Measured]:
+async def measured(settings: Settings, project: str) -> dict[str, Measured]:
     """What each model, by its spec, came to in a project's latest turns; nothing when there are none.
 
     Raises:
+        ConfigError: the store can't be opened.
         StoreError: the store can't be read.
     """
-    path = data_path / "turns.sqlite3"
-    if not path.exists():
+    if not settings.records.url and not turns_file(settings).exists():
         return {}
     firsts: dict[str, Sketch] = defaultdict(Sketch)
     gaps: dict[str, Sketch] = defaultdict(Sketch)
-    store = await SqliteTurnStore.open(path)
-    try:
+    async with open_turns(settings) as store:
         async for record in _latest(store, project):
             spec = dict(record.providers).get("llm")
             span = next((stage for stage in record.stages if stage.stage == "llm_ttft"), None)
@@ -53,12 +52,10 @@ async def measured(data_path: Path, project: str) -> dict[str, Measured]:
                 firsts[spec].add(span.duration_ms)
             if spec and record.itl_ms is not None:
                 gaps[spec].add(record.itl_ms)
-    finally:
-        await store.close()
     return {spec: _told(sketch, gaps[spec].p50_ms) for spec, sketch in firsts.items()}
 
 
-async def _latest(store: SqliteTurnStore, project: str) -> AsyncIterator[TurnRecord]:
+async def _latest(store: TurnStore, project: str) -> AsyncIterator[TurnRecord]:
     query = TurnQuery(limit=LIMIT_MAX)
     for _ in range(LATEST // LIMIT_MAX):
         page = await store.list(project, query)
