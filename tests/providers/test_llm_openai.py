@@ -518,6 +518,26 @@ async def test_calls_that_stand_in_the_question_are_not_made_again(vendor: FakeV
     assert await answer(model, request) == [TextDelta("Done."), Finished("stop")]
 
 
+@pytest.mark.parametrize(
+    ("options", "mark"),
+    [
+        ({}, None),
+        ({"prefill": "partial"}, "partial"),
+        ({"prefill": "prefix"}, "prefix"),
+        ({"strict_order": "true"}, "prefix"),
+    ],
+)
+async def test_an_answer_to_go_on_with_bears_the_servers_mark(
+    vendor: FakeVendor, settings: Settings, options: dict[str, str], mark: str | None
+) -> None:
+    """Only at the end of a question."""
+    begun = ModelRequest(model="m", messages=(said("assistant", "Hello."), *HI.messages, said("assistant", "It is")))
+    await answer(open_model(SPEC, settings(**options)), begun)
+    sent = (await vendor.llm.nth(0)).question["messages"]
+    marks = [sorted(message.keys() - {"role", "content"}) for message in sent]
+    assert marks == [[], [], [] if mark is None else [mark]]
+
+
 @given(st.text(max_size=40))
 def test_any_id_becomes_nine_letters_and_digits(call_id: str) -> None:
     """Always the same for the same id, so that a call and its result still meet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -76,7 +76,7 @@ async def pool() -> AsyncIterator[Pool]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(http.lifetime())
 
-        async def make(n: int, *, idle_timeout_ms: int = 15_000, **options: object) -> Pooled:
+        async def make(n: int, *, idle_timeout_ms: int = 15_000, prefills: bool = False, **options: object) -> Pooled:
             vendors = [await stack.enter_async_context(FakeVendor()) for _ in range(n)]
             made = {
                 f"v{i}/m": open_model(
@@ -90,7 +90,8 @@ async def pool() -> AsyncIterator[Pool]:
 
             def pool_for(specs: tuple[str, ...], like: str):  # type: ignore[no-untyped-def]
                 price = Price(0.3, 2.5)
-                candidates = tuple(Candidate(spec=spec, price=price, ttft_p50_ms=100.0) for spec in specs)
+                usual = Candidate(spec="", price=price, ttft_p50_ms=100.0, prefills=prefills)
+                candidates = tuple(replace(usual, spec=spec) for spec in specs)
                 return build_pool("voice", candidates, chosen, experience)
 
             routes = Routes(

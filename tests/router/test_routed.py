@@ -215,6 +215,17 @@ async def test_a_continuation_reads_what_was_said_and_has_no_tools(pool: Any) ->
     assert "tools" not in asked
 
 
+async def test_a_continuation_is_in_the_same_breath_where_that_can_be(pool: Any) -> None:
+    """A word that was cut is finished, and nobody is asked in words."""
+    pooled = await pool(2, order="given", policy="single", prefills=True)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("It is al", "mo"), fault=Cut(2))
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("st", " noon."))
+    came = await pooled.ask(HI)
+    assert came.text == "It is almost noon."
+    asked = (await pooled.vendors[1].llm.nth(0)).question["messages"]
+    assert [(message["role"], message["content"]) for message in asked[1:]] == [("assistant", "It is almo")]
+
+
 async def test_resuming_can_be_turned_off(pool: Any) -> None:
     pooled = await pool(2, order="given", policy="single", resume=False)
     pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, fault=Cut(5))

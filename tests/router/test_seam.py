@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.router.seam import Seam
+from voicepipe.router.seam import Seam, continued, takes_prefill
+from voicepipe.stages.model import Function, ModelRequest, Said, Text
 
 
 def joined(before: str, *pieces: str) -> str:
@@ -33,6 +34,41 @@ def joined(before: str, *pieces: str) -> str:
 )
 def test_nothing_is_said_twice_and_words_do_not_run_together(before: str, pieces: tuple[str, ...], whole: str) -> None:
     assert joined(before, *pieces) == whole
+
+
+@pytest.mark.parametrize(
+    ("before", "pieces", "whole"),
+    [
+        ("The train leaves at", (" nine", "."), "The train leaves at nine."),
+        ("The train lea", ("ves", " at nine."), "The train leaves at nine."),
+        ("It is very", (" very", " good."), "It is very very good."),
+        ("The answer is ", (" nine", "."), "The answer is nine."),
+        ("The answer is ", ("nine", "."), "The answer is nine."),
+        # Mistral gives the beginning back.
+        ("The train", ("The", " train", " leaves."), "The train leaves."),
+        ("The train", ("The train leaves.",), "The train leaves."),
+        ("The train", ("Then it leaves.",), "The trainThen it leaves."),
+        ("One two", (), "One two"),
+    ],
+)
+def test_words_of_the_same_breath_are_taken_as_they_come(before: str, pieces: tuple[str, ...], whole: str) -> None:
+    seam = Seam(before, prefills=True)
+    assert before + "".join(seam.push(piece) for piece in pieces) + seam.finish() == whole
+
+
+def test_who_goes_on_in_the_same_breath_is_told_nothing() -> None:
+    """Nor has it functions; others are asked in words."""
+    hi = (Said("user", (Text("Hi"),)),)
+    asked = ModelRequest(model="m", messages=hi, functions=(Function("stop", "Stops.", ""),))
+    assert continued(asked, "It is", prefills=True).messages == (*hi, Said("assistant", (Text("It is"),)))
+    in_words = continued(asked, "It is")
+    assert [each.role for each in in_words.messages if isinstance(each, Said)] == ["user", "assistant", "user"]
+    assert in_words.functions == continued(asked, "It is", prefills=True).functions == ()
+
+
+@pytest.mark.parametrize(("passed", "takes"), [({}, True), ({"top_p": "1"}, True), ({"response_format": "{}"}, False)])
+def test_an_answer_in_a_form_of_its_own_is_not_begun_by_others(passed: dict[str, str], takes: bool) -> None:
+    assert takes_prefill(ModelRequest(model="m", messages=(), passed=tuple(passed.items()))) is takes
 
 
 @given(st.text("ab ", min_size=1, max_size=30), st.integers(0, 30), st.lists(st.integers(1, 5), max_size=12))

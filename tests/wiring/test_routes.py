@@ -16,6 +16,7 @@ from voicepipe.registry import Spec
 from voicepipe.stages.model import ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.wiring.routes import candidate_of
 from voicepipe.wiring.stages import Stages
 
 HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),), session="s1")
@@ -143,6 +144,22 @@ def test_a_pool_with_a_model_whose_key_is_missing_is_refused_at_the_start(tmp_pa
     text += '[pools.p]\nmodels = ["openai/gpt-5-mini"]\n[rules.all]\nwhen = ["a=b"]\npool = "p"\n'
     with pytest.raises(ConfigError, match=r"pools\.p\.models is 'openai/gpt-5-mini', which needs a key"):
         town.stages(f'llm = "one/a"\n{text}').of_agent("default")
+
+
+@pytest.mark.parametrize(
+    ("spec", "does"),
+    [
+        ("anthropic/claude-haiku-4-5", True),
+        ("anthropic/claude-haiku-5-5", False),
+        ("mistral/mistral-small-latest", True),
+        ("moonshot/kimi-k2.6", True),
+        ("deepseek/deepseek-v4-flash", False),
+        ("vllm/any", False),
+    ],
+)
+def test_who_goes_on_in_the_same_breath_stands_in_the_catalog(tmp_path: Path, spec: str, does: bool) -> None:
+    settings = load(environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    assert candidate_of(settings, Spec.parse(spec)).prefills is does
 
 
 async def test_whoever_operates_sees_all_three_stages(town: Town) -> None:

@@ -59,6 +59,9 @@ class Candidate:
     region: str = ""
     """Where it runs, in words parted by `-`: `eu-west-1`."""
 
+    prefills: bool = False
+    """It goes on with an answer that others began, in the same breath, where the question ends with it."""
+
     def read_usd(self, input_tokens: float, *, warm: bool) -> float:
         """What asking it costs, even if it never answers; planned with `UNKNOWN_PRICE` where none is known."""
         price = self.price or UNKNOWN_PRICE

@@ -15,7 +15,7 @@ from voicepipe.router.health import blame
 from voicepipe.router.policies import Ask
 from voicepipe.router.pool import Decision, Experience, Pool
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
-from voicepipe.router.seam import Seam, continued
+from voicepipe.router.seam import Seam, continued, takes_prefill
 from voicepipe.router.succession import Succession
 from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 
@@ -326,8 +326,10 @@ class Running:
         if backup is None or self._calls_function or not self._text:
             return False
         self._heir_why = f"goes on for {speaker.spec}: {why}"
-        self._heir = Call(Attempt(len(self._calls), backup, "continuation", now_ms), seam=Seam(self._text))
-        self._start(self._heir, continued(self._request, self._text))
+        prefills = backup.prefills and takes_prefill(self._request)
+        seam = Seam(self._text, prefills=prefills)
+        self._heir = Call(Attempt(len(self._calls), backup, "continuation", now_ms), seam=seam)
+        self._start(self._heir, continued(self._request, self._text, prefills=prefills))
         return True
 
     def _inherit(self, heir: Call, event: Speakable) -> None:

@@ -19,17 +19,30 @@ SURE_CHARS: Final = 4
 """A repetition of so many characters is one wherever it begins; a shorter one must begin with a word."""
 
 
-def continued(request: ModelRequest, so_far: str) -> ModelRequest:
-    """The question to whoever goes on. Functions are left out: a call may have been decided on words nobody knows."""
-    told = (Said("assistant", (Text(so_far),)), Said("user", (Text(GO_ON),)))
+def continued(request: ModelRequest, so_far: str, *, prefills: bool = False) -> ModelRequest:
+    """The question to whoever goes on. Functions are left out: a call may have been decided on words nobody knows.
+
+    Args:
+        request: the question that was answered so far.
+        so_far: the answer's beginning.
+        prefills: they need no words to go on with an answer that is not theirs.
+    """
+    told = (Said("assistant", (Text(so_far),)), *(() if prefills else (Said("user", (Text(GO_ON),)),)))
     return replace(request, messages=(*request.messages, *told), functions=(), tool_choice="auto")
+
+
+def takes_prefill(request: ModelRequest) -> bool:
+    """Whether others may go on in the same breath. Vendors refuse it for answers in a form of their own."""
+    return all(name != "response_format" for name, _ in request.passed)
 
 
 class Seam:
     """Takes the new words and gives them without what repeats the old ones, with a space where one is missing."""
 
-    def __init__(self, so_far: str) -> None:
-        self._before = so_far[-LOOKED_BACK:]
+    def __init__(self, so_far: str, *, prefills: bool = False) -> None:
+        """`prefills`: the words go on in the same breath, so nothing is repeated but, by some, all from the start."""
+        self._prefills = prefills
+        self._before = so_far if prefills else so_far[-LOOKED_BACK:]
         self._held = ""
         self._joined = False
 
@@ -38,9 +51,8 @@ class Seam:
         if self._joined:
             return text
         self._held += text
-        if self._held in self._before:
-            return ""
-        return self.finish()
+        may_repeat = self._before.startswith(self._held) if self._prefills else self._held in self._before
+        return "" if may_repeat else self.finish()
 
     def finish(self) -> str:
         """What was held back, joined."""
@@ -48,6 +60,9 @@ class Seam:
         if self._joined or not held:
             return held
         self._joined = True
+        if self._prefills:
+            rest = held.removeprefix(self._before)
+            return rest.lstrip() if self._before[-1:].isspace() else rest
         repeated = self._repeated(held)
         if repeated:
             return held[repeated:]

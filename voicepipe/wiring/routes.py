@@ -114,8 +114,10 @@ def candidate_of(settings: Settings, spec: Spec) -> Candidate:
     elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
         cache = (facts.cached_usd_per_million, facts.cache_write_usd_per_million)
         price = Price(facts.input_usd_per_million, facts.output_usd_per_million, *cache)
+    vendor = settings.vendor(spec.provider)
     return Candidate(
         spec=str(spec),
+        prefills=vendor is not None and vendor.prefills(spec.model),
         price=price,
         ttft_p50_ms=float(facts.ttft_p50_ms or UNKNOWN_TTFT_MS),
         tokens_per_s=float(facts.tokens_per_s or UNKNOWN_TOKENS_PER_S),

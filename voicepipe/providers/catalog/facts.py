@@ -87,6 +87,9 @@ class Rule:
     refuses: tuple[str, ...] = ()
     """Fields that are never sent."""
 
+    prefill: bool = False
+    """They go on with an answer that the question ends with. Others are asked in words to go on."""
+
     def fits(self, model: str) -> bool:
         """Whether it is about a model of that name."""
         return any(fnmatchcase(model, pattern) for pattern in self.models)
@@ -143,6 +146,10 @@ class ProviderFacts:
         """What is known of a model: by its name, or by its name without the day that pins it."""
         known = self.models.get(name) or self.models.get(_DATED.sub("", name))
         return known if known is not None else ModelFacts(name=name)
+
+    def prefills(self, model: str) -> bool:
+        """Whether that model goes on with an answer that the question ends with."""
+        return any(rule.prefill and rule.fits(model) for rule in self.when)
 
     def options_for(self, model: str) -> tuple[tuple[str, str], ...]:
         """The adapter's options that depend on the model: `model_extra` and `model_refuses`; none if it has no rule."""

@@ -90,7 +90,12 @@ def _messages(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> list
         replace(m, call_id=_id(m.call_id, options)) if isinstance(m, Called | Returned) else m for m in request.messages
     )
     written = messages(named)
-    return strict_order.kept(written) if options.strict_order else written
+    if options.strict_order:
+        written = strict_order.kept(written)
+    mark = options.prefill or ("prefix" if options.strict_order else "")
+    if mark and written and written[-1]["role"] == "assistant" and "tool_calls" not in written[-1]:
+        written[-1][mark] = True
+    return written
 
 
 def _id(call_id: str, options: OpenAiOptions) -> str:

@@ -1,7 +1,6 @@
 """Who may speak after whom, for servers that refuse what others take (Mistral).
 
-Source: its refusals, "Unexpected role 'user' after role 'tool'" and "Expected last role User or Tool (or Assistant
-with prefix True)".
+Source: its refusals, such as "Unexpected role 'user' after role 'tool'".
 """
 
 from __future__ import annotations
@@ -23,6 +22,4 @@ def kept(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if message["role"] == "user" and written and written[-1]["role"] == "tool":
             written.append({"role": "assistant", "content": _BREATH})
         written.append(message)
-    if written and written[-1]["role"] == "assistant" and "tool_calls" not in written[-1]:
-        written[-1] = {**written[-1], "prefix": True}
     return written

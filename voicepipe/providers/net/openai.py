@@ -19,6 +19,7 @@ TokensField = Literal["max_tokens", "max_completion_tokens"]
 SpeechFormat = Literal["pcm", "wav"]
 ForcedTools = Literal["as_asked", "any", "auto"]
 CallIds = Literal["any", "nine"]
+Prefill = Literal["", "prefix", "partial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +66,11 @@ class OpenAiOptions:
     """`nine`: the ids of calls are nine letters and digits, as Mistral wants them."""
 
     strict_order: bool = False
-    """Mistral's rules: the system speaks first only, no caller right after a function's result, and what the agent
-    said last is marked as the answer's beginning."""
+    """Mistral's rules: the system speaks first only, and no caller right after a function's result."""
+
+    prefill: Prefill = ""
+    """The mark of an agent's message at the end of a question, for servers that go on with it then: `prefix` (Mistral;
+    DeepSeek's beta address) or `partial` (Moonshot). A catalog's rule (`prefill = true`) says which models do."""
 
     text_only: bool = False
     """It takes no pictures, and no message in parts."""
@@ -117,6 +121,7 @@ READERS: Final[Mapping[str, options.Read]] = {
     "forced_tools": options.one_of(*get_args(ForcedTools)),
     "call_ids": options.one_of(*get_args(CallIds)),
     "strict_order": options.flag,
+    "prefill": options.one_of(*get_args(Prefill)),
     "text_only": options.flag,
     "speech_format": options.one_of(*get_args(SpeechFormat)),
     "speech_rate_hz": options.whole(8_000, 192_000, "a rate in Hz"),
