@@ -28,7 +28,7 @@ const AGAIN_MS = 1000;
 /** Without one too: windows move on. */
 const ANYWAY_MS = 10_000;
 
-/** A turn on its page that still runs is asked for again. */
+/** So many turns, or sessions, are listed at once. */
 const PAGE = 50;
 
 /** The chart's steps; the store counts whole minutes, so the shortest window is drawn within a longer one. */
@@ -187,9 +187,11 @@ class Dashboard {
     this.asking.abort();
     this.asking = new AbortController();
     const { signal } = this.asking;
+    show.view.dataset.busy = "true";
     const pieces = await this.pieces(signal);
     if (signal.aborted) return;
     if (pieces) swap(show.view, ...pieces);
+    show.view.dataset.busy = "false";
     if (this.view.at_ms === null) this.again(ANYWAY_MS);
   }
 
@@ -314,8 +316,9 @@ class Dashboard {
   /** @param {AbortSignal} signal */
   async sessions(signal) {
     const { agent, text, project } = this.view.filters;
-    const asked = new URLSearchParams(Object.entries({ agent, text, project }).filter(([, value]) => value));
-    const got = await this.ask(signal, `/v1/sessions?live=true&${asked}`, `/v1/sessions?limit=${PAGE}&${asked}`);
+    const chosen = Object.entries({ agent, text, project }).filter(([, value]) => value);
+    const asked = [["live", "true"], ["limit", String(PAGE)]].map((first) => new URLSearchParams([first, ...chosen]));
+    const got = await this.ask(signal, ...asked.map((each) => `/v1/sessions?${each}`));
     return got && sessions(this.view, got[0].data, got[1].data, Date.now());
   }
 
@@ -326,7 +329,7 @@ class Dashboard {
     if (kind === "turn") {
       if (matches(this.view, data)) this.now.closed(data);
       if (this.view.at_ms === null && !this.view.turn) this.again(AGAIN_MS);
-    } else if (kind === "live") this.now.marked(data);
+    } else if (kind === "live") this.now.runs(data);
     else this.vital(kind, data);
   }
 
@@ -339,7 +342,10 @@ class Dashboard {
       this.vitals.set("Sessions", String(data.open));
       if (this.view.view === "sessions") this.again(AGAIN_MS);
     } else if (kind === "loop") this.vitals.set("Loop lag", ms(data.lag_p99_ms));
-    else if (kind === "dropped") this.vitals.set("Dropped", String(data.records + data.events));
+    else if (kind === "dropped") {
+      this.vitals.set("Dropped", String(data.records + data.events));
+      if (data.gap) this.again(AGAIN_MS);
+    }
     const late = (/** @type {string} */ name) => name === "Dropped" && this.vitals.get(name) !== "0";
     const lines = [...this.vitals].map(([name, value]) =>
       make("div", {}, make("dt", {}, name), make("dd", late(name) ? { class: "alarm" } : {}, late(name) ? `▲ ${value}` : value)),

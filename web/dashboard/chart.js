@@ -94,8 +94,8 @@ function options({ since_ms, until_ms, step_ms, limit_ms }, width) {
       y: { range: (/** @type {any} */ _, /** @type {number} */ __, /** @type {number} */ most) => [0, 1.08 * Math.max(most || 0, limit_ms)] },
     },
     axes: [
-      { ...axis, grid: { show: false }, values: clocks, space: 70 },
-      { ...axis, size: 52, label: "" },
+      { ...axis, grid: { show: false }, values: clocks, space: 70, size: 30 },
+      { ...axis, size: 52, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(whole) },
     ],
     series: [{}, ...stages, { label: "p95", stroke: colour("ink"), width: 0, paths: () => null, points: { show: true, size: 9, fill: colour("paper"), stroke: colour("ink"), width: 2 } }],
     hooks: { draw: [(/** @type {any} */ plot) => drawLimit(plot, limit_ms, colour("alarm"))] },

@@ -45,9 +45,11 @@ export class Now {
     this.draw();
   }
 
-  /** @param {any} mark of a turn that runs */
-  marked(mark) {
-    this.live.mark(mark, performance.now());
+  /** @param {any} event of a turn that runs: a mark, a stage's verdict, or an action */
+  runs(event) {
+    if (event.type === "voicepipe.turn.verdict") this.live.verdict(event);
+    else if (event.type === "voicepipe.turn.action") this.live.action(event);
+    else this.live.mark(event, performance.now());
     this.tick();
   }
 

@@ -22,6 +22,22 @@ export function link(view, changes, attributes, ...children) {
   return make("a", { href: `/dashboard${write({ ...view, ...changes })}`, ...attributes }, ...children);
 }
 
+/** What waits until the pointer is up: a link that is replaced while it is pressed never hears of its click. */
+const postponed = /** @type {Map<HTMLElement, Piece[]>} */ (new Map());
+
+let pressed = false;
+
+addEventListener("pointerdown", () => (pressed = true), true);
+for (const kind of ["pointerup", "pointercancel"]) {
+  addEventListener(kind, () => {
+    pressed = false;
+    setTimeout(() => {
+      for (const [place, pieces] of postponed) put(place, pieces);
+      postponed.clear();
+    }); // after the click
+  });
+}
+
 /**
  * Put new pieces in the place of what is there. What had the focus gets it again, and what was unfolded stays so.
  *
@@ -29,6 +45,15 @@ export function link(view, changes, attributes, ...children) {
  * @param {Piece[]} pieces
  */
 export function swap(place, ...pieces) {
+  if (pressed) postponed.set(place, pieces);
+  else put(place, pieces);
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {Piece[]} pieces
+ */
+function put(place, pieces) {
   const focused = place.contains(document.activeElement) ? selector(document.activeElement) : "";
   const open = [...place.querySelectorAll("details[open][id]")].map(({ id }) => id);
   const scrolled = [...place.querySelectorAll(".wide[id]")].map((each) => ({ id: each.id, left: each.scrollLeft }));

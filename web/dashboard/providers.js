@@ -36,8 +36,9 @@ export function providers(view, stats, healths, published) {
   return Object.entries(STAGES).map(([stage, [title, what]]) => {
     const keys = [...new Set([...known.keys(), ...measured.keys()])].filter((key) => key.startsWith(`${stage} `));
     const rows = keys.map((key) => line(view, key.slice(4), known.get(key), measured.get(key), published));
-    const heads = ["Provider", "State", "Calls", "Errors", `p50 to ${what}, ms`, "p95", "p99"];
-    const more = stage === "llm" ? ["p50 published", "Between tokens, ms", "Tokens/s", "published", "Cached"] : [];
+    const state = make("th", { scope: "col", class: "words" }, "State");
+    const heads = ["Provider", state, "Calls", "Errors", `ms to ${what}, p50`, "p95", "p99"];
+    const more = stage === "llm" ? ["p50 said by others", "ms between tokens", "Tokens a second", "said by others", "Cached"] : [];
     const body = rows.length
       ? table(`providers-${stage}`, `${title}: measured and published`, [...heads, ...more, "Cost"], rows.map((cells) => trim(cells, stage)))
       : empty("None was asked yet.");

@@ -46,7 +46,7 @@ export function second(stats, limit_ms) {
   return [
     make("p", { class: "says" }, sentence(waits, sum_ms)),
     bar("waited", "Waited for, on average", waits, length_ms, limit_ms),
-    bar("hidden", "Hidden behind it", hidden, length_ms, null),
+    ...(sum(hidden) < 0.5 ? [] : [bar("hidden", "Ran hidden meanwhile", hidden, length_ms, null)]),
     legend(waits, hidden, limit_ms),
   ];
 }

@@ -34,7 +34,7 @@ export function sessions(view, open, kept, now_ms) {
 function list(view, id, caption, found, now_ms) {
   const heads = ["Session", "Began", "Agent", "User", "Turns", "Over", "Failed", "Slowest", "Cost"];
   const rows = found.map((each) =>
-    row(link(view, { view: "turns", session: each.session, order: "newest" }, { title: each.session }, short(each.session)), [
+    row(link(view, { view: "turns", session: each.id, order: "newest" }, { title: each.id }, short(each.id)), [
       clock(each.started_at ?? each.started_at_ms, now_ms),
       each.agent,
       each.user || "–",

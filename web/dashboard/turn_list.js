@@ -33,7 +33,7 @@ export function turnList(view, turns, now_ms) {
 function line(view, turn, longest_ms, now_ms) {
   const over = turn.total_verdict === "over";
   const figure = make("span", { class: over ? "figure alarm" : "figure" }, over ? "▲ " : "", ms(turn.total_ms));
-  const { words } = why(turn);
+  const words = why(turn);
   const facts = [
     clock(turn.started_at, now_ms),
     turn.agent,

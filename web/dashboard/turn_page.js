@@ -6,7 +6,6 @@
 
 import { latencyCard, stageName } from "../bars.js";
 import { make } from "../elements.js";
-import { waterfall } from "../turns.js";
 import { clock, count, ms, share, usd, whole } from "./figures.js";
 import { empty, link, row, section, table } from "./pieces.js";
 import { ACTIONS, MARKS, culprit, why } from "./why.js";
@@ -24,7 +23,7 @@ export function turnPage(view, turn, now_ms) {
     make("p", {}, link(view, { turn: "" }, { class: "back" }, "← Back")),
     head(turn, now_ms),
     answer(turn),
-    section("waterfall", "The waterfall", latencyCard(turn, true), ...marks(turn)),
+    section("waterfall", "The waterfall", card(turn), ...marks(turn)),
     make(
       "div",
       { class: "columns" },
@@ -43,13 +42,14 @@ export function turnPage(view, turn, now_ms) {
  */
 function head(turn, now_ms) {
   const told = [clock(turn.started_at, now_ms), turn.agent, turn.outcome ?? "running", turn.reason].filter(Boolean);
-  return make("div", { class: "head" }, make("h2", {}, "Why was it slow?"), make("p", { class: "faint" }, told.join(" · ")));
+  const question = turn.total_verdict === "over" ? "Why was it slow?" : "Where did its time go?";
+  return make("div", { class: "head" }, make("h2", {}, question), make("p", { class: "faint" }, told.join(" · ")));
 }
 
 /** @param {TurnRecord} turn the one sentence, and what would move it */
 function answer(turn) {
-  const { words } = why(turn);
-  const says = make("p", { class: turn.total_verdict === "over" || turn.outcome === "failed" ? "says alarm" : "says" }, words);
+  const bad = turn.total_verdict === "over" || turn.outcome === "failed";
+  const says = make("p", { class: bad ? "says alarm" : "says" }, why(turn));
   const { breach } = turn;
   if (!breach) return make("div", { class: "answer" }, says);
   const setting = make("code", {}, breach.setting.replace("NAME", turn.agent));
@@ -67,16 +67,19 @@ function marks(turn) {
   const from = turn.contributions[0]?.from_mark;
   const times = /** @type {[string, number][]} */ (Object.entries(marks));
   if (!times.length) return [];
+  const expected = Object.keys(projected).length > 0;
   const rows = times.map(([mark, at_ms]) => {
     const part = critical.get(mark);
     const on = part || mark === from;
     const waited = part ? `${stageName(part.stage)}, ${part.duration_ms} ms` : on ? "it begins here" : "";
     const name = make("span", {}, make("i", { class: on ? "pin on" : "pin", "aria-hidden": "true" }), markName(mark));
-    const cells = [signed(at_ms - began_ms), waited, mark in projected ? ms(projected[mark]) : ""];
+    const cells = [signed(at_ms - began_ms), make("td", { class: "words" }, waited)];
+    if (expected) cells.push(mark in projected ? ms(projected[mark]) : "");
     return row(name, cells, on ? { class: "critical" } : {});
   });
-  const heads = ["Mark", "ms", "What the caller waited for until then", "Total expected then"];
-  return [lane(turn, times, began_ms), table("marks", "The marks of this turn", heads, rows)];
+  const until = make("th", { scope: "col", class: "words" }, "Waited for until then");
+  const heads = ["Mark", "ms", until, "Total expected then"];
+  return [pinLegend(), table("marks", "The marks of this turn", expected ? heads : heads.slice(0, 3), rows)];
 }
 
 /** @param {string} mark */
@@ -91,26 +94,28 @@ function signed(value) {
   return value < 0 ? `−${-value}` : String(value);
 }
 
-/**
- * @param {TurnRecord} turn
- * @param {[string, number][]} times
- * @param {number} began_ms
- */
-function lane(turn, times, began_ms) {
-  const { end_ms } = waterfall(turn);
-  const length_ms = 1.05 * Math.max(end_ms, turn.total_limit_ms);
+/** @param {TurnRecord} turn its latency as the talk page draws it, with the marks pinned to the bar of the whole */
+function card(turn) {
+  const drawn = latencyCard({ ...turn, breach: null }, true); // what broke its limit stands above
+  const bar = drawn.querySelector(".track.whole");
+  if (!bar) return drawn;
+  const began_ms = turn.marks.voiced_last ?? Math.min(.../** @type {number[]} */ (Object.values(turn.marks)));
+  const length_ms = 1.05 * Math.max(turn.total_ms, turn.total_limit_ms); // as the bar is drawn
   const on = new Set(turn.contributions.flatMap((/** @type {any} */ part) => [part.from_mark, part.to_mark]));
-  const track = make("div", { class: "track lane", "aria-hidden": "true" });
-  for (const [mark, at_ms] of times) {
+  for (const [mark, at_ms] of /** @type {[string, number][]} */ (Object.entries(turn.marks))) {
     const left = (100 * (at_ms - began_ms)) / length_ms;
     if (left < 0 || left > 100) continue;
     const pin = make("i", { class: on.has(mark) ? "pin on" : "pin", title: `${markName(mark)}, ${at_ms - began_ms} ms` });
     pin.style.left = `${left}%`;
-    track.append(pin);
+    bar.append(pin);
   }
-  const legend = make("p", { class: "legend faint" });
-  legend.append(make("i", { class: "pin on" }), " on the way that the caller waited ", make("i", { class: "pin" }), " beside it");
-  return make("div", { class: "lanes" }, track, legend);
+  return drawn;
+}
+
+function pinLegend() {
+  const on = make("span", {}, make("i", { class: "pin on" }), "a mark on the way that the caller waited");
+  const beside = make("span", {}, make("i", { class: "pin" }), "a mark beside it");
+  return make("p", { class: "legend faint", "aria-hidden": "true" }, on, " ", beside);
 }
 
 /** @param {TurnRecord} turn */

@@ -8,14 +8,14 @@ import { stageName } from "../bars.js";
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */
 
-/** @type {Record<string, string>} */
+/** What a stage did, with whom and for how long put in. @type {Record<string, (who: string, ms: number) => string>} */
 const DID = {
-  endpoint: "it waited for the caller's turn to be over",
-  llm_ttft: "the model let its first words be waited for",
-  first_clause: "the model was slow to finish its first clause",
-  tts_ttfb: "the voice let its first sound be waited for",
-  overhead: "the server itself held it up",
-  playback: "the sound was slow to reach the caller",
+  endpoint: (who, ms) => `${who || "it"} took ${ms} ms to be sure that the caller had finished`,
+  llm_ttft: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to its first words`,
+  first_clause: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to finish its first clause`,
+  tts_ttfb: (who, ms) => `the voice${who && ` ${who}`} took ${ms} ms to its first sound`,
+  overhead: (_, ms) => `the server itself held it up for ${ms} ms`,
+  playback: (_, ms) => `the sound took ${ms} ms to reach the caller`,
 };
 
 /** What the marks are, in words. */
@@ -33,6 +33,7 @@ export const MARKS = /** @type {Record<string, string>} */ ({
   gate_opened: "Gate opened: the answer may leave",
   first_sent: "First sound sent",
   heard: "Heard by the caller",
+  last_delta: "Last words of the model",
   filler_sent: "Filler sent",
   filler_heard: "Filler heard",
 });
@@ -66,35 +67,24 @@ export function culprit(turn) {
 }
 
 /**
- * One sentence, and the setting that would move it.
+ * One sentence.
  *
  * @param {TurnRecord} turn
- * @returns {{words: string, setting: string}} `setting` is empty when nothing needs moving
  */
 export function why(turn) {
-  if (turn.outcome === null) return { words: "This turn is still being spoken.", setting: "" };
-  if (turn.total_ms === null) return { words: unheard(turn), setting: "" };
+  if (turn.outcome === null) return "This turn is still being spoken.";
+  if (turn.total_ms === null) return unheard(turn);
   const stage = culprit(turn);
-  if (turn.total_verdict !== "over") return { words: within(turn, stage), setting: "" };
-  const words = `${turn.total_ms - turn.total_limit_ms} ms too late`;
-  if (!stage) return { words: `${words}.`, setting: turn.breach?.setting ?? "" };
-  return { words: `${words}: ${blame(turn, stage)}.`, setting: turn.breach?.setting ?? "" };
+  if (turn.total_verdict !== "over") return within(turn, stage);
+  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage)}` : ""}.`;
 }
 
-/**
- * @param {TurnRecord} turn
- * @param {any} stage
- */
-function blame(turn, stage) {
-  const limit = stage.waited_ms > stage.limit_ms ? `, of ${stage.limit_ms} allowed` : ", the longest wait of all";
-  return `${DID[stage.stage] ?? stageName(stage.stage)} for ${stage.waited_ms} ms${limit}${whose(stage.owner)}`;
-}
-
-/** @param {string} owner */
-function whose(owner) {
-  if (owner === "settings") return " (how long silence must last is a setting)";
-  if (owner === "client") return " (up to the caller's side)";
-  return owner === "server" ? "" : ` (${owner})`;
+/** @param {any} stage the worst one */
+function blame(stage) {
+  const who = ["settings", "client", "server"].includes(stage.owner) ? "" : stage.owner;
+  const did = DID[stage.stage]?.(who, stage.waited_ms) ?? `${stageName(stage.stage)} took ${stage.waited_ms} ms`;
+  if (stage.waited_ms > stage.limit_ms) return `${did}, of ${stage.limit_ms} allowed`;
+  return `no stage broke its limit, but all together did. Longest: ${did}`;
 }
 
 /**
