@@ -67,6 +67,10 @@ class StageBroken(StageError):
     """The provider's answer ended early or made no sense."""
 
 
+class StageExpired(StageBroken):
+    """The provider ended a connection for its age. Nothing is wrong with it: a new one serves as well."""
+
+
 class Overload(VoicepipeError):
     """We are full. `retry_after_ms` says when it is worth asking again."""
 

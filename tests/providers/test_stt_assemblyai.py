@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.errors import ConfigError, StageBroken, StageError, StageExpired, StageRefused, StageTimeout
 from voicepipe.providers.stt import assemblyai
 from voicepipe.providers.stt.assemblyai import AssemblyAiOptions, open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
@@ -277,7 +277,7 @@ async def test_wrong_key(vendor: FakeAssemblyAi, ear: Ear) -> None:
         (3005, "Session Cancelled: An error occurred", StageBroken, True),
         (3006, "Invalid JSON: x", StageRefused, False),
         (3007, "Input duration violation: 20 ms. Expected between 50 and 1000 ms", StageBroken, True),
-        (3008, "Session Expired: Maximum session duration exceeded", StageBroken, True),
+        (3008, "Session Expired: Maximum session duration exceeded", StageExpired, True),
         (3009, "Unauthorized Connection: Too many concurrent sessions", StageRefused, True),
     ],
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from voicepipe.errors import ConfigError, StageBroken, StageRefused
+from voicepipe.errors import ConfigError, StageBroken, StageExpired, StageRefused
 from voicepipe.providers.stt import elevenlabs
 from voicepipe.providers.stt.elevenlabs import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
@@ -235,7 +235,7 @@ async def test_refusals_in_the_stream(vendor: FakeScribe, ear: Ear, kind: str, s
 
 @pytest.mark.parametrize(
     "kind",
-    ["error", "commit_throttled", "transcriber_error", "session_time_limit_exceeded", "insufficient_audio_activity"],
+    ["error", "commit_throttled", "transcriber_error", "insufficient_audio_activity"],
 )
 async def test_breaks_in_the_stream(vendor: FakeScribe, ear: Ear, kind: str) -> None:
     """After these another stream may do better."""
@@ -244,6 +244,13 @@ async def test_breaks_in_the_stream(vendor: FakeScribe, ear: Ear, kind: str) -> 
         with pytest.raises(StageBroken, match=rf"{kind} \(too bad\)") as raised:
             await heard(stream)
     assert raised.value.retryable
+
+
+async def test_a_session_that_grew_old(vendor: FakeScribe, ear: Ear) -> None:
+    async with calling(vendor, ear()) as (stream, call):
+        await call.say(failed("session_time_limit_exceeded", "too bad"))
+        with pytest.raises(StageExpired, match=r"its age \(too bad\)"):
+            await heard(stream)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from openai.types.realtime import RealtimeServerEvent, SessionUpdateEvent
 from pydantic import TypeAdapter
 
-from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
+from voicepipe.errors import ConfigError, StageBroken, StageExpired, StageRefused, StageTimeout
 from voicepipe.providers.stt import committing, openai_realtime
 from voicepipe.providers.stt.openai_realtime import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
@@ -344,6 +344,13 @@ async def test_refusals_in_the_stream(vendor: FakeLiveEar, ear: Ear, code: str, 
         with pytest.raises(StageRefused) as raised:
             await heard(stream)
     assert (raised.value.status, raised.value.retryable) == (status, retryable)
+
+
+async def test_a_session_that_grew_old(vendor: FakeLiveEar, ear: Ear) -> None:
+    async with calling(vendor, ear()) as (stream, call):
+        await call.say(error("Your session hit the maximum duration of 60 minutes.", code="session_expired"))
+        with pytest.raises(StageExpired, match="60 minutes"):
+            await heard(stream)
 
 
 @at(

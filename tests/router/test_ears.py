@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from voicepipe.errors import StageBroken
+from voicepipe.errors import StageBroken, StageExpired
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.ears import RoutedTranscriber
 from voicepipe.router.kept import MOST_MS, Kept
@@ -116,6 +116,45 @@ async def test_an_utterance_is_heard_again(speech: Samples, streams: bool) -> No
     assert [(each.provider, each.role, each.why) for each in told] == [
         ("v1/ear", "continuation", "v0/ear: the test cut it")
     ]
+
+
+async def test_an_ear_that_grew_old_hears_it_again_itself(speech: Samples) -> None:
+    """Its vendor ends connections after a while, in mid-utterance too: that is no failure, and no word is lost."""
+    ear, other = named(None, SttCue(text="heard elsewhere"))
+    told: list[TookOver] = []
+    both = routed(ear, other)
+    async with both.open(Hearing(model="any", note=told.append)) as stream, asyncio.timeout(WAIT_S):
+        texts = asyncio.ensure_future(final(stream))
+        stream.begin(1)
+        push(stream, speech)
+        await opened(ear)
+        ear.desk.usual = lambda _: SttCue(text="all of it")
+        ear.ears[0].fail(StageExpired("stt", provider=ear.name, why="too old", retryable=True))
+        stream.flush(1)
+        assert await texts == Final(1, 1, "all of it")
+    assert (len(ear.ears), other.ears, told) == (2, [], [])
+    assert both._lineup.experience.breaker_of(ear.name).errors == {}
+
+
+async def test_an_ear_that_is_old_at_once_is_left(speech: Samples) -> None:
+    """A vendor that ends each connection serves nobody."""
+    ear, other = named(None, SttCue(text="heard elsewhere"))
+
+    async def fail(number: int) -> None:
+        async def probe() -> bool | None:
+            return len(ear.ears) > number or None
+
+        await eventually(probe)
+        ear.ears[number].fail(StageExpired("stt", provider=ear.name, why="too old", retryable=True))
+
+    async with routed(ear, other).open(Hearing(model="any")) as stream, asyncio.timeout(WAIT_S):
+        texts = asyncio.ensure_future(final(stream))
+        stream.begin(1)
+        push(stream, speech)
+        await fail(0)
+        await fail(1)
+        stream.flush(1)
+        assert await texts == Final(1, 1, "heard elsewhere")
 
 
 async def test_what_was_asked_is_asked_again(speech: Samples) -> None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from voicepipe.errors import StageError
+from voicepipe.errors import StageError, StageExpired
 from voicepipe.router.breaker import Breaker, State, kind_of
 from voicepipe.router.pool import Experience
 from voicepipe.router.scoreboard import quantile_ms
@@ -70,7 +70,12 @@ def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: s
 
 
 def blame(breaker: Breaker, spec: str, failure: StageError, now_ms: float) -> None:
-    """Note that a provider failed, and log it; loudly once it should be left alone, since it fails too often."""
+    """Note that a provider failed, and log it; loudly once it should be left alone, since it fails too often.
+
+    That a connection grew too old is no failure.
+    """
+    if isinstance(failure, StageExpired):
+        return
     n_before = breaker.n_opened
     breaker.failed(failure, now_ms)
     fields: dict[str, Any] = {"stage": failure.stage, "provider": spec, "kind": kind_of(failure), "why": failure.why}

@@ -11,7 +11,7 @@ from typing import Literal
 
 from voicepipe import clock
 from voicepipe.audio.resample import Resampler
-from voicepipe.errors import Overload, StageBroken, StageError, StageTimeout
+from voicepipe.errors import Overload, StageBroken, StageError, StageExpired, StageTimeout
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
 from voicepipe.router.kept import Kept, KeptUtterance
@@ -63,6 +63,9 @@ class Relay:
         self._over = False
         self._failed: set[str] = set()
         """Who has failed since a text came."""
+
+        self._aged: set[str] = set()
+        """Whose connection grew too old since then: it gets another, once."""
 
         self._settled: int | None = None
         """The utterance that is heard again though its text has come: the caller may go on in it. Until its text is
@@ -116,9 +119,15 @@ class Relay:
         why, failure = "", None
         while (candidate := self._lineup.next_after(self._failed, "", clock.monotonic_ms())) is not None:
             hearer = self._hearers[candidate.spec]
-            self._tell_of(candidate, why)
+            if candidate.spec not in self._aged:
+                self._tell_of(candidate, why)
             try:
                 await self._listen(hearer)
+            except StageExpired as aged:
+                failure = aged
+                if candidate.spec not in self._aged:
+                    self._aged.add(candidate.spec)
+                    continue  # with the same: it hears again what waits for its text
             except StageError as broke:
                 failure = broke
             except Overload as full:
@@ -176,6 +185,7 @@ class Relay:
             return
         if isinstance(heard, Final):
             self._failed.clear()
+            self._aged.clear()
             self._kept.answered(heard.utterance, heard.flush)
             self._lineup.experience.breaker(hearer.candidate).succeeded()
             if not self._kept.waits and self._patience is not None:

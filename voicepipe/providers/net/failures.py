@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from voicepipe import clock
-from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.errors import StageBroken, StageError, StageExpired, StageRefused, StageTimeout
 from voicepipe.providers.net.peer import Peer
 
 QUOTE_CHARS = 200
@@ -103,6 +103,12 @@ def in_band(peer: Peer, error: bytes) -> StageError:
 def broken(peer: Peer, why: str, *, retryable: bool = True) -> StageBroken:
     """The error for an answer that ended early or made no sense."""
     return StageBroken(peer.stage, provider=peer.name, why=why, retryable=retryable)
+
+
+def expired(peer: Peer, words: str) -> StageExpired:
+    """The error for a connection that the vendor ended for its age."""
+    why = f"the vendor ended its stream for its age ({quote(peer, words) or 'no reason'})"
+    return StageExpired(peer.stage, provider=peer.name, why=why, retryable=True)
 
 
 def vendor_words(body: bytes) -> str:

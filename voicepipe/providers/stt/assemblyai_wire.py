@@ -21,7 +21,10 @@ TERMINATE = '{"type":"Terminate"}'
 
 STATUSES: Final = {1008: 401, 3006: 400, 3009: 429}
 """The HTTP statuses that errors stand for: not authorized; a message that makes no sense; too many sessions. The
-others pass: 3005 a fault of the vendor's, 3007 audio too fast, 3008 the session expired."""
+others pass: 3005 a fault of the vendor's, 3007 audio too fast."""
+
+EXPIRED: Final = 3008
+"""The session is as old as it may get."""
 
 
 class _Word(msgspec.Struct):
@@ -104,5 +107,7 @@ class Turns:
 def _failure(peer: Peer, error: _Message) -> StageError:
     if status := STATUSES.get(error.error_code):
         return failures.refused(peer, status, msgspec.json.encode({"message": error.error}))
+    if error.error_code == EXPIRED:
+        return failures.expired(peer, error.error)
     words = failures.quote(peer, error.error) or "no reason"
     return failures.broken(peer, f"the vendor ended its stream with an error ({error.error_code}: {words})")

@@ -59,11 +59,13 @@ BREAKS: Constant = frozenset(
         "error",
         "commit_throttled",
         "transcriber_error",
-        "session_time_limit_exceeded",
         "insufficient_audio_activity",
     }
 )
 """Errors after which a new session may do better."""
+
+EXPIRED: Constant = "session_time_limit_exceeded"
+"""Nothing is wrong: the session is as old as it may get."""
 
 
 def _audio(pcm: bytes) -> str:
@@ -171,7 +173,7 @@ class _Wire:
             case "committed_transcript":
                 self._repeated = said.text.strip()
                 return (Committed(self._repeated, said.language_code),)
-            case kind if kind in REFUSALS or kind in BREAKS:
+            case kind if kind == EXPIRED or kind in REFUSALS or kind in BREAKS:
                 raise self._failure(kind, said.error)
         return ()
 
@@ -181,6 +183,8 @@ class _Wire:
 
     def _failure(self, kind: str, words: str) -> StageError:
         status = REFUSALS.get(kind)
+        if kind == EXPIRED:
+            return failures.expired(self._peer, words)
         said = failures.quote(self._peer, words) or "no reason"
         if status is None:
             return failures.broken(self._peer, f"the vendor ended its stream with {kind} ({said})")

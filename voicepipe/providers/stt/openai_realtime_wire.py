@@ -35,6 +35,10 @@ STATUS: Final = {
 }
 """The HTTP status that says the same as an error's code. Unverified for this socket: the codes are those of the API."""
 
+EXPIRED: Final = "session_expired"
+"""The code of the error of a session that is as old as it may get. Unverified: seen by others ("Your session hit the
+maximum duration of 60 minutes")."""
+
 ITEMS: Final = 64
 """The most items whose texts are remembered at once."""
 
@@ -87,6 +91,8 @@ def failure(peer: Peer, event: bytes) -> StageError:
     except msgspec.DecodeError:
         error = ""
     code = error.code if isinstance(error, _Error) else None
+    if code == EXPIRED:
+        return failures.expired(peer, failures.vendor_words(event))
     if code in STATUS:
         return failures.refused(peer, STATUS[code], event)
     return failures.in_band(peer, event)
