@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.providers.net import http, warm
+from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.tts.asking import AHEAD
 from voicepipe.providers.tts.openai import open_synthesizer
 from voicepipe.providers.tts.sound import NotSpeech, SoundReader
@@ -60,6 +62,30 @@ async def test_request(vendor: FakeVendor, settings: Settings) -> None:
         "instructions": "Calm.",
     }
     assert asked[2]["voice"] == "af_heart"
+
+
+async def test_a_connection_is_open_before_the_first_clause(
+    vendor: FakeVendor, synthesizer: Synthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for all sessions that may speak, however many; and it is used now and then, so that it stays."""
+    touches: asyncio.Queue[None] = asyncio.Queue()
+    touch = http.touch
+
+    async def noted(peer: Peer, path: str) -> None:
+        await touch(peer, path)
+        touches.put_nowait(None)
+
+    monkeypatch.setattr(http, "touch", noted)
+    async with warm.lifetime(), asyncio.timeout(WAIT_S):
+        with synthesizer.keep_warm(VOICE), synthesizer.keep_warm(VOICE):
+            await touches.get()
+            await speak(synthesizer, VOICE, "Hi.")
+            assert (vendor.connections_made, touches.qsize()) == (1, 0)
+        monkeypatch.setattr(warm, "TOUCH_S", 0.0)
+        with synthesizer.keep_warm(VOICE):
+            await touches.get()
+            await touches.get()
+    assert vendor.connections_made == 1
 
 
 async def test_next_clause_is_asked_for_ahead(vendor: FakeVendor, synthesizer: Synthesizer) -> None:

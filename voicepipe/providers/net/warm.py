@@ -19,7 +19,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Generic
 
 from voicepipe import clock
+from voicepipe.providers.net import http
 from voicepipe.providers.net.contexts import B, Context, SharedSocket, Source
+from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.helpers import Helpers, helpers
 
 CALLERS_PER_SOCKET = 4
@@ -28,6 +30,10 @@ Source: Cartesia docs, "Concurrency and WebSocket Limits", which counts four con
 
 LONGEST_PAUSE_S = 30.0
 """The most between two tries to dial a vendor that does not answer; the first pause is a second."""
+
+TOUCH_S = 60.0
+"""How often an idle HTTP connection is used, so that it stays: our side keeps it for two minutes, servers for a minute
+or more."""
 
 LOOK_S = 1.0
 """How often a shelf looks for sockets that have rested too long, and whether a vendor may be dialled again."""
@@ -69,6 +75,20 @@ def wanted(source: Source[Any]) -> Iterator[None]:
         keeper.shelf(source).callers(-1)
 
 
+@contextmanager
+def touched(peer: Peer, path: str) -> Iterator[None]:
+    """The same for a vendor that is asked over HTTP: a connection from `http`'s pool is open, and stays so."""
+    keeper = _newest_keeper()
+    if keeper is None:
+        yield
+        return
+    keeper.touching(peer, path, 1)
+    try:
+        yield
+    finally:
+        keeper.touching(peer, path, -1)
+
+
 @asynccontextmanager
 async def lease(source: Source[B]) -> AsyncIterator[Context[B]]:
     """Begin a turn, on a socket that is ready if there is one: yields at once, `receive` tells if dialling failed.
@@ -98,6 +118,8 @@ class _Keeper:
     def __init__(self, owned: Helpers) -> None:
         self._owned = owned
         self._shelves: dict[Source[Any], _Shelf[Any]] = {}
+        self._touching: dict[Peer, tuple[int, asyncio.Task[None]]] = {}
+        """HTTP peer -> how many sessions may want it, and who keeps a connection for them."""
 
     def shelf(self, source: Source[B]) -> _Shelf[B]:
         """Where the sockets to a source are kept."""
@@ -111,6 +133,21 @@ class _Keeper:
         await shelf.keep()
         if self._shelves.get(source) is shelf:
             del self._shelves[source]
+
+    def touching(self, peer: Peer, path: str, more: int) -> None:
+        """So many sessions more, or less, may want to ask a peer."""
+        n_before, task = self._touching.pop(peer, (0, None))
+        if task is None:
+            task = self._owned.start(self._touch(peer, path), name=f"warm-{peer.name}")
+        if n_before + more:
+            self._touching[peer] = n_before + more, task
+        else:
+            task.cancel()
+
+    async def _touch(self, peer: Peer, path: str) -> None:
+        while True:
+            await http.touch(peer, path)
+            await asyncio.sleep(TOUCH_S)
 
     def close(self) -> None:
         """Hang up on all."""

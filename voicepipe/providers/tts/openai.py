@@ -7,13 +7,13 @@ Source of the wire: OpenAI API reference, "Create speech"; its guide says that `
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import msgspec
 
 from voicepipe.audio.samples import Samples
-from voicepipe.providers.net import failures, http
+from voicepipe.providers.net import failures, http, warm
 from voicepipe.providers.net.openai import OpenAiOptions, extra
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.tts.asking import asking
@@ -40,7 +40,7 @@ class _OpenAiSynthesizer:
         self._extra = extra(options.tts_extra)
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        return nullcontext()  # the pool of connections keeps those of the last turns
+        return warm.touched(self._peer, "/models")
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return asking(self._peer, self.stream, voice)
