@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from voicepipe.testing.fakes.cartesia_voice import KEY as CARTESIA_KEY
+from voicepipe.testing.fakes.cartesia_voice import FakeCartesia
 from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue, TtsCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 
@@ -62,3 +64,23 @@ async def test_an_agent_that_is_not_there_is_refused(voicepipe: Any) -> None:
     ran = await voicepipe("check", "--agent", "nobody")
     assert ran.status == 2
     assert ran.err == "voicepipe: --agent: expected one of default, got 'nobody'\n"
+
+
+async def test_sockets_of_streaming_voices_are_shared(voicepipe: Any, tmp_path: Path) -> None:
+    """As in a server: an agent's second voice at the same vendor finds the socket of the first."""
+    async with FakeVendor() as vendor, FakeCartesia() as cartesia:
+        more = f"""
+            [providers.cartesia]
+            base_url = "{cartesia.base_url}"
+            api_key_env = "CARTESIA_API_KEY"
+            [agents.other]
+            tts = "cartesia/sonic-3"
+            [agents.third]
+            tts = "cartesia/sonic-3"
+            voice = "a0e99841-438c-4a64-b679-ae501e7d6091"
+            """
+        write_settings(tmp_path, vendor, more)
+        ran = await voicepipe("check", FAKE_KEY="k", CARTESIA_API_KEY=CARTESIA_KEY)
+        assert ran.status == 0, ran.out
+        assert ran.out.count("ok      tts  cartesia/sonic-3") == 2
+        assert len(cartesia.calls) == 1

@@ -115,7 +115,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
 
     An engine that can't run is no reason to leave the other stages untried: whoever asks for it is told why.
     """
-    from voicepipe.providers.net import http
+    from voicepipe.providers.net import http, warm
     from voicepipe.wiring import Stages
     from voicepipe.wiring.engine import LocalModels
 
@@ -136,7 +136,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
             raise ConfigError(why_not)
         return stages.get(stage, spec, key=key)
 
-    async with http.lifetime(), asyncio.TaskGroup() as group:
+    async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
         engine = group.create_task(keep_running(), name="local-engine")
         await models.loaded.wait()
         yield get
