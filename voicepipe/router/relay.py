@@ -116,7 +116,8 @@ class Relay:
 
     async def run(self) -> None:
         """Listen with one after the other until all have failed, or the task is cancelled."""
-        why, failure = "", None
+        why = ""
+        failure: StageError | None = None
         while (candidate := self._lineup.next_after(self._failed, "", clock.monotonic_ms())) is not None:
             hearer = self._hearers[candidate.spec]
             if candidate.spec not in self._aged:
