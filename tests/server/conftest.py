@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,9 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.stages.model import Usage
 from voicepipe.telemetry.sqlite import SqliteTurnStore
+from voicepipe.telemetry.webhook_queue import WebhookQueue
+from voicepipe.telemetry.webhook_sender import Webhooks
+from voicepipe.telemetry.webhooks import Webhook
 from voicepipe.turn.record import TurnRecord
 
 Talk = Callable[[ClientSocket], Awaitable[None]]
@@ -184,6 +187,10 @@ class House:
         async with self.http.get(self.base + path, **more) as answer:
             return answer.status, await answer.json()
 
+    async def delete(self, path: str, **more: Any) -> tuple[int, Any]:
+        async with self.http.delete(self.base + path, **more) as answer:
+            return answer.status, await answer.json()
+
     async def post(self, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
         async with self.http.post(self.base + path, json=body, **more) as answer:
             return answer.status, await answer.json()
@@ -240,6 +247,7 @@ def serve(tmp_path: Path) -> Serve:
         cost_usd: float = 0.0,
         unpriced: str | None = None,
         key_files: tuple[Path, ...] = (),
+        webhooks: Sequence[Webhook] = (),
         **options: Any,
     ) -> AsyncIterator[House]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
@@ -266,6 +274,7 @@ def serve(tmp_path: Path) -> Serve:
         for name, text in PAGES.items():
             (pages / name).write_text(text)
         turns = await SqliteTurnStore.open(tmp_path / "turns.sqlite3")
+        queue = await WebhookQueue.open(tmp_path / "webhooks.sqlite3") if webhooks else None
         parts = Parts(
             options=settings,
             doorway=Doorway(
@@ -312,6 +321,7 @@ def serve(tmp_path: Path) -> Serve:
             audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),
             healths=lambda: (WELL, REFUSED),
             missing=lambda: tuple(missing),
+            webhooks=Webhooks(webhooks, queue),
         )
         try:
             async with listening(parts) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
@@ -320,6 +330,8 @@ def serve(tmp_path: Path) -> Serve:
                 watch.cancel()
         finally:
             await turns.close()
+            if queue is not None:
+                await queue.close()
 
     return serving
 

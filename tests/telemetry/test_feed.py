@@ -96,6 +96,16 @@ async def test_who_comes_back_too_late_is_told() -> None:
         assert await ids(reader, 2) == ["c", "d"]
 
 
+async def test_what_is_deleted_is_not_told_to_who_comes_back() -> None:
+    """Of that session of that project."""
+    feed = Feed()
+    for turn in (kept("a"), kept("b", project="other")):
+        feed.hear(turn)
+    feed.forget("acme", "sess_1")
+    with feed.reading(everything, after="gone-1") as reader:
+        assert await ids(reader, 1) == ["b"]
+
+
 async def test_marks_cost_nothing_while_nobody_watches() -> None:
     """What would be told is not even made."""
     feed, made = Feed(), []

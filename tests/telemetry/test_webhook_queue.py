@@ -16,7 +16,7 @@ from voicepipe.telemetry.webhook_queue import Backlog, NewDelivery, WebhookQueue
 
 
 def new(id: str, webhook: str = "crm") -> NewDelivery:
-    return NewDelivery(webhook, id, "turn.completed", "acme", b"{}")
+    return NewDelivery(webhook, id, "turn.completed", "acme", "sess_1", b"{}")
 
 
 @asynccontextmanager

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from voicepipe.telemetry.endings import Endings
 from voicepipe.telemetry.store import KeptTurn, StoreError
 from voicepipe.telemetry.webhook_queue import Delivery, WebhookQueue
-from voicepipe.telemetry.webhook_sender import MOST_OFFERED, Patience, Webhooks, _judged
+from voicepipe.telemetry.webhook_sender import MOST_OFFERED, Patience, WebhookCounts, Webhooks, _judged
 from voicepipe.telemetry.webhooks import KINDS, Webhook, read_secrets, signed_headers
 from voicepipe.testing.records import turn_record
 
@@ -143,15 +144,16 @@ def test_while_a_secret_is_replaced_both_sign() -> None:
 async def test_a_closed_turn_is_told_once_and_one_over_budget_twice(tmp_path: Path) -> None:
     """With its record; renewed records and turns that are still spoken are not told."""
     async with receiving() as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
-        webhooks.hear(kept("slow", outcome=None))
-        webhooks.hear(kept("slow", total_ms=1_400, total_verdict="over"))
-        webhooks.hear(kept("slow", total_ms=1_400, total_verdict="over", reason="late words"))
+        ends = Endings((webhooks.hear,))
+        ends.hear(kept("slow", outcome=None))
+        ends.hear(kept("slow", total_ms=1_400, total_verdict="over"))
+        ends.hear(kept("slow", total_ms=1_400, total_verdict="over", reason="late words"))
         told = [json.loads((await receiver.next())[1]) for _ in range(2)]
         assert sorted(each["type"] for each in told) == ["turn.completed", "turn.over_budget"]
         for each in told:
             assert (each["data"]["id"], each["data"]["total_ms"], each["data"]["reason"]) == ("slow", 1_400, "")
             assert each["data"]["project"] == "acme"
-        webhooks.hear(kept("quick"))
+        ends.hear(kept("quick"))
         assert json.loads((await receiver.next())[1])["data"]["id"] == "quick"
         assert [await queue.next() for _ in range(3)] == ["delivered"] * 3
         assert await queue.backlog() == {}
@@ -163,11 +165,11 @@ async def test_who_did_not_ask_is_not_told(tmp_path: Path) -> None:
     async with receiving() as ours, receiving() as theirs:
         async with sending(tmp_path, ours.url, kinds=("session.ended",)) as (webhooks, _):
             webhooks.hear(kept())
-            webhooks.tell("session.ended", "acme", lambda: {"id": "sess_1"})
+            webhooks.tell("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
             assert json.loads((await ours.next())[1])["data"] == {"id": "sess_1"}
         async with sending(tmp_path, theirs.url, project="other") as (webhooks, _):
             webhooks.hear(kept())
-            webhooks.tell("session.ended", "other", lambda: {"id": "sess_2"})
+            webhooks.tell("session.ended", "other", "sess_2", lambda: {"id": "sess_2"})
             assert json.loads((await theirs.next())[1])["data"] == {"id": "sess_2"}
         assert ours.got.empty()
         assert theirs.got.empty()
@@ -179,7 +181,7 @@ async def test_a_receiver_that_fails_hangs_and_cuts_gets_it_at_last(tmp_path: Pa
         receiving(500, "hang", "cut") as receiver,
         sending(tmp_path, receiver.url, timeout_ms=300) as (webhooks, queue),
     ):
-        webhooks.tell("session.ended", "acme", lambda: {"id": "sess_1"})
+        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
         attempts = [await receiver.next() for _ in range(4)]
         whys = [await queue.next() for _ in range(4)]
         assert whys[0] == "HTTP 500"
@@ -198,10 +200,10 @@ async def test_a_receiver_that_fails_hangs_and_cuts_gets_it_at_last(tmp_path: Pa
 async def test_one_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     """Neither another webhook nor the next event of its own."""
     async with receiving("hang") as stuck, receiving() as well, sending(tmp_path, stuck.url, well.url) as (webhooks, _):
-        webhooks.tell("session.ended", "acme", lambda: {"n": 1})
+        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"n": 1})
         assert json.loads((await well.next())[1])["data"] == {"n": 1}
         assert json.loads((await stuck.next())[1])["data"] == {"n": 1}
-        webhooks.tell("session.ended", "acme", lambda: {"n": 2})
+        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"n": 2})
         assert json.loads((await well.next())[1])["data"] == {"n": 2}
         assert json.loads((await stuck.next())[1])["data"] == {"n": 2}
 
@@ -209,7 +211,7 @@ async def test_one_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 async def test_what_nobody_takes_is_given_up_and_can_be_tried_again(tmp_path: Path) -> None:
     """After the last attempt; at once where the receiver says that it is gone."""
     async with receiving(500, 502, 503, 504) as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
-        webhooks.tell("session.ended", "acme", dict)
+        webhooks.tell("session.ended", "acme", "sess_1", dict)
         assert [await queue.next() for _ in range(4)] == ["HTTP 500", "HTTP 502", "HTTP 503", "dead: HTTP 504"]
         (dead,) = await queue.dead(["hook0"], limit=9)
         assert (dead.attempts, dead.kind, dead.project) == (4, "session.ended", "acme")
@@ -218,9 +220,10 @@ async def test_what_nobody_takes_is_given_up_and_can_be_tried_again(tmp_path: Pa
         webhooks.look_again()
         assert await queue.next() == "delivered"
         later = [await receiver.next() for _ in range(4)][-1]
+        assert webhooks.counts == WebhookCounts(delivered=1, failed=4, given_up=1)
         assert later[0]["webhook-id"] == first[0]["webhook-id"]
         receiver.cues.append(410)
-        webhooks.tell("session.ended", "acme", dict)
+        webhooks.tell("session.ended", "acme", "sess_1", dict)
         assert await queue.next() == "dead: HTTP 410: the receiver is gone"
 
 
@@ -229,7 +232,7 @@ async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     async with receiving() as elsewhere, receiving(*[307] * 4) as receiver:
         receiver.headers = {"Location": elsewhere.url}
         async with sending(tmp_path, receiver.url) as (webhooks, queue):
-            webhooks.tell("session.ended", "acme", dict)
+            webhooks.tell("session.ended", "acme", "sess_1", dict)
             assert [await queue.next() for _ in range(3)] == ["HTTP 307: redirects are not followed"] * 3
             assert (await queue.next()).startswith("dead: HTTP 307")
         assert elsewhere.got.empty()
@@ -241,7 +244,7 @@ async def test_a_receiver_that_is_not_there_is_named_by_no_address(
     """What is logged and kept says what went wrong, not the address, which may hold a key; and it is logged once."""
     caplog.set_level(logging.INFO)
     async with sending(tmp_path, "http://user:hush@127.0.0.1:1/hook?key=hush") as (webhooks, queue):
-        webhooks.tell("session.ended", "acme", dict)
+        webhooks.tell("session.ended", "acme", "sess_1", dict)
         whys = [await queue.next() for _ in range(4)]
     assert whys[0] == "ClientConnectorError"
     assert "hush" not in caplog.text + "".join(whys)
@@ -256,7 +259,7 @@ async def test_what_waits_longer_than_its_receiver_asked_is_not_sent_sooner(tmp_
     async with receiving(503) as receiver:
         receiver.headers = {"Retry-After": "120"}
         async with sending(tmp_path, receiver.url) as (webhooks, queue):
-            webhooks.tell("session.ended", "acme", dict)
+            webhooks.tell("session.ended", "acme", "sess_1", dict)
             assert await queue.next() == "HTTP 503"
             row = await queue.take("hook0", now_ms=1 << 60, lease_ms=0)
             assert isinstance(row, Delivery)
@@ -282,7 +285,7 @@ async def test_without_webhooks_nothing_is_made() -> None:
     """And nothing runs."""
     webhooks = Webhooks()
     webhooks.hear(kept())
-    webhooks.tell("session.ended", "acme", lambda: pytest.fail("nobody wants it"))
+    webhooks.tell("session.ended", "acme", "sess_1", lambda: pytest.fail("nobody wants it"))
     await webhooks.run()
     await webhooks.settle()
     assert webhooks.queue is None
@@ -294,13 +297,27 @@ async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> 
     webhooks = Webhooks([Webhook(name="x", url="http://127.0.0.1:1/", secrets=read_secrets(SECRET))], queue)
     for number in range(MOST_OFFERED + 3):
         webhooks.hear(kept(f"turn_{number}"))
-    assert webhooks.dropped == 3
+    assert webhooks.counts.dropped == 3
     await webhooks.settle()
     assert (await queue.backlog())["x"].waiting == MOST_OFFERED
     await queue.close()
-    webhooks.tell("session.ended", "acme", dict)
+    webhooks.tell("session.ended", "acme", "sess_1", dict)
     with pytest.raises(StoreError):
         await webhooks.settle()
+
+
+async def test_what_is_deleted_of_a_session_is_not_told_any_more(tmp_path: Path) -> None:
+    """Neither what waits nor what was given up; another session's stays."""
+    async with receiving(*[500] * 8) as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
+        for session in ("sess_1", "sess_2"):
+            webhooks.tell("session.ended", "acme", session, dict)
+            assert [await queue.next() for _ in range(4)][-1] == "dead: HTTP 500"
+        webhooks.tell("session.ended", "acme", "sess_1", dict)
+        await webhooks.forget("acme", "sess_1")
+        await webhooks.forget("other", "sess_2")
+        await webhooks.settle()
+        assert [each.session for each in await queue.dead(["hook0"], limit=9)] == ["sess_2"]
+        assert (await queue.backlog())["hook0"].waiting == 0
 
 
 CHILD = """
@@ -315,7 +332,7 @@ async def main():
     hook = Webhook(name="hook0", url=sys.argv[2], secrets=read_secrets(sys.argv[3]), timeout_ms=1_000)
     webhooks = Webhooks([hook], queue)
     for number in range(20):
-        webhooks.tell("session.ended", "acme", lambda: {"n": number})
+        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"n": number})
     await webhooks.run()
 
 asyncio.run(main())

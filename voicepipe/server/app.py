@@ -9,6 +9,7 @@ from aiohttp import web
 
 from voicepipe.server.chat import chat_completions
 from voicepipe.server.dashboard import about
+from voicepipe.server.forget import forget_session, forget_user
 from voicepipe.server.headers import add_headers, answer_preflight
 from voicepipe.server.health import healthz, readyz
 from voicepipe.server.legacy import sessions, transcription_sessions
@@ -22,9 +23,13 @@ from voicepipe.server.realtime import realtime
 from voicepipe.server.refusals import refuse_in_json
 from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
 from voicepipe.server.speech import speech
+from voicepipe.server.stats import list_sessions, stats
 from voicepipe.server.told import told
 from voicepipe.server.transcriptions import transcriptions
+from voicepipe.server.turn_export import export_turns
+from voicepipe.server.turn_stream import stream_turns
 from voicepipe.server.turns import list_turns, one_turn
+from voicepipe.server.webhooks_list import list_dead, list_webhooks, retry_dead
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
 """Where clients look for a Realtime endpoint: OpenAI's, Azure's two, and Inworld's."""
@@ -54,7 +59,16 @@ def build_app(parts: Parts) -> web.Application:
         ("GET", "/v1/models/{id:.+}", one_model),
         ("GET", "/v1/providers", list_providers),
         ("GET", "/v1/turns", list_turns),
+        ("GET", "/v1/turns/stream", stream_turns),
+        ("GET", "/v1/turns/export", export_turns),
         ("GET", "/v1/turns/{id}", one_turn),
+        ("GET", "/v1/sessions", list_sessions),
+        ("DELETE", "/v1/sessions/{id}", forget_session),
+        ("DELETE", "/v1/users/{user}", forget_user),
+        ("GET", "/v1/stats", stats),
+        ("GET", "/v1/webhooks", list_webhooks),
+        ("GET", "/v1/webhooks/dead", list_dead),
+        ("POST", "/v1/webhooks/dead/retry", retry_dead),
         ("GET", "/.well-known/jwks.json", jwks),
         ("GET", "/talk", talk),
         ("POST", "/talk/token", talk_token),

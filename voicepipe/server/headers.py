@@ -23,7 +23,7 @@ API: Final = {
 }
 """Of whatever does not say otherwise: client secrets and turns must not lie in caches."""
 
-METHODS: Final = "GET, POST, OPTIONS"
+METHODS: Final = "GET, POST, DELETE, OPTIONS"
 EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms, X-Voicepipe-TTFB-Ms"
 """Headers that a page's script may read."""
 

@@ -19,6 +19,7 @@ from voicepipe.server.chat_route import ChatModels
 from voicepipe.server.desk import Desk
 from voicepipe.server.doorway import Doorway
 from voicepipe.server.lobby import Lobby
+from voicepipe.server.open_sessions import OpenSessions
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.rest_places import Places
 from voicepipe.server.resume import Resumable, Resumptions
@@ -27,9 +28,11 @@ from voicepipe.server.yardstick import Yardstick
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.families import Sample
+from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.loop_health import LoopHealth
 from voicepipe.telemetry.prometheus import Metrics
 from voicepipe.telemetry.store import TurnStore
+from voicepipe.telemetry.webhook_sender import Webhooks
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -111,6 +114,16 @@ class Parts:
     """How the event loop does; None: nobody watches it."""
 
     resumptions: Resumptions = field(default_factory=Resumptions)
+    open_sessions: OpenSessions = field(default_factory=OpenSessions)
+    feed: Feed = field(default_factory=Feed)
+    webhooks: Webhooks = field(default_factory=Webhooks)
+
+    records_lost: Callable[[], int] = int
+    """How many turns could not be kept since the server began."""
+
+    forget_journal: Callable[[str], int] = len
+    """Delete what a session's journal holds, by the session's id; may wait for a disk: for a worker thread."""
+
     yardstick: Yardstick = field(default_factory=Yardstick)
 
 

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
@@ -19,10 +19,11 @@ from voicepipe.auth.entry import check_entry
 from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.scopes import REALTIME
 from voicepipe.auth.tokens import session_prefix
-from voicepipe.clock import monotonic_ms, unix_s
+from voicepipe.clock import monotonic_ms, unix_ms, unix_s
 from voicepipe.errors import AuthError, Overload, StageError
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.meter import Meter, NoMeter
+from voicepipe.server.open_sessions import OpenSession, iso
 from voicepipe.server.parts import PARTS, Parts, RunsOnSocket
 from voicepipe.server.refusals import Missing, refusal
 from voicepipe.server.resume import resume
@@ -90,16 +91,36 @@ def _meter(visitor: Visitor, grant: SessionGrant, parts: Parts) -> Meter | NoMet
 @asynccontextmanager
 async def _admitted(meter: Meter | NoMeter, grant: SessionGrant, parts: Parts) -> AsyncIterator[RunsOnSocket]:
     """Give the session; one of a token is found by revocations, and held to its limits, while the block runs."""
-    session = _opened(parts, grant, meter.note)
+    shown = OpenSession(grant, began_unix_ms=unix_ms())
+
+    def note_turn(record: TurnRecord) -> None:
+        meter.note(record)
+        shown.note(record)
+
+    session = _opened(parts, grant, note_turn)
     with parts.calls.running(session, meter.claims):
         if meter.claims is not None:
             # Once more: whatever is revoked after this finds the session.
             await parts.doorway.check_not_revoked(meter.claims)
         await meter.use_up_session()
         try:
-            yield session
+            with _listed(shown, parts):
+                yield session
         finally:
             await meter.settle()
+
+
+@contextmanager
+def _listed(session: OpenSession, parts: Parts) -> Iterator[None]:
+    """Have the session among the open ones, and tell webhooks of its end."""
+    began_ms = monotonic_ms()
+    with parts.open_sessions.running(session):
+        try:
+            yield
+        finally:
+            lasted_ms, grant = monotonic_ms() - began_ms, session.grant
+            ended = {"ended_at": iso(unix_ms()), "lasted_ms": lasted_ms}
+            parts.webhooks.tell("session.ended", grant.project, grant.session_id, lambda: session.plain() | ended)
 
 
 async def _run(session: RunsOnSocket, meter: Meter | NoMeter, socket: AiohttpSocket, grant: SessionGrant) -> None:

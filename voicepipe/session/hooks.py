@@ -12,6 +12,7 @@ from voicepipe.stages.synthesizer import Synthesizer
 from voicepipe.stages.transcriber import Transcriber
 from voicepipe.telemetry.journal import Journal, no_journal
 from voicepipe.turn import commands as c
+from voicepipe.turn.announcements import Announcement
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import ReplySettings
@@ -29,6 +30,15 @@ class SessionStages:
     tts_model: str
     phrases: PhraseBook | None = None
     """What was spoken before in that voice; None: the session has a book of its own."""
+
+
+def _nobody_watches() -> bool:
+    """No marks of running turns are told."""
+    return False
+
+
+def _to_nobody(what: Announcement) -> None:
+    """It is never called while nobody watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +60,9 @@ class SessionHooks:
 
     open_journal: Callable[[Opening], Journal] = no_journal
     """Where what the session does is written down."""
+
+    is_watched: Callable[[], bool] = _nobody_watches
+    """Whether anybody outside of the session wants to see its turns as they run."""
+
+    tell_live: Callable[[Announcement], None] = _to_nobody
+    """Has a watcher told of a mark, a verdict or an action."""

@@ -25,6 +25,7 @@ from voicepipe.session.hooks import SessionHooks as SessionHooks
 from voicepipe.session.hooks import SessionStages as SessionStages
 from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
+from voicepipe.session.lookout import Lookout
 from voicepipe.session.mind import Mind
 from voicepipe.session.outbox import Outbox, Parcel
 from voicepipe.session.phrases import PhraseBook
@@ -87,6 +88,7 @@ class Session:
             post=self.post,
         )
         self._comebacks = Comebacks(self._wire, self._listener, self.post)
+        self._lookout = Lookout(self._core, is_watched=hooks.is_watched, tell=hooks.tell_live)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -260,6 +262,7 @@ class Session:
                 fact, now_ms = self._facts[0], self._clock.now_ms()
                 orders = self._core.handle(fact, now_ms)
                 self._journal.note(now_ms, fact, orders)
+                self._lookout.follow(now_ms)
                 for order in orders:
                     self._do(order)
                 self._facts.popleft()

@@ -116,6 +116,11 @@ class Feed:
         if self._readers:
             self._tell("live", project, session, make)
 
+    def forget(self, project: str, session: str) -> None:
+        """Keep nothing more of a session for who comes back."""
+        kept = [event for event in self._kept if (event.project, event.session) != (project, session)]
+        self._kept = deque(kept, maxlen=self._kept.maxlen)
+
     @contextmanager
     def reading(self, wants: Wants, *, after: str = "") -> Iterator[Reader]:
         """Read what happens while the block runs, and first what happened after the event of the id `after`.

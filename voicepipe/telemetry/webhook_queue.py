@@ -36,6 +36,7 @@ MIGRATIONS: Final = (
             id TEXT NOT NULL,
             kind TEXT NOT NULL,
             project TEXT NOT NULL,
+            session TEXT NOT NULL,
             body BLOB NOT NULL,
             made_at_ms INTEGER NOT NULL,
             attempts INTEGER NOT NULL DEFAULT 0,
@@ -45,13 +46,14 @@ MIGRATIONS: Final = (
             UNIQUE (webhook, id)
         ) STRICT
         """,
+        "CREATE INDEX sessions ON deliveries (session)",
         "CREATE INDEX waiting ON deliveries (webhook, due_ms) WHERE dead_at_ms IS NULL",
         "CREATE INDEX dead ON deliveries (webhook, dead_at_ms, number) WHERE dead_at_ms IS NOT NULL",
     ),
 )
 """Entry n brings the file from version n to n + 1. Entries are never edited, only added."""
 
-_COLUMNS = "number, webhook, id, kind, project, body, made_at_ms, attempts, why, dead_at_ms"
+_COLUMNS = "number, webhook, id, kind, project, session, body, made_at_ms, attempts, why, dead_at_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Delivery:
     id: str
     kind: str
     project: str
+    session: str
     body: bytes = field(repr=False)
     made_at_ms: int
     attempts: int
@@ -83,6 +86,7 @@ class NewDelivery:
     id: str
     kind: str
     project: str
+    session: str
     body: bytes = field(repr=False)
 
 
@@ -216,6 +220,14 @@ class WebhookQueue:
             )
         )
 
+    async def forget(self, project: str, session: str) -> int:
+        """Delete all deliveries that tell of a session; returns how many."""
+        return await self._run(
+            lambda file: (
+                file.execute("DELETE FROM deliveries WHERE session = ? AND project = ?", (session, project)).rowcount
+            )
+        )
+
     async def close(self) -> None:
         """Let go of the file, after what was begun; closing twice does nothing."""
         if not self._closed:
@@ -237,9 +249,9 @@ class WebhookQueue:
 
     def _put(self, file: sqlite3.Connection, deliveries: Sequence[NewDelivery], now_ms: int) -> int:
         file.executemany(
-            "INSERT INTO deliveries (webhook, id, kind, project, body, made_at_ms, due_ms)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (webhook, id) DO NOTHING",
-            [(d.webhook, d.id, d.kind, d.project, d.body, now_ms, now_ms) for d in deliveries],
+            "INSERT INTO deliveries (webhook, id, kind, project, session, body, made_at_ms, due_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (webhook, id) DO NOTHING",
+            [(d.webhook, d.id, d.kind, d.project, d.session, d.body, now_ms, now_ms) for d in deliveries],
         )
         return sum(self._crowded_out(file, webhook, now_ms) for webhook in {d.webhook for d in deliveries})
 

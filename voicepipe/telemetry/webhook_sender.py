@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,9 +23,6 @@ COURIERS: Final = 4
 
 MOST_OFFERED: Final = 2_000
 """Events that wait to be written down. That takes milliseconds; as many turns end in a quarter of an hour at most."""
-
-TURNS_KNOWN: Final = 1_000
-"""Turns whose records may still be renewed, and are told once."""
 
 IDLE_S: Final = 60.0
 """How often a courier looks by itself: for what another process has put in, or taken and not settled."""
@@ -62,6 +59,21 @@ class Patience:
 _AS_USUAL: Final = Patience()
 
 
+@dataclass(slots=True)
+class WebhookCounts:
+    """What was counted since the server began."""
+
+    delivered: int = 0
+    failed: int = 0
+    """Attempts."""
+
+    given_up: int = 0
+    """Deliveries, after their last attempt or because the queue was full."""
+
+    dropped: int = 0
+    """Events that never came into the queue, since the disk was stuck."""
+
+
 class Webhooks:
     """Belongs to one event loop; `run` must go on for anything to be sent."""
 
@@ -74,12 +86,10 @@ class Webhooks:
         # Full means that the disk is stuck: an event is dropped and counted.
         self._offered: deque[WebhookEvent] = deque()
         self._writing: tuple[NewDelivery, ...] = ()
-        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()  # full: the oldest is forgotten
         self._to_write = asyncio.Event()
         self._news = {webhook.name: asyncio.Event() for webhook in self.all}
         self._failing: set[str] = set()  # bounded by the webhooks
-        self.dropped = 0
-        """Events that never came into the queue."""
+        self.counts = WebhookCounts()
 
     @property
     def queue(self) -> WebhookQueue | None:
@@ -87,29 +97,37 @@ class Webhooks:
         return self._queue
 
     def hear(self, turn: KeptTurn) -> None:
-        """Take the record of a turn; the first one that is closed is told."""
-        if turn.record.outcome is None or not self.all:
-            return
-        key = (turn.project, turn.record.id)
-        if key in self._told:
-            return
-        self._told[key] = None
-        if len(self._told) > TURNS_KNOWN:
-            self._told.popitem(last=False)
-        self.tell("turn.completed", turn.project, lambda: turn_plain(turn))
+        """Take the record of a turn that has ended (`endings.Endings` has each once)."""
+        whose = (turn.project, turn.record.session)
+        self.tell("turn.completed", *whose, lambda: turn_plain(turn))
         if turn.record.total_verdict == "over":
-            self.tell("turn.over_budget", turn.project, lambda: turn_plain(turn))
+            self.tell("turn.over_budget", *whose, lambda: turn_plain(turn))
 
-    def tell(self, kind: WebhookKind, project: str, make: Callable[[], dict[str, Any]]) -> None:
+    def tell(self, kind: WebhookKind, project: str, session: str, make: Callable[[], dict[str, Any]]) -> None:
         """Take an event, if anybody wants it; `make` gives its data. Never waits; without room it is dropped and
         counted."""
         if not any(webhook.wants(kind, project) for webhook in self.all):
             return
         if len(self._offered) >= MOST_OFFERED:
-            self.dropped += 1
+            self.counts.dropped += 1
             return
-        self._offered.append(WebhookEvent(id=new_event_id(), kind=kind, project=project, at=utc_iso(), data=make()))
+        event = WebhookEvent(
+            id=new_event_id(),
+            kind=kind,
+            project=project,
+            session=session,
+            at=utc_iso().replace("+00:00", "Z"),
+            data=make(),
+        )
+        self._offered.append(event)
         self._to_write.set()
+
+    async def forget(self, project: str, session: str) -> None:
+        """Delete whatever waits, or was given up, that tells of a session."""
+        its = (project, session)
+        self._offered = deque(each for each in self._offered if (each.project, each.session) != its)
+        if self._queue is not None:
+            await self._queue.forget(project, session)
 
     def look_again(self) -> None:
         """Something may be due that was not: it was given up and shall be tried again."""
@@ -128,7 +146,7 @@ class Webhooks:
             group.create_task(self._write_all(self._queue), name="webhooks-writer")
             for webhook in self.all:
                 for _ in range(COURIERS):
-                    courier = _Courier(webhook, self._queue, http, self._patience, self._failing)
+                    courier = _Courier(webhook, self._queue, http, self._patience, self._failing, self.counts)
                     group.create_task(courier.run(self._news[webhook.name]), name=f"webhook-{webhook.name}")
 
     async def settle(self) -> None:
@@ -154,6 +172,7 @@ class Webhooks:
         names, self._writing = {delivery.webhook for delivery in self._writing}, ()
         for name in names:
             self._news[name].set()
+        self.counts.given_up += n_crowded_out
         if n_crowded_out:
             log_event("webhooks_given_up", level=logging.WARNING, count=n_crowded_out, why="the queue was full")
         if self._offered:
@@ -164,7 +183,7 @@ class Webhooks:
         for event in events:
             body = event.body()
             takers = (webhook.name for webhook in self.all if webhook.wants(event.kind, event.project))
-            made += [NewDelivery(name, event.id, event.kind, event.project, body) for name in takers]
+            made += [NewDelivery(name, event.id, event.kind, event.project, event.session, body) for name in takers]
         return made
 
 
@@ -172,10 +191,16 @@ class _Courier:
     """Delivers what is due for one webhook, one at a time."""
 
     def __init__(
-        self, webhook: Webhook, queue: WebhookQueue, http: aiohttp.ClientSession, patience: Patience, failing: set[str]
+        self,
+        webhook: Webhook,
+        queue: WebhookQueue,
+        http: aiohttp.ClientSession,
+        patience: Patience,
+        failing: set[str],
+        counts: WebhookCounts,
     ) -> None:
         self._webhook, self._queue, self._http = webhook, queue, http
-        self._patience, self._failing = patience, failing
+        self._patience, self._failing, self._counts = patience, failing, counts
 
     async def run(self, news: asyncio.Event) -> None:
         while True:
@@ -201,11 +226,14 @@ class _Courier:
     async def _deliver(self, due: Delivery) -> None:
         why, retry_after_ms = await self._attempt(due)
         if not why:
+            self._counts.delivered += 1
             await self._queue.delivered(due.number)
             self._note("")
             return
+        self._counts.failed += 1
         wait_ms = None if retry_after_ms is None else self._patience.wait_ms(due.attempts + 1)
         if wait_ms is None:
+            self._counts.given_up += 1
             await self._queue.bury(due.number, why=why, now_ms=unix_ms())
             log_event("webhook_given_up", level=logging.WARNING, webhook=due.webhook, id=due.id, why=why)
         else:

@@ -58,6 +58,7 @@ class WebhookEvent:
 
     kind: WebhookKind
     project: str
+    session: str
     at: str
     """When it happened, ISO 8601 in UTC."""
 

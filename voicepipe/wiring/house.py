@@ -29,6 +29,7 @@ from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.server.yardstick import Yardstick
 from voicepipe.telemetry.endings import Endings
+from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.loop_health import LoopHealth, watching
 from voicepipe.telemetry.sink import TurnSink
@@ -43,6 +44,7 @@ from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.tokens import desk, key_store
+from voicepipe.wiring.told import telling
 
 
 def _silent(line: str) -> None:
@@ -85,27 +87,37 @@ async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -
 
 @asynccontextmanager
 async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Running]:
-    metrics = metrics_of(settings)
+    metrics, feed = metrics_of(settings), Feed()
     async with (
         http.lifetime(),
         warm.lifetime(),
         _sounds(settings) as sounds,
         open_sqlite(settings.data_path) as cluster,
         _turns(settings.data_path) as turns,
-        TurnSink(turns, heard_by=(Endings((metrics.hear, log_turn)).hear,)) as sink,
+        telling(settings) as webhooks,
+        TurnSink(turns, heard_by=(Endings((metrics.hear, log_turn, webhooks.hear)).hear, feed.hear)) as sink,
         _watched() as loop,
         _journals(settings) as journals,
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds)
-        sessions = Sessions(settings, stages, sink, journals)
+        sessions = Sessions(settings, stages, sink, journals, feed)
         models = LocalModels(stages.engine_socket, stages.local(), say)
         files = await asyncio.to_thread(_read_files, settings)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
         parts = _parts(
             settings, files, cluster=cluster, turns=turns, sessions=sessions, chat=chat, audio=audio, models=models
         )
-        parts = replace(parts, metrics=metrics, counts=counts_of(sink, sounds, sessions), loop=loop)
+        parts = replace(
+            parts,
+            feed=feed,
+            webhooks=webhooks,
+            records_lost=lambda: sink.dropped + sink.lost,
+            forget_journal=journals.forget,
+            metrics=metrics,
+            counts=counts_of(sink, sounds, sessions),
+            loop=loop,
+        )
         async with listening(parts) as base_url:
             tasks = (
                 group.create_task(models.run(), name="local-engine"),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from voicepipe import clock
 from voicepipe.config.settings import AgentSettings, Settings
+from voicepipe.protocol.beyond import Beyond, event_of
 from voicepipe.protocol.locked import check_reply, check_update, shown
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_parts import ServerVad
@@ -14,9 +18,11 @@ from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import Model, ModelRequest, Said, Text
+from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.log import log_overrun, log_stuck
 from voicepipe.telemetry.sink import TurnSink
+from voicepipe.turn.announcements import ActionTaken, Announcement, StageJudged, TurnMarked
 from voicepipe.turn.commands import NoteOverrun, NoteStuck
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.rescue import RescueSettings
@@ -28,9 +34,9 @@ from voicepipe.wiring.stages import LOCAL, Stages
 class Sessions:
     """Opens sessions."""
 
-    def __init__(self, settings: Settings, stages: Stages, sink: TurnSink, journals: JournalKeeper) -> None:
+    def __init__(self, settings: Settings, stages: Stages, sink: TurnSink, journals: JournalKeeper, feed: Feed) -> None:
         self._settings, self._sink, self._all_stages = settings, sink, stages
-        self._journals = journals
+        self._journals, self._feed = journals, feed
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
         self._prices = Prices(settings)
@@ -95,6 +101,8 @@ class Sessions:
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
             open_journal=partial(self._journals.open, agent=grant.agent),
+            is_watched=lambda: self._feed.is_watched,
+            tell_live=partial(_tell_live, self._feed, grant),
         )
 
     def healths(self) -> tuple[Health, ...]:
@@ -114,6 +122,19 @@ class Sessions:
                     model: Model = self._all_stages.get("llm", spec, key=f"agents.{name}.llm")
                     instructions = Said("system", (Text(agent.instructions),))
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
+
+
+def _tell_live(feed: Feed, grant: SessionGrant, what: Announcement) -> None:
+    """Tell watchers what a client with `turn_events` would be told, and whose it is."""
+    if isinstance(what, TurnMarked | StageJudged | ActionTaken):
+        whose = {"session": grant.session_id, "agent": grant.agent, "project": grant.project}
+        feed.tell_live(grant.project, grant.session_id, lambda: {**whose, **_plain(what)})
+
+
+def _plain(what: Beyond) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(event_of(what, ""))
+    del plain["event_id"]
+    return plain
 
 
 def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:

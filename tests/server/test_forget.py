@@ -1,0 +1,96 @@
+"""What is kept of a session or a user is deleted on request, all of it, by who may."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.telemetry.webhook_queue import NewDelivery
+from voicepipe.telemetry.webhooks import Webhook
+from voicepipe.testing.records import turn_record
+
+HOOK = Webhook(name="crm", url="http://127.0.0.1:1/", secrets=(b"x" * 32,))
+
+
+def kept(id: str, session: str, *, project: str = "acme", user: str = "") -> KeptTurn:
+    return KeptTurn(replace(turn_record(), id=id, session=session), project, "default", 1, user=user)
+
+
+async def test_a_session_is_deleted_with_everything_that_tells_of_it(serve: Any, monkeypatch: Any) -> None:
+    """Its turns, what webhooks wait to tell, what the live stream remembers, and its journal; no other's."""
+    forgotten: list[str] = []
+    async with serve(webhooks=[HOOK]) as house:
+        object.__setattr__(house.parts, "forget_journal", lambda session: forgotten.append(session) or 1)
+        turns = [kept("a", "sess_1"), kept("b", "sess_1"), kept("c", "sess_2"), kept("x", "sess_1", project="bank")]
+        await house.parts.turns.keep(turns)
+        for turn in turns:
+            house.parts.feed.hear(turn)
+        queue = house.parts.webhooks.queue
+        await queue.put(
+            [NewDelivery("crm", s, "session.ended", "acme", s, b"{}") for s in ("sess_1", "sess_2")], now_ms=0
+        )
+        key = house.new_key(scopes=["operate"])
+        status, body = await house.delete("/v1/sessions/sess_1", headers=key)
+        assert (status, body) == (
+            200,
+            {"object": "voicepipe.session.deleted", "id": "sess_1", "deleted": True, "turns": 2},
+        )
+        _, page = await house.get("/v1/turns", headers=house.new_key(scopes=["operate_all"]))
+        assert {turn["id"] for turn in page["data"]} == {"c", "x"}
+        assert (await queue.backlog())["crm"].waiting == 1
+        with house.parts.feed.reading(lambda event: event.project == "acme", after="of-before-1") as reader:
+            event = await reader.next(0)
+            assert (event.session, await reader.next(0)) == ("sess_2", None)
+        assert forgotten == ["sess_1"]
+        assert (await house.delete("/v1/sessions/sess_1", headers=key))[1]["turns"] == 0
+
+
+async def test_a_user_is_deleted_with_all_their_sessions(serve: Any) -> None:
+    """Of this project."""
+    async with serve() as house:
+        await house.parts.turns.keep(
+            [
+                kept("a", "sess_1", user="anna"),
+                kept("b", "sess_2", user="anna"),
+                kept("c", "sess_3", user="bert"),
+                kept("x", "sess_4", user="anna", project="bank"),
+            ]
+        )
+        status, body = await house.delete("/v1/users/anna", headers=house.new_key(scopes=["operate"]))
+        assert (status, body["sessions"], body["turns"]) == (200, 2, 2)
+        every = house.new_key("ops", scopes=["operate_all"])
+        _, page = await house.get("/v1/turns", headers=every)
+        assert {turn["id"] for turn in page["data"]} == {"c", "x"}
+        assert (await house.delete("/v1/users/anna", headers=every))[1]["turns"] == 0
+        assert (await house.delete("/v1/users/anna?project=bank", headers=every))[1]["turns"] == 1
+
+
+async def test_a_session_that_is_open_is_not_deleted(serve: Any, gate: Any) -> None:
+    """It would go on writing. Another project neither deletes it nor learns that it is there."""
+    async with serve() as house:
+        house.talks.append(gate)
+        secret = house.forge(sub="anna", identity="anna")
+        key = house.new_key(scopes=["operate"])
+        async with house.connect(headers={"Authorization": f"Bearer {secret}"}):
+            await gate.began.wait()
+            session = house.grants[0].session_id
+            for path in (f"/v1/sessions/{session}", "/v1/users/anna"):
+                status, body = await house.delete(path, headers=key)
+                assert (status, body["error"]["code"]) == (409, "session_open")
+                assert (await house.delete(path, headers=house.new_key("bank", scopes=["operate"])))[0] == 200
+            gate.go.set()
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/sess_1", "/v1/users/anna"])
+async def test_who_may_read_may_not_delete(serve: Any, path: str) -> None:
+    async with serve() as house:
+        token = house.forge(scopes=["realtime", "turns", "operate"])
+        for headers in (house.new_key(), {"Authorization": f"Bearer {token}"}):
+            status, body = await house.delete(path, headers=headers)
+            assert (status, body["error"]["code"]) == (403, "missing_scope")
+        operator = house.new_key(scopes=["operate"])
+        assert (await house.delete(f"{path}?project=bank", headers=operator))[0] == 403
+        assert (await house.delete(f"{path}?agent=x", headers=operator))[0] == 400

@@ -1,0 +1,196 @@
+"""Turns, sessions and figures over HTTP: what is asked for, and by whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from voicepipe.clock import unix_ms
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.testing.records import turn_record
+
+NOW_MS = unix_ms()
+
+
+def kept(
+    id: str, *, project: str = "acme", at_ms: int = NOW_MS - 60_000, agent: str = "default", **more: Any
+) -> KeptTurn:
+    of_turn = {name: more.pop(name) for name in ("user", "language", "route", "arm") if name in more}
+    record = replace(turn_record(), id=id, **{"session": f"sess_{project}", **more})
+    return KeptTurn(record, project, agent, at_ms, **of_turn)
+
+
+TURNS = (
+    kept("t1", at_ms=NOW_MS - 300_000, user="anna", language="de"),
+    kept("t2", at_ms=NOW_MS - 200_000, total_ms=1_700, total_verdict="over", agent="support"),
+    kept("t3", outcome="failed", reason="llm: broke", cause="tool", session="sess_other"),
+    kept("x1", project="bank"),
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("", ["t3", "t2", "t1"]),
+        ("agent=support", ["t2"]),
+        ("outcome=failed", ["t3"]),
+        ("cause=tool", ["t3"]),
+        ("over=true", ["t2"]),
+        ("user=anna", ["t1"]),
+        ("language=de", ["t1"]),
+        ("text=OTHER", ["t3"]),
+        ("session=sess_acme", ["t2", "t1"]),
+        ("order=slowest&limit=1", ["t2"]),
+        (f"since={NOW_MS - 250_000}", ["t3", "t2"]),
+        (f"until={NOW_MS - 250_000}", ["t1"]),
+        ("since=2001-01-01&until=2001-01-02T00:00:00Z", []),
+        ("provider=nobody", []),
+        ("model=nobody/x", []),
+        ("project=acme&limit=1", ["t3"]),
+    ],
+)
+async def test_a_list_holds_what_was_asked_for(serve: Any, query: str, ids: list[str]) -> None:
+    """And nothing of another project, for a key of one."""
+    async with serve() as house:
+        await house.parts.turns.keep(TURNS)
+        status, page = await house.get(f"/v1/turns?{query}", headers=house.new_key())
+        assert (status, [turn["id"] for turn in page["data"]]) == (200, ids)
+
+
+@pytest.mark.parametrize(
+    ("path", "param", "why"),
+    [
+        ("/v1/turns?outcome=dead", "outcome", "completed, interrupted"),
+        ("/v1/turns?cause=why", "cause", "vad"),
+        ("/v1/turns?order=oldest", "order", "newest, slowest"),
+        ("/v1/turns?since=yesterday", "since", "2026-11-21T09:00:00Z"),
+        ("/v1/turns?until=99999999999999999999", "until", "whole number"),
+        ("/v1/turns?since=20&until=10", "until", "after"),
+        ("/v1/turns?limit=0", "limit", "1 to 200"),
+        ("/v1/turns?limit=x", "limit", "whole number"),
+        ("/v1/turns?before=x", "before", "next"),
+        ("/v1/turns?agent=", "agent", "1 to 200 characters"),
+        ("/v1/turns?agents=x", "agents", "Unknown parameter"),
+        ("/v1/stats?by=mood", "by", "agent, route"),
+        ("/v1/stats?window=1h", "window", "1m, 15m, 24h"),
+        ("/v1/stats?window=1m&since=1", "window", "got both"),
+        ("/v1/stats?step=1", "step", "whole minutes"),
+        ("/v1/sessions?outcome=failed", "outcome", "Unknown parameter"),
+        ("/v1/sessions?live=yes", "live", "true, false"),
+        ("/v1/turns/stream?window=1m", "window", "Unknown parameter"),
+        ("/v1/turns/export?format=xml", "format", "csv or jsonl"),
+        ("/v1/turns/export?limit=3", "limit", "Unknown parameter"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(serve: Any, path: str, param: str, why: str) -> None:
+    async with serve() as house:
+        status, body = await house.get(path)
+        assert (status, body["error"]["param"]) == (400, param)
+        assert why in body["error"]["message"]
+
+
+async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
+    """An operator of one sees their own, and asks for another's in vain; and every turn says whose it is."""
+    async with serve() as house:
+        await house.parts.turns.keep(TURNS)
+        every, own = (house.new_key("acme", scopes=[scope]) for scope in ("operate_all", "operate"))
+        _, page = await house.get("/v1/turns", headers=every)
+        assert {(turn["id"], turn["project"]) for turn in page["data"]} == {
+            ("t1", "acme"),
+            ("t2", "acme"),
+            ("t3", "acme"),
+            ("x1", "bank"),
+        }
+        _, page = await house.get("/v1/turns?project=bank", headers=every)
+        assert [turn["id"] for turn in page["data"]] == ["x1"]
+        assert (await house.get("/v1/turns/x1", headers=every))[0] == 200
+        assert (await house.get("/v1/turns/x1", headers=own))[0] == 404
+        for path in ("/v1/turns", "/v1/sessions", "/v1/stats", "/v1/turns/stream", "/v1/turns/export"):
+            status, body = await house.get(f"{path}?project=bank", headers=own)
+            assert (status, body["error"]["code"]) == (403, "own_project_only")
+
+
+async def test_while_nobody_needs_a_key_everything_is_seen(serve: Any) -> None:
+    async with serve() as house:
+        await house.parts.turns.keep(TURNS)
+        _, page = await house.get("/v1/turns")
+        assert {turn["id"] for turn in page["data"]} == {"t1", "t2", "t3", "x1"}
+
+
+async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
+    """Of one's own project; a window ends now, and is told with them."""
+    async with serve() as house:
+        await house.parts.turns.keep(TURNS)
+        key = house.new_key()
+        status, day = await house.get("/v1/stats?window=24h&step=3600000&by=agent", headers=key)
+        assert (status, day["object"]) == (200, "voicepipe.stats")
+        assert (day["turns"], day["over"], day["outcomes"]) == (3, 1, {"completed": 2, "failed": 1})
+        assert day["until_ms"] - day["since_ms"] == 86_400_000
+        assert day["stages"][0]["stage"] == "total"
+        assert {group["name"]: group["turns"] for group in day["groups"]} == {"default": 2, "support": 1}
+        assert sum(point["turns"] for point in day["series"]) == 3
+        _, quarter = await house.get("/v1/stats?window=15m&outcome=failed", headers=key)
+        assert (quarter["turns"], quarter["series"], quarter["groups"]) == (1, [], [])
+        _, everything = await house.get("/v1/stats", headers=house.new_key("x", scopes=["operate_all"]))
+        assert (everything["turns"], everything["since_ms"]) == (4, None)
+
+
+async def test_sessions_are_listed_by_their_turns(serve: Any) -> None:
+    async with serve() as house:
+        await house.parts.turns.keep(TURNS)
+        status, page = await house.get("/v1/sessions", headers=house.new_key())
+        assert (status, page["next"]) == (200, None)
+        other, mine = page["data"]
+        assert (other["id"], other["turns"], other["failed"], other["live"]) == ("sess_other", 1, 1, False)
+        assert (mine["id"], mine["turns"], mine["over"], mine["slowest_ms"]) == ("sess_acme", 2, 1, 1_700)
+        assert mine["started_at"] < mine["last_at"]
+        _, found = await house.get("/v1/sessions?text=OTHER&limit=1", headers=house.new_key())
+        assert [each["id"] for each in found["data"]] == ["sess_other"]
+
+
+async def test_sessions_that_are_open_are_listed_while_they_are(serve: Any, gate: Any) -> None:
+    """With their turns so far: a renewed record counts once, one that is still spoken not yet."""
+    async with serve() as house:
+        house.talks.append(gate)
+        key = house.new_key()
+        async with house.connect("/v1/realtime?agent=support", headers=key):
+            await gate.began.wait()
+            note = house.sessions[0].note_turn
+            session = house.grants[0].session_id
+            for changes in ({"outcome": None}, {"total_ms": 1_200, "total_verdict": "over"}, {"reason": "renewed"}):
+                note(replace(turn_record(), id="t1", **changes))
+            note(replace(turn_record(), id="t2", outcome="failed"))
+            _, page = await house.get("/v1/sessions?live=true", headers=key)
+            (shown,) = page["data"]
+            assert (shown["id"], shown["agent"], shown["live"], shown["project"]) == (session, "support", True, "acme")
+            assert (shown["turns"], shown["over"], shown["failed"], shown["slowest_ms"]) == (2, 0, 1, 1_200)
+            for query in ("agent=default", "user=anna", "text=nothing"):
+                assert (await house.get(f"/v1/sessions?live=true&{query}", headers=key))[1]["data"] == []
+            other = house.new_key("bank")
+            assert (await house.get("/v1/sessions?live=true", headers=other))[1]["data"] == []
+            gate.go.set()
+        async with house.connect(headers=key) as later:  # taken in after the other has left for good
+            await later.close()
+        _, page = await house.get("/v1/sessions?live=true", headers=key)
+        assert session not in [each["id"] for each in page["data"]]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/stats", "/v1/sessions", "/v1/sessions?live=true", "/v1/webhooks", "/v1/webhooks/dead"]
+)
+async def test_a_client_secret_sees_no_project(serve: Any, path: str) -> None:
+    """Whatever scopes it has: it lives in a stranger's browser."""
+    async with serve() as house:
+        token = house.forge(scopes=["realtime", "turns", "operate", "operate_all"])
+        status, body = await house.get(path, headers={"Authorization": f"Bearer {token}"})
+        assert (status, body["error"]["code"]) in ((403, "api_key_required"), (403, "missing_scope"))
+
+
+async def test_a_key_without_the_scope_reads_nothing(serve: Any) -> None:
+    async with serve() as house:
+        key = house.new_key(scopes=["realtime"])
+        for path in ("/v1/turns", "/v1/stats", "/v1/sessions", "/v1/turns/stream", "/v1/turns/export", "/v1/webhooks"):
+            status, body = await house.get(path, headers=key)
+            assert (status, body["error"]["code"]) == (403, "missing_scope")

@@ -1,0 +1,105 @@
+"""Turns as a file: all of them, whole, and harmless in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.server.turn_export import COLUMNS, STAGES, csv_rows
+from voicepipe.telemetry.store import KeptTurn, StoreError
+from voicepipe.testing.records import turn_record
+from voicepipe.turn.settings import BudgetLimits
+
+
+def kept(number: int, *, project: str = "acme", **changes: Any) -> KeptTurn:
+    return KeptTurn(replace(turn_record(), id=f"t{number:03}", **changes), project, "default", number)
+
+
+async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: Any) -> None:
+    """Newest first; of one's own project; JSON a line, unless told otherwise."""
+    async with serve() as house:
+        await house.parts.turns.keep([kept(number) for number in range(250)])
+        await house.parts.turns.keep([kept(number, project="bank") for number in range(3)])
+        async with house.http.get(f"{house.base}/v1/turns/export", headers=house.new_key()) as answer:
+            assert answer.status == 200
+            assert answer.content_type == "application/x-ndjson"
+            assert answer.headers["Content-Disposition"] == 'attachment; filename="turns.jsonl"'
+            lines = (await answer.text()).splitlines()
+        assert [json.loads(line)["id"] for line in lines] == [f"t{number:03}" for number in reversed(range(250))]
+        assert (json.loads(lines[0])["object"], json.loads(lines[0])["project"]) == ("voicepipe.turn", "acme")
+        async with house.http.get(f"{house.base}/v1/turns/export?format=csv", headers=house.new_key()) as answer:
+            assert answer.content_type == "text/csv"
+            rows = list(csv.reader(io.StringIO(await answer.text())))
+        assert rows[0] == list(COLUMNS)
+        assert [row[0] for row in rows[1:]] == [f"t{number:03}" for number in reversed(range(250))]
+
+
+async def test_the_file_holds_what_was_asked_for(serve: Any) -> None:
+    """And has its head when that is nothing."""
+    async with serve() as house:
+        await house.parts.turns.keep([kept(1), kept(2, outcome="failed")])
+        async with house.http.get(f"{house.base}/v1/turns/export?format=csv&outcome=failed") as answer:
+            rows = list(csv.DictReader(io.StringIO(await answer.text())))
+        assert [row["id"] for row in rows] == ["t002"]
+        async with house.http.get(f"{house.base}/v1/turns/export?format=csv&session=none") as answer:
+            assert (await answer.text()).splitlines() == [",".join(COLUMNS)]
+        async with house.http.get(f"{house.base}/v1/turns/export?session=none") as answer:
+            assert (answer.status, await answer.text()) == (200, "")
+
+
+async def test_a_row_says_where_the_second_went(serve: Any) -> None:
+    """The stages' columns and what has no name make the total."""
+    async with serve() as house:
+        await house.parts.turns.keep([kept(1)])
+        async with house.http.get(f"{house.base}/v1/turns/export?format=csv") as answer:
+            (row,) = csv.DictReader(io.StringIO(await answer.text()))
+    spent = sum(int(row[f"{stage}_ms"] or 0) for stage in STAGES)
+    assert spent + int(row["unattributed_ms"]) == int(row["total_ms"]) == 983
+    assert (row["llm"], row["tokens_cached"], row["started_at"]) == ("fake-llm", "96", "1970-01-01T00:00:00.001Z")
+    assert (row["breach_stage"], row["breach_setting"] != "") == ("endpoint", True)
+
+
+def test_every_stage_of_the_budget_has_a_column() -> None:
+    limits = {name.removesuffix("_ms") for name in BudgetLimits.__dataclass_fields__} - {"total"}
+    assert limits <= set(STAGES)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+49", "-1", "@SUM(A1)", "\tx", "\rx", '=HYPERLINK("http://x")'])
+def test_no_text_is_a_formula(text: str) -> None:
+    """What callers say ends up in spreadsheets; numbers stay numbers."""
+    (row,) = csv.reader(io.StringIO(csv_rows([[text, -5, "x=1", None]]).decode(), newline=""))
+    assert row == [f"'{text}", "-5", "x=1", ""]
+
+
+async def test_a_failure_on_the_way_cuts_the_line(serve: Any, monkeypatch: Any) -> None:
+    """Nobody takes half of a file for all of it; one at the beginning has a status."""
+    async with serve() as house:
+        await house.parts.turns.keep([kept(number) for number in range(150)])
+        whole, asked = house.parts.turns.list, []
+
+        async def broken(project: str | None, query: Any) -> Any:
+            asked.append(query)
+            if len(asked) == 2:
+                raise StoreError("turns: the disk is gone")
+            return await whole(project, query)
+
+        monkeypatch.setattr(house.parts.turns, "list", broken)
+        async with house.http.get(f"{house.base}/v1/turns/export") as answer:
+            with pytest.raises(aiohttp.ClientError):
+                await answer.read()
+        asked[:] = [None]
+        assert (await house.get("/v1/turns/export"))[0] == 500
+
+
+async def test_a_client_secret_exports_a_session_of_its_own(serve: Any) -> None:
+    async with serve() as house:
+        token = {"Authorization": f"Bearer {house.forge(scopes=['realtime', 'turns'])}"}
+        for query in ("", "?session=sess_theirs"):
+            status, body = await house.get(f"/v1/turns/export{query}", headers=token)
+            assert (status, body["error"]["code"]) == (403, "own_turns_only")

@@ -1,0 +1,98 @@
+"""The sessions that are open now, in this process, and what has become of their turns so far."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from voicepipe.session.grant import SessionGrant
+from voicepipe.turn.record import TurnRecord
+
+TURNS_KNOWN: Final = 64
+"""Turns whose records may still be renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What one turn adds."""
+
+    over: bool
+    failed: bool
+    total_ms: int | None
+
+
+class OpenSession:
+    """One session: who and since when, and its closed turns counted."""
+
+    def __init__(self, grant: SessionGrant, *, began_unix_ms: int) -> None:
+        self.grant, self.began_unix_ms = grant, began_unix_ms
+        self.turns = self.over = self.failed = 0
+        self.slowest_ms: int | None = None
+        self.cost_usd = 0.0
+        self._known: OrderedDict[str, _Counted] = OrderedDict()  # full: the oldest is renewed no more
+
+    def note(self, record: TurnRecord) -> None:
+        """Count a turn's record, new or renewed; one that is still spoken is not counted yet."""
+        if record.outcome is None:
+            return
+        before = self._known.pop(record.id, None)
+        now = _Counted(record.total_verdict == "over", record.outcome == "failed", record.total_ms)
+        self._known[record.id] = now
+        if len(self._known) > TURNS_KNOWN:
+            self._known.popitem(last=False)
+        self.turns += before is None
+        self.over += now.over - (before is not None and before.over)
+        self.failed += now.failed - (before is not None and before.failed)
+        if now.total_ms is not None:
+            self.slowest_ms = max(self.slowest_ms or 0, now.total_ms)
+        self.cost_usd = max(self.cost_usd, record.session_cost.usd)
+
+    def plain(self) -> dict[str, Any]:
+        """As the API and webhooks tell it."""
+        return {
+            "object": "voicepipe.session",
+            "id": self.grant.session_id,
+            "project": self.grant.project,
+            "agent": self.grant.agent,
+            "user": self.grant.identity or "",
+            "started_at": iso(self.began_unix_ms),
+            "turns": self.turns,
+            "over": self.over,
+            "failed": self.failed,
+            "slowest_ms": self.slowest_ms,
+            "cost_usd": self.cost_usd,
+        }
+
+
+class OpenSessions:
+    """Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenSession] = {}  # bounded: as many as there are places in the lobby
+
+    @contextmanager
+    def running(self, session: OpenSession) -> Iterator[None]:
+        """Have the session listed for as long as the block runs."""
+        self._open[session.grant.session_id] = session
+        try:
+            yield
+        finally:
+            del self._open[session.grant.session_id]
+
+    def find(self, session_id: str) -> OpenSession | None:
+        """The session of that id, if it is open."""
+        return self._open.get(session_id)
+
+    def of(self, project: str | None) -> list[OpenSession]:
+        """Those of a project, or of all projects, newest first."""
+        its = (each for each in self._open.values() if project is None or each.grant.project == project)
+        return sorted(its, key=lambda each: each.began_unix_ms, reverse=True)
+
+
+def iso(unix_ms: int) -> str:
+    """An instant as ISO 8601 in UTC, with ms."""
+    return datetime.fromtimestamp(unix_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,148 @@
+"""`GET /v1/turns/export`: turns as a file, a page of them in memory at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.scopes import TURNS
+from voicepipe.errors import ProtocolError, VoicepipeError
+from voicepipe.server.parts import PARTS
+from voicepipe.server.rest_line import StreamedLine
+from voicepipe.server.turn_queries import export_query, own_sessions_only
+from voicepipe.server.turns import own_prefix
+from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.store import KeptTurn, TurnPage, TurnQuery, TurnStore, turn_plain
+
+STAGES: Final = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool")
+
+PLAIN: Final = (
+    "id",
+    "session",
+    "project",
+    "agent",
+    "user",
+    "language",
+    "pool",
+    "arm",
+    "started_at",
+    "turn",
+    "revision",
+    "cause",
+    "outcome",
+    "reason",
+    "total_ms",
+    "total_limit_ms",
+    "total_verdict",
+    "heard_by",
+    "unattributed_ms",
+    "spoken_ms",
+)
+"""Columns that are fields of the record as they stand."""
+
+COLUMNS: Final = (
+    *PLAIN,
+    *(f"{stage}_ms" for stage in STAGES),
+    "breach_stage",
+    "breach_owner",
+    "breach_over_ms",
+    "breach_setting",
+    "stt",
+    "llm",
+    "tts",
+    "tokens_input",
+    "tokens_output",
+    "tokens_cached",
+    "cost_usd",
+    "actions",
+    "caller_text",
+    "heard_text",
+)
+"""Of the CSV, one row a turn. The stages' columns are what each contributed to `total_ms`."""
+
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets take for a formula (OWASP, CSV Injection)."""
+
+
+async def export_turns(request: web.Request) -> web.StreamResponse:
+    """All turns that match, newest first, as `format=csv` or `jsonl`.
+
+    A failure on the way cuts the line, so that nobody takes half of a file for all of it.
+    """
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(TURNS)
+    query, kind = export_query(request.query), _format(request.query)
+    own_sessions_only(query.session, own_prefix(visitor))
+    project = visitor.project_asked(request.query.get("project"))
+    first = await parts.turns.list(project, query)  # what fails at once still has a status of its own
+    content_type = "text/csv" if kind == "csv" else "application/x-ndjson"
+    line = StreamedLine(request, content_type, lambda: {"Content-Disposition": f'attachment; filename="turns.{kind}"'})
+    try:
+        await line.send(csv_rows([COLUMNS]) if kind == "csv" else b"")
+        async for turns in _pages(parts.turns, project, query, first):
+            await line.send(_written(turns, kind))
+        return await line.end(b"")
+    except VoicepipeError as why:
+        log_event("export_broke", why=str(why))
+        line.cut()
+        raise ConnectionResetError("the export broke") from why
+
+
+def _format(query: Mapping[str, str]) -> str:
+    kind = query.get("format", "jsonl")
+    if kind not in ("csv", "jsonl"):
+        raise ProtocolError(f"Expected csv or jsonl, got {kind[:32]!r}.", field="format")
+    return kind
+
+
+async def _pages(
+    store: TurnStore, project: str | None, query: TurnQuery, first: TurnPage
+) -> AsyncIterator[tuple[KeptTurn, ...]]:
+    page = first
+    yield page.turns
+    while page.next is not None:
+        page = await store.list(project, replace(query, before=page.next))
+        yield page.turns
+
+
+def _written(turns: tuple[KeptTurn, ...], kind: str) -> bytes:
+    if kind == "csv":
+        return csv_rows([row(turn_plain(turn)) for turn in turns])
+    return b"".join(msgspec.json.encode(turn_plain(turn)) + b"\n" for turn in turns)
+
+
+def row(turn: Mapping[str, Any]) -> list[object]:
+    """One turn's cells, in the order of `COLUMNS`."""
+    spent: dict[str, int] = {}
+    for part in turn["contributions"]:
+        spent[part["stage"]] = spent.get(part["stage"], 0) + part["duration_ms"]
+    breach, providers, tokens = turn["breach"] or {}, turn["providers"], turn["tokens"]
+    return [
+        *(turn[name] for name in PLAIN),
+        *(spent.get(stage) for stage in STAGES),
+        *(breach.get(name) for name in ("stage", "owner", "over_ms", "setting")),
+        *(providers.get(stage) for stage in ("stt", "llm", "tts")),
+        *(tokens[name] for name in ("input", "output", "cached")),
+        turn["cost"]["usd"],
+        " ".join(turn["actions"]),
+        turn["caller_text"],
+        turn["heard_text"],
+    ]
+
+
+def csv_rows(rows: list[Any]) -> bytes:
+    """Rows as RFC 4180 has them, in UTF-8; texts that would be formulas begin with an apostrophe."""
+    text = io.StringIO()
+    csv.writer(text).writerows([[_cell(cell) for cell in cells] for cells in rows])
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

@@ -1,0 +1,134 @@
+"""`GET /v1/turns/stream`: what happens now, as server-sent events (WHATWG HTML, section 9.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.scopes import TURNS
+from voicepipe.auth.tokens import session_prefix
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import AuthError, ProtocolError
+from voicepipe.server.doorway import Visitor
+from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.rest_line import EVENTS, StreamedLine
+from voicepipe.server.turn_queries import ALWAYS
+from voicepipe.telemetry.feed import FeedEvent, Reader, Wants
+
+PULSE_S: Final = 1.0
+"""How often it is looked whether there are more or fewer sessions, and whether the server stops."""
+
+LOOP_MS: Final = 5_000
+"""How often the loop's lag is told."""
+
+HEARTBEAT_MS: Final = 15_000
+"""Proxies cut lines that are silent for longer, often after 30 or 60 s."""
+
+CHECK_MS: Final = 15_000
+"""How often it is looked whether the credential is still good."""
+
+MOST_ID_CHARS: Final = 64
+
+
+async def stream_turns(request: web.Request) -> web.StreamResponse:
+    """Events until either side hangs up: `turn`, `live`, `sessions`, `loop` and `dropped`.
+
+    `Last-Event-ID` (or `?after=`) goes on after that event. Who loses their right to read is cut off.
+    """
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(TURNS)
+    wants = _wants(request, visitor)
+    after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
+    with parts.feed.reading(wants, after=after[:MOST_ID_CHARS]) as reader:
+        return await _Stream(request, parts, visitor, reader).run()
+
+
+def _wants(request: web.Request, visitor: Visitor) -> Wants:
+    known = (*ALWAYS, "session", "after")
+    unknown = next((name for name in request.query if name not in known), None)
+    if unknown is not None:
+        raise ProtocolError("Unknown parameter; known are session, after, project.", field=unknown[:64])
+    project, session = visitor.project_asked(request.query.get("project")), request.query.get("session")
+    prefix = "" if visitor.claims is None else session_prefix(visitor.claims)
+
+    def wants(event: FeedEvent) -> bool:
+        its = project is None or event.project == project
+        return its and event.session.startswith(prefix) and session in (None, event.session)
+
+    return wants
+
+
+class _Stream:
+    """One reader's line."""
+
+    def __init__(self, request: web.Request, parts: Parts, visitor: Visitor, reader: Reader) -> None:
+        self._request, self._parts, self._reader = request, parts, reader
+        self._project = visitor.project_asked(request.query.get("project"))
+        self._is_operator = visitor.claims is None
+        self._line = StreamedLine(request, EVENTS, dict)
+        self._told: dict[str, bytes] = {}
+        self._spoke_ms = self._checked_ms = monotonic_ms()
+        self._loop_ms: int | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Send until the server stops, or the credential is no longer good."""
+        await self._send(b"retry: 1000\n\n")
+        while not self._parts.lobby.closing and await self._may_go_on():
+            await self._send(b"".join(self._pulse()))
+            event = await self._reader.next(PULSE_S)
+            while event is not None:
+                await self._send(_event(event.kind, event.data, event.id))
+                event = await self._reader.next(0)
+        return await self._line.end(b"")
+
+    async def _send(self, piece: bytes) -> None:
+        now_ms = monotonic_ms()
+        if not piece and now_ms - self._spoke_ms >= HEARTBEAT_MS:
+            piece = b":\n\n"
+        if piece:
+            self._spoke_ms = now_ms
+            await self._line.send(piece)
+
+    async def _may_go_on(self) -> bool:
+        if monotonic_ms() - self._checked_ms < CHECK_MS:
+            return True
+        self._checked_ms = monotonic_ms()
+        try:
+            (await self._parts.doorway.admit(self._request)).check_scope(TURNS)
+        except AuthError:
+            return False
+        return True
+
+    def _pulse(self) -> list[bytes]:
+        """What has changed beside turns; who holds a client secret is told of their own turns alone."""
+        lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
+        if not self._is_operator:
+            return self._news("dropped", lost) if any(lost.values()) else []
+        told = self._news("sessions", {"open": len(self._parts.open_sessions.of(self._project))})
+        told += self._news("dropped", {"records": self._parts.records_lost(), **lost})
+        if self._loop_ms is None or monotonic_ms() - self._loop_ms >= LOOP_MS:
+            self._loop_ms = monotonic_ms()
+            told += self._loop_news()
+        return told
+
+    def _loop_news(self) -> list[bytes]:
+        if self._parts.loop is None:
+            return []
+        figures = self._parts.loop.figures()
+        lag = {"lag_p50_ms": figures.lag_p50_ms, "lag_p99_ms": figures.lag_p99_ms, "lag_max_ms": figures.lag_max_ms}
+        return self._news("loop", lag)
+
+    def _news(self, kind: str, what: object) -> list[bytes]:
+        data = msgspec.json.encode(what)
+        if self._told.get(kind) == data:
+            return []
+        self._told[kind] = data
+        return [_event(kind, data)]
+
+
+def _event(kind: str, data: bytes, id: str = "") -> bytes:
+    head = f"id: {id}\nevent: {kind}\n" if id else f"event: {kind}\n"
+    return b"".join((head.encode(), b"data: ", data, b"\n\n"))

@@ -1,0 +1,97 @@
+"""`/v1/webhooks`: how each webhook is doing, what could not be delivered, and trying that again."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from voicepipe.auth.scopes import OPERATE
+from voicepipe.clock import unix_ms
+from voicepipe.errors import ProtocolError
+from voicepipe.server.open_sessions import iso
+from voicepipe.server.parts import PARTS, Parts
+from voicepipe.server.refusals import Missing
+from voicepipe.server.turn_queries import whole
+from voicepipe.server.turns import json_answer
+from voicepipe.telemetry.webhook_queue import Backlog, Delivery
+from voicepipe.telemetry.webhooks import Webhook
+
+MOST: Final = 200
+"""Deliveries on one page."""
+
+
+async def list_webhooks(request: web.Request) -> web.Response:
+    """Each webhook of the settings: of its address only the host, since the rest may be a secret."""
+    parts, seen = await _operator(request)
+    backlog = await parts.webhooks.queue.backlog() if parts.webhooks.queue is not None else {}
+    return json_answer({"object": "list", "data": [_shown(each, backlog.get(each.name, Backlog())) for each in seen]})
+
+
+async def list_dead(request: web.Request) -> web.Response:
+    """Deliveries that were given up, newest first, a page at a time."""
+    parts, seen = await _operator(request, "limit", "before", "webhook")
+    limit = whole(request.query.get("limit", "50"), "limit")
+    if not 1 <= limit <= MOST:
+        raise ProtocolError(f"Expected 1 to {MOST}, got {limit}.", field="limit")
+    before = whole(request.query["before"], "before") if "before" in request.query else None
+    found = []
+    if parts.webhooks.queue is not None:
+        found = await parts.webhooks.queue.dead([each.name for each in seen], limit=limit + 1, before=before)
+    more = str(found[limit - 1].number) if len(found) > limit else None
+    return json_answer({"object": "list", "data": [_dead(each) for each in found[:limit]], "next": more})
+
+
+async def retry_dead(request: web.Request) -> web.Response:
+    """Try again what was given up: one delivery by `?id=`, those of `?webhook=`, or all: `{"retried": n}`."""
+    parts, seen = await _operator(request, "id", "webhook")
+    id_, n_retried = request.query.get("id"), 0
+    if parts.webhooks.queue is not None:
+        n_retried = await parts.webhooks.queue.revive([each.name for each in seen], now_ms=unix_ms(), id=id_)
+        parts.webhooks.look_again()
+    if id_ is not None and not n_retried:
+        raise Missing(f"No delivery {id_[:64]!r} was given up.", param="id", code="delivery_not_found")
+    return json_answer({"object": "voicepipe.webhooks.retried", "retried": n_retried})
+
+
+async def _operator(request: web.Request, *known: str) -> tuple[Parts, list[Webhook]]:
+    """The webhooks that the visitor may see: those of their project, or with `operate_all` all of them."""
+    parts = request.app[PARTS]
+    visitor = await parts.doorway.admit(request)
+    visitor.check_scope(OPERATE)
+    unknown = next((name for name in request.query if name not in (*known, "project", "token")), None)
+    if unknown is not None:
+        raise ProtocolError(f"Unknown parameter; known are {', '.join((*known, 'project'))}.", field=unknown[:64])
+    project, name = visitor.project_asked(request.query.get("project")), request.query.get("webhook")
+    seen = [each for each in parts.webhooks.all if project is None or each.project == project]
+    if name is not None and name not in {each.name for each in seen}:
+        raise Missing(f"There is no webhook {name[:64]!r}.", param="webhook", code="webhook_not_found")
+    return parts, [each for each in seen if name in (None, each.name)]
+
+
+def _shown(webhook: Webhook, backlog: Backlog) -> dict[str, object]:
+    return {
+        "object": "voicepipe.webhook",
+        "id": webhook.name,
+        "host": urlsplit(webhook.url).hostname,
+        "events": webhook.kinds,
+        "project": webhook.project,
+        "waiting": backlog.waiting,
+        "dead": backlog.dead,
+    }
+
+
+def _dead(delivery: Delivery) -> dict[str, object]:
+    return {
+        "object": "voicepipe.webhook.delivery",
+        "id": delivery.id,
+        "webhook": delivery.webhook,
+        "event": delivery.kind,
+        "project": delivery.project,
+        "session": delivery.session,
+        "made_at": iso(delivery.made_at_ms),
+        "given_up_at": iso(delivery.dead_at_ms or delivery.made_at_ms),
+        "attempts": delivery.attempts,
+        "why": delivery.why,
+    }

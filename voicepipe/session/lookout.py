@@ -1,0 +1,53 @@
+"""Turns as they run, for who watches from outside of the session: what is new in each since the fact before.
+
+Beside the core, not in it: who watches must change nothing of what the core does, or a journal would not replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn import ledger
+from voicepipe.turn.live import news
+from voicepipe.turn.machine import Core
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.turns import Turn
+
+
+@dataclass(slots=True)
+class _Followed:
+    turn: Turn
+    told: TurnRecord | None = None
+    marks: tuple[tuple[str, int], ...] = ()
+
+
+class Lookout:
+    """Follows the turns of one session while anybody watches; costs a question a fact while nobody does."""
+
+    def __init__(self, core: Core, *, is_watched: Callable[[], bool], tell: Callable[[a.Announcement], None]) -> None:
+        self._core, self._is_watched, self._tell = core, is_watched, tell
+        self._followed: dict[str, _Followed] = {}  # bounded: turns that run; each ends by a deadline
+
+    def follow(self, now_ms: int) -> None:
+        """Tell what the latest fact has changed. Who begins to watch in mid-turn hears of all of it so far."""
+        if not self._is_watched():
+            self._followed.clear()
+            return
+        for turn in (self._core.caller.turn, self._core.agent.turn):
+            if turn is not None and turn.outcome is None and turn.id not in self._followed:
+                self._followed[turn.id] = _Followed(turn)
+        for each in tuple(self._followed.values()):
+            self._look_at(each, now_ms)
+
+    def _look_at(self, each: _Followed, now_ms: int) -> None:
+        turn, marks = each.turn, tuple(each.turn.marks.items())
+        if turn.outcome is not None:
+            del self._followed[turn.id]
+        elif marks == each.marks:
+            return
+        now = ledger.record_of(self._core.floor, turn, now_ms)
+        for what in news(each.told, now):
+            self._tell(what)
+        each.marks, each.told = marks, now

@@ -1,0 +1,46 @@
+"""Whom the house tells of turns: the webhooks of the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from voicepipe.config.settings import Settings
+from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.store import StoreError
+from voicepipe.telemetry.webhook_queue import FILE_NAME, WebhookQueue
+from voicepipe.telemetry.webhook_sender import Webhooks
+
+
+@asynccontextmanager
+async def telling(settings: Settings) -> AsyncIterator[Webhooks]:
+    """Give the webhooks, which send while the block runs; what they hear last waits in the file for the next start.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    hooks = [entry.webhook(name) for name, entry in settings.webhooks.items()]
+    if not hooks:
+        yield Webhooks()
+        return
+    queue = await WebhookQueue.open(settings.data_path / FILE_NAME)
+    webhooks = Webhooks(hooks, queue)
+    try:
+        async with asyncio.TaskGroup() as group:
+            sending = group.create_task(webhooks.run(), name="webhooks")
+            try:
+                yield webhooks
+            finally:
+                sending.cancel()
+        await _settle(webhooks)
+    finally:
+        await queue.close()
+
+
+async def _settle(webhooks: Webhooks) -> None:
+    try:
+        await webhooks.settle()
+    except StoreError as why:
+        log_event("webhooks_lost", level=logging.ERROR, why=str(why))
