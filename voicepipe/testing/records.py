@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,11 +33,12 @@ def turn_record(
     *,
     limits: BudgetLimits | None = None,
     audible: bool = True,
+    owners: Mapping[str, str] = OWNERS,
     **changes: Any,
 ) -> TurnRecord:
     """A completed turn with these marks, judged as the core does it, and with `changes` to its fields."""
     limits = limits or BudgetLimits()
-    judged = judge(dict(marks), limits, OWNERS, audible=audible)
+    judged = judge(dict(marks), limits, owners, audible=audible)
     late = judged.total_ms is not None and judged.total_ms > limits.total_ms
     record = TurnRecord(
         id="turn_1",

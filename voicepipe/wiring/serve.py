@@ -106,7 +106,7 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[st
     yield f'  client = openai.AsyncOpenAI(base_url="{base_url}/v1", api_key="{"any" if is_open else "YOUR KEY"}")'
     yield '  async with client.realtime.connect(model="default") as call: ...'
     yield "see where each millisecond went:"
-    yield f"  curl {base_url}/v1/turns" + ("" if is_open else " -H 'Authorization: Bearer YOUR KEY'")
+    yield f"  {base_url}/dashboard" + ("" if is_open else "  with the key of `voicepipe keys create --scope operate`")
     yield "Ctrl-C stops it."
 
 

@@ -98,8 +98,8 @@ function tiles(stats, windows, limit_ms, allowed) {
   return make(
     "dl",
     { class: "tiles" },
-    tile("Half are heard within", ms(total?.p50_ms), "p50, from the caller's last sound", (total?.p50_ms ?? 0) > limit_ms),
-    tile("95 % are heard within", ms(total?.p95_ms), `p99 ${ms(total?.p99_ms)}`, (total?.p95_ms ?? 0) > limit_ms),
+    tile("Half heard within", ms(total?.p50_ms), "p50, from the caller's last sound", (total?.p50_ms ?? 0) > limit_ms),
+    tile("95 % heard within", ms(total?.p95_ms), `p99 ${ms(total?.p99_ms)}`, (total?.p95_ms ?? 0) > limit_ms),
     tile(`Over ${limit_ms} ms`, share(stats.over, stats.heard), `${stats.over} of ${count(stats.heard, "turn")}`, stats.over > 0 && (rate ?? 0) > 1),
     tile("Error budget burns", times(rate), rates.join(" · "), (rate ?? 0) > 1),
     tile("Failed", String(failed), `of ${count(stats.turns, "turn")}; ${stats.outcomes.interrupted ?? 0} interrupted`, failed > 0),

@@ -1,0 +1,273 @@
+"""The dashboard in a real browser, at a whole server that is under load: what it shows, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import pytest_asyncio
+
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.client import connect
+from voicepipe.config import load
+from voicepipe.testing.chromium import Browser, Page, chromium
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.turn import marks
+from voicepipe.wiring import running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SLOW_MS = 1_400
+"""What the planted model takes to its first word."""
+
+DRAWN = "document.querySelector('#view')?.children.length > 0"
+
+LOADED = "document.querySelector('#view').dataset.busy === 'false'"
+
+SLOWEST = "(document.querySelector('#slowest .turn')?.textContent ?? '')"
+
+FOCUSED = "(document.activeElement.id || document.activeElement.textContent || '').trim()"
+
+SERIOUS = """
+axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+  violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => [html, failureSummary])]))
+"""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A server, who thinks for its two agents, and a browser."""
+
+    url: str
+    browser: Browser
+
+    @asynccontextmanager
+    async def page(self, search: str = "", **how: Any) -> AsyncIterator[Page]:
+        """The dashboard, as somebody opens it. It complains of nothing."""
+        async with self.browser.page(f"{self.url}/dashboard{search}", **how) as page:
+            await page.until(DRAWN)
+            yield page
+            assert page.complaints == []
+
+    async def hold(self, agent: str, n_turns: int = 1) -> None:
+        """A conversation with an agent: questions in writing, answered aloud."""
+        async with connect(self.url, agent=agent) as call:
+            for _ in range(n_turns):
+                await call.ask("What time is it?")
+
+
+def settings(folder: Path, quick: FakeVendor, slow: FakeVendor) -> Any:
+    """Two agents: one whose model is quick, and one whose model is not."""
+    overrides = {
+        "server.port": 0,
+        "server.drain_ms": 0,
+        "server.data_dir": str(folder / "data"),
+        "providers.quick.base_url": quick.base_url,
+        "providers.slow.base_url": slow.base_url,
+        "agents.default.stt": "quick/ear",
+        "agents.default.llm": "quick/mind",
+        "agents.default.tts": "quick/mouth",
+        "agents.support.llm": "slow/mind",
+    }
+    return load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    async with FakeVendor() as quick, FakeVendor() as slow:
+        slow.llm.usual = LlmCue(tokens=tokens("It is late."), ttft_ms=SLOW_MS)
+        async with running(settings(folder, quick, slow)) as server, chromium(folder, has_microphone=False) as browser:
+            yield Watched(server.base_url, browser)
+
+
+async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> None:
+    """Nobody reloads: the page says what to do while nothing was said, then which model the slowest turn waited for."""
+    async with watched.page() as page:
+        await page.evaluate("window.same = true")
+        assert "Hold a conversation" in await page.text("#view .empty")
+        async with asyncio.TaskGroup() as callers:
+            for agent in ("default", "support"):
+                callers.create_task(watched.hold(agent, 2), name=agent)
+            await page.until("document.querySelector('.running .latency') !== null")  # somebody waits, and it is seen
+        await page.until(f"document.querySelectorAll('#slowest .turn').length === 4 && {SLOWEST}.includes('slow/mind')")
+        await page.click("#slowest .turn")
+        told = await page.until("document.querySelector('.answer')?.innerText")
+        took = re.search(r"the model slow/mind took (\d+) ms", told)
+        assert took is not None, told
+        assert int(took[1]) >= SLOW_MS
+        assert "agents.support.llm" in told
+        await page.click("#views a[href*=providers]")
+        rows = await page.until(
+            "(() => { const rows = [...document.querySelectorAll('#providers-llm tbody tr')];"
+            "return rows.length > 1 && rows.map((row) => [...row.cells].map((cell) => cell.textContent)); })()"
+        )
+        assert {row[0]: int(row[4]) >= SLOW_MS for row in rows} == {"quick/mind": False, "slow/mind": True}
+        assert await page.evaluate("window.same") is True
+
+
+async def test_a_link_shows_another_person_the_same(watched: Watched) -> None:
+    """Held still, with a filter, on a turn's page: whoever opens the address sees what is seen here; back goes back."""
+    await watched.hold("support")
+    seen = "document.querySelector('#view').innerText"
+    async with watched.page() as page:
+        await page.until(SLOWEST)
+        await page.click("#hold")
+        await page.until(f"location.search.includes('at=') && {LOADED}")
+        await page.click("#groups .choice label:nth-of-type(4)")
+        await page.until("[...document.querySelectorAll('#group-table a')].some((a) => a.textContent === 'slow/mind')")
+        await page.click("#group-table a[href*='slow']")
+        await page.until(f"document.querySelector('#chips').textContent.includes('slow/mind') && {LOADED}")
+        assert "default" not in await page.text("#slowest")
+        here, address = await page.evaluate(seen), await page.evaluate("location.search")
+        await page.click("#slowest .turn")
+        await page.until("document.querySelector('#waterfall') !== null")
+        turn, of_turn = await page.evaluate(seen), await page.evaluate("location.search")
+        await page.evaluate("history.back()")
+        await page.until("document.querySelector('#stages') !== null")
+        assert await page.evaluate(seen) == here
+    for search, wanted in ((address, here), (of_turn, turn)):
+        async with watched.page(search) as another:
+            assert await another.evaluate(seen) == wanted
+
+
+async def test_by_keyboard_alone(watched: Watched) -> None:
+    """From the top of the page to why a turn was slow, and what has the focus keeps it when new figures come."""
+    await watched.hold("support")
+    async with watched.page() as page:
+        await page.until(SLOWEST)
+        await page.press("Tab")
+        assert await page.evaluate(FOCUSED) == "Skip to the figures"
+        walked: list[str] = []
+        while "ms" not in (here := await walk(page)):
+            walked.append(here)
+        for wanted in ("Overview", "Turns", "hold", "text", "open-filters"):
+            assert wanted in walked
+        await watched.hold("default")  # the list is drawn anew
+        await page.until("document.querySelector('#now .turn')?.textContent.includes('default')")
+        assert await page.evaluate(FOCUSED) == here
+        await page.press("Enter")
+        assert "ms too late" in await page.until("document.querySelector('.answer')?.innerText")
+        assert await page.evaluate("document.activeElement.id") == "main"
+
+
+async def walk(page: Page) -> str:
+    """What the next Tab leads to; it must show that it has the focus."""
+    await page.press("Tab")
+    shown = (
+        "document.activeElement.matches('.choice input') ? document.activeElement.nextSibling : document.activeElement"
+    )
+    assert await page.evaluate(f"getComputedStyle({shown}).outlineStyle") == "solid", await page.evaluate(FOCUSED)
+    return str(await page.evaluate(FOCUSED))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nothing_serious_is_found(watched: Watched, axe: str, scheme: Literal["light", "dark"]) -> None:
+    """By axe-core in every view, with the filters open, wide and on a phone, which need not be scrolled sideways."""
+    await watched.hold("support")
+    for width in (1_280, 360):
+        async with watched.page(width=width, scheme=scheme) as page:
+            await page.until(SLOWEST)
+            await page.click("#open-filters")
+            await page.until("document.querySelector('#filters select') !== null")
+            await page.evaluate(axe + "; 0")
+            for view in ("#views a", "#views a[href*=turns]", "#views a[href*=providers]", "#views a[href*=sessions]"):
+                await page.evaluate(f"document.querySelector({json.dumps(view)}).click()")
+                await page.until(f"document.querySelector({json.dumps(view)})?.ariaCurrent === 'page' && {DRAWN}")
+                assert (view, await page.evaluate(SERIOUS)) == (view, [])
+                assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+            await page.evaluate("document.querySelector('#views a').click()")
+            await page.until(SLOWEST)
+            await page.evaluate("document.querySelector('#slowest .turn').click()")
+            await page.until("document.querySelector('#waterfall') !== null")
+            assert await page.evaluate(SERIOUS) == []
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_every_mark_and_action_has_words(watched: Watched) -> None:
+    """A turn's page has a name for each mark that the core stamps, and a sentence for each thing it does."""
+    stamped = {value for name, value in vars(marks).items() if name.isupper() and isinstance(value, str)}
+    assert "first_delta" in stamped
+    async with watched.page() as page:
+        known = await page.evaluate(
+            "import('/web/dashboard/why.js').then(({ MARKS, ACTIONS }) => [Object.keys(MARKS), Object.keys(ACTIONS)])"
+        )
+    assert stamped - set(known[0]) == set()
+    assert set(known[1]) >= {"hedge", "fallback", "continuation", "short_clause", "filler", "apology"}
+
+
+async def test_events_are_read_however_the_line_cuts_them(watched: Watched) -> None:
+    """Cut at any character, the same events come out: comments and beats are not among them."""
+    text = ': hi\n\nid: 7\nevent: turn\ndata: {"a":\ndata: 1}\n\nretry: 1000\n\nevent: loop\r\ndata: {"b": 2}\r\n\r\n'
+    script = f"""
+    import("/web/dashboard/stream.js").then(({{ Events }}) => {{
+      const text = {json.dumps(text)};
+      const all = [];
+      for (let cut = 0; cut <= text.length; cut += 1) {{
+        const events = new Events();
+        all.push(JSON.stringify([...events.push(text.slice(0, cut)), ...events.push(text.slice(cut))]));
+      }}
+      return [...new Set(all)];
+    }})
+    """
+    async with watched.page() as page:
+        told = await page.evaluate(script)
+    wanted = [{"kind": "turn", "id": "7", "data": {"a": 1}}, {"kind": "loop", "id": "7", "data": {"b": 2}}]
+    assert [json.loads(each) for each in told] == [wanted]
+
+
+async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str) -> None:
+    """With a key and never by its address; another tab need not be told again; signing out closes all of them."""
+    async with FakeVendor() as quick, FakeVendor() as slow:
+        chosen = settings(tmp_path, quick, slow)
+        async with running(chosen) as server, chromium(tmp_path, has_microphone=False) as browser:
+            keys = ApiKeys(chosen.data_path)
+            customer = (await asyncio.to_thread(keys.create, "acme", now_s=1)).text
+            operator = (await asyncio.to_thread(keys.create, "acme", now_s=1, scopes=("operate",))).text
+            async with browser.page(f"{server.base_url}/dashboard?window=24h") as page:
+                for wrong, words in (("vp_acme_nonsense", "malformed"), (customer, "scope")):
+                    await sign_in(page, wrong)
+                    await page.until(f"document.querySelector('#refusal').textContent.includes({words!r})")
+                await page.evaluate(axe + "; 0")
+                assert await page.evaluate(SERIOUS) == []
+                await sign_in(page, operator)
+                await page.until(DRAWN)
+                assert operator not in await page.evaluate("location.href + document.documentElement.outerHTML")
+                assert await page.evaluate("document.cookie") == ""
+                await page.ask("Page.reload")
+                await page.until(f"{DRAWN} && !document.querySelector('#sign-out').hidden")
+                assert await page.evaluate(TAB) is True
+                await page.click("#sign-out")
+                await page.until("!document.querySelector('#door').hidden && sessionStorage.length === 0")
+                assert await page.evaluate("window.told") == "out"
+
+
+TAB = """
+new Promise((resolve) => {
+  const tab = new BroadcastChannel("voicepipe-operator-key");
+  tab.onmessage = ({ data }) => {
+    window.told = data;
+    resolve(Boolean(data.key));
+  };
+  tab.postMessage("key?");
+})
+"""
+"""Asks as another tab does, and hears what it would."""
+
+
+async def sign_in(page: Page, key: str) -> None:
+    """Type a key into the form and send it."""
+    await page.until("!document.querySelector('#door').hidden")
+    await page.click("#key")
+    await page.type(key)
+    await page.press("Enter")
