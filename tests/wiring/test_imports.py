@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LATER = ("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest")
+LATER = (
+    *("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest"),
+    *("opentelemetry", "requests"),
+)
 """Heavy, or not part of the base: loaded by whoever needs them, when they do."""
 
 

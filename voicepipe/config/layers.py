@@ -19,6 +19,7 @@ SECTIONS = (
     "deadlines",
     "records",
     "journals",
+    "telemetry",
     "dashboard",
     "catalog",
     "router",

@@ -23,6 +23,7 @@ from voicepipe.config.settings import (
     ProviderEntry,
     RecordsSettings,
     Settings,
+    TelemetrySettings,
 )
 from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
@@ -61,6 +62,7 @@ SINGLE = {
     "deadlines": Deadlines,
     "records": RecordsSettings,
     "journals": JournalSettings,
+    "telemetry": TelemetrySettings,
     "dashboard": DashboardSettings,
     "catalog": CatalogSettings,
     "router": RouterOptions,

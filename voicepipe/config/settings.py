@@ -49,6 +49,15 @@ class RecordsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """What is told to other systems."""
+
+    otel: bool = False
+    """Send spans and figures to an OpenTelemetry collector; the `OTEL_*` environment variables say where it is. Needs
+    the extra `otel`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
     """What the dashboard holds figures against."""
 
@@ -230,6 +239,7 @@ class Settings:
     deadlines: Deadlines = field(default_factory=Deadlines)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     journals: JournalSettings = field(default_factory=JournalSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     router: RouterOptions = field(default_factory=RouterOptions)

@@ -25,6 +25,7 @@ from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
 from voicepipe.server.speech import speech
 from voicepipe.server.stats import list_sessions, stats
 from voicepipe.server.told import told
+from voicepipe.server.traces import read_trace, tell_trace
 from voicepipe.server.transcriptions import transcriptions
 from voicepipe.server.turn_export import export_turns
 from voicepipe.server.turn_stream import stream_turns
@@ -43,9 +44,9 @@ def build_app(parts: Parts) -> web.Application:
     # aiohttp warns with all subprotocols that a client offered when it finds none of ours among them, and one holds
     # the key.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
-    app = web.Application(middlewares=[refuse_in_json, answer_preflight], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[read_trace, refuse_in_json, answer_preflight], client_max_size=MAX_BODY_BYTES)
     app[PARTS] = parts
-    app.on_response_prepare.append(add_headers)
+    app.on_response_prepare.extend((add_headers, tell_trace))
     routes = [
         *(("GET", path, outliving(told(realtime))) for path in REALTIME_PATHS),
         ("POST", "/v1/realtime/client_secrets", client_secrets),

@@ -32,6 +32,7 @@ from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.loop_health import LoopHealth
 from voicepipe.telemetry.prometheus import Metrics
 from voicepipe.telemetry.store import TurnStore
+from voicepipe.telemetry.tracing import NoTracing, Tracing
 from voicepipe.telemetry.webhook_sender import Webhooks
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
@@ -109,6 +110,8 @@ class Parts:
 
     counts: Callable[[], Iterable[Sample]] = tuple
     """What the rest of the house counts, for `/metrics`."""
+
+    tracing: Tracing = field(default_factory=NoTracing)
 
     loop: LoopHealth | None = None
     """How the event loop does; None: nobody watches it."""

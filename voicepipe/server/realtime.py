@@ -7,7 +7,7 @@ import functools
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
@@ -61,10 +61,11 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         return _upgrade_required()
     with parts.lobby.place() as place:
         async with parts.slots.slot(grant.session_id, grant.project), _admitted(meter, grant, parts) as session:
-            await line.prepare(request)
-            socket = place.socket = AiohttpSocket(line, request.transport)
-            with parts.resumptions.running(grant.session_id, session, place):
-                await _run(session, meter, socket, grant)
+            with _traced(grant, parts):
+                await line.prepare(request)
+                socket = place.socket = AiohttpSocket(line, request.transport)
+                with parts.resumptions.running(grant.session_id, session, place):
+                    await _run(session, meter, socket, grant)
     return line
 
 
@@ -121,6 +122,10 @@ def _listed(session: OpenSession, parts: Parts) -> Iterator[None]:
             lasted_ms, grant = monotonic_ms() - began_ms, session.grant
             ended = {"ended_at": iso(unix_ms()), "lasted_ms": lasted_ms}
             parts.webhooks.tell("session.ended", grant.project, grant.session_id, lambda: session.plain() | ended)
+
+
+def _traced(grant: SessionGrant, parts: Parts) -> AbstractContextManager[None]:
+    return parts.tracing.session(grant.session_id, project=grant.project, agent=grant.agent, model=grant.model)
 
 
 async def _run(session: RunsOnSocket, meter: Meter | NoMeter, socket: AiohttpSocket, grant: SessionGrant) -> None:

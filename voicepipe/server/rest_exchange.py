@@ -17,6 +17,7 @@ from voicepipe.server.refusals import refused, veiled
 from voicepipe.server.rest_allowance import Allowance
 from voicepipe.session.ending import Ending
 from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.tracing import Answered
 
 Stage = str
 """`stt`, `llm` or `tts`."""
@@ -107,6 +108,11 @@ class Exchange:
     async def run(self, work: Work) -> web.StreamResponse:
         """Have it answered, and settle what it cost, whatever became of it."""
         await self._allowance.take_turn()
+        tracing, asked = self._parts.tracing, {"project": self._visitor.project, "model": self._model}
+        with tracing.answer(self._kind, self._id, **asked) as answered:
+            return await self._run(work, answered)
+
+    async def _run(self, work: Work, answered: Answered) -> web.StreamResponse:
         outcome = "abandoned"  # what is said of an exchange that was cancelled
         try:
             answer = await self._within_limits(work)
@@ -123,6 +129,7 @@ class Exchange:
                 raise told from None
             return await work.fail(_json(told))
         finally:
+            answered.outcome, answered.provider = outcome, work.spec
             await self._settle(outcome, work)
 
     async def _within_limits(self, work: Work) -> web.StreamResponse:

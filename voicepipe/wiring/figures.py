@@ -11,6 +11,7 @@ from voicepipe.telemetry.log import lines_dropped, log_turn_closed
 from voicepipe.telemetry.prometheus import Metrics
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.store import KeptTurn
+from voicepipe.telemetry.tracing import Tracing
 from voicepipe.wiring.sessions import Sessions
 
 
@@ -31,7 +32,9 @@ def log_turn(turn: KeptTurn) -> None:
     log_turn_closed(turn.record)
 
 
-def counts_of(sink: TurnSink, sounds: SoundStore | None, sessions: Sessions) -> Callable[[], Iterator[Sample]]:
+def counts_of(
+    sink: TurnSink, sounds: SoundStore | None, sessions: Sessions, spans: Tracing
+) -> Callable[[], Iterator[Sample]]:
     """What the parts behind the server have counted, whenever it is called."""
 
     def counts() -> Iterator[Sample]:
@@ -39,6 +42,8 @@ def counts_of(sink: TurnSink, sounds: SoundStore | None, sessions: Sessions) -> 
         yield Sample("records_dropped_total", sink.dropped)
         yield Sample("records_lost_total", sink.lost)
         yield Sample("log_lines_dropped_total", lines_dropped())
+        yield Sample("spans_dropped_total", spans.dropped)
+        yield Sample("spans_lost_total", spans.lost)
         if sounds is not None:
             yield Sample("audio_cache_hits_total", sounds.hits)
             yield Sample("audio_cache_misses_total", sounds.misses)

@@ -34,7 +34,7 @@ from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.loop_health import LoopHealth, watching
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.store import TurnStore
+from voicepipe.telemetry.store import KeptTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
@@ -45,6 +45,7 @@ from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.tokens import desk, key_store
 from voicepipe.wiring.told import telling
+from voicepipe.wiring.traces import tracing
 
 
 def _silent(line: str) -> None:
@@ -95,7 +96,8 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         open_sqlite(settings.data_path) as cluster,
         _turns(settings.data_path) as turns,
         telling(settings) as webhooks,
-        TurnSink(turns, heard_by=(Endings((metrics.hear, log_turn, webhooks.hear)).hear, feed.hear)) as sink,
+        tracing(settings) as spans,
+        TurnSink(turns, heard_by=(feed.hear, _once(metrics.hear, log_turn, webhooks.hear, spans.hear))) as sink,
         _watched() as loop,
         _journals(settings) as journals,
         asyncio.TaskGroup() as group,
@@ -115,7 +117,8 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             records_lost=lambda: sink.dropped + sink.lost,
             forget_journal=journals.forget,
             metrics=metrics,
-            counts=counts_of(sink, sounds, sessions),
+            counts=counts_of(sink, sounds, sessions, spans),
+            tracing=spans,
             loop=loop,
         )
         async with listening(parts) as base_url:
@@ -232,6 +235,11 @@ async def _journals(settings: Settings) -> AsyncIterator[JournalKeeper]:
         yield keeper
     finally:
         await asyncio.to_thread(keeper.stop)
+
+
+def _once(*told: Callable[[KeptTurn], None]) -> Callable[[KeptTurn], None]:
+    """Tells of each turn once, when it has ended."""
+    return Endings(told).hear
 
 
 @asynccontextmanager

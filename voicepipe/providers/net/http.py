@@ -18,6 +18,7 @@ import aiohttp
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.peer import Peer
+from voicepipe.telemetry.tracing import OUTGOING
 
 KEEP_ALIVE_S = 120
 """How long an unused connection is kept. Callers think for seconds; a new TLS connection costs two round trips."""
@@ -132,6 +133,8 @@ async def post(
         StageBroken: no connection, or it was cut.
     """
     sent = dict(headers or {})
+    if OUTGOING.get():
+        sent["traceparent"] = OUTGOING.get()
     if json is not None:
         sent["Content-Type"] = "application/json"
     # aiohttp writes it in pieces, a turn of the loop for each

@@ -1,0 +1,128 @@
+"""A turn's record as spans: itself, its stages, and each question to a model. Plain values; nobody's library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from voicepipe.telemetry.store import KeptTurn
+from voicepipe.telemetry.waterfall import Row, waterfall
+from voicepipe.turn import marks as m
+from voicepipe.turn.record import ModelAttempt, TurnRecord
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSpan:
+    """Something that began and ended, in session ms."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+    outcome: str
+    """`failed` is an error; empty: there is none to be told."""
+
+    about: Mapping[str, Value] = field(default_factory=dict)
+    asks: bool = False
+    """Whether it is a question to somebody else."""
+
+
+def spans_of(turn: KeptTurn) -> Iterator[PlainSpan]:
+    """The turn, then what is below it. Says nothing of what either side said."""
+    record = turn.record
+    marks = dict(record.marks)
+    yield _whole(turn, marks)
+    laid_out, t0_ms = waterfall(record), marks.get(m.VOICED_LAST, record.marks[0][1] if record.marks else 0)
+    for row in laid_out.rows:
+        yield _stage(row, t0_ms)
+    yield from _questions(record, marks)
+
+
+def provider_of(spec: str) -> dict[str, str]:
+    """A spec in the conventions' words: `groq/llama-3.3-70b` is a model of the provider `groq`."""
+    provider, _, model = spec.partition("/")
+    return {"gen_ai.provider.name": provider, "gen_ai.request.model": model or provider}
+
+
+def _whole(turn: KeptTurn, marks: Mapping[str, int]) -> PlainSpan:
+    record = turn.record
+    at_ms = [*marks.values()] or [0]
+    heard_to_ms = marks[m.HEARD] + record.spoken_ms if m.HEARD in marks and record.outcome == "completed" else 0
+    about: dict[str, Value] = {
+        "gen_ai.conversation.id": record.session,
+        "gen_ai.agent.name": turn.agent,
+        "voicepipe.turn.id": record.id,
+        "voicepipe.turn.number": record.turn,
+        "voicepipe.turn.revision": record.revision,
+        "voicepipe.turn.cause": record.cause,
+        "voicepipe.turn.reason": record.reason,
+        "voicepipe.heard_by": record.heard_by,
+        "voicepipe.limit_ms": record.total_limit_ms,
+        "voicepipe.unattributed_ms": record.unattributed_ms,
+        "voicepipe.route": record.route,
+        "voicepipe.actions": ",".join(record.actions),
+        "voicepipe.cost_usd": record.cost.usd,
+    }
+    if record.total_ms is not None:
+        about |= {"voicepipe.heard_ms": record.total_ms, "voicepipe.verdict": record.total_verdict or ""}
+    if record.breach is not None:
+        breach = record.breach
+        about |= {"voicepipe.breach": breach.stage, "voicepipe.owner": breach.owner}
+        about |= {"voicepipe.setting": breach.setting, "voicepipe.over_ms": breach.over_ms}
+    return PlainSpan("turn", min(at_ms), max(*at_ms, heard_to_ms), record.outcome or "", about)
+
+
+def _stage(row: Row, t0_ms: int) -> PlainSpan:
+    waited_ms = sum(part.duration_ms for part in (*row.critical, *row.held))
+    about: dict[str, Value] = {
+        "voicepipe.stage": row.stage,
+        "voicepipe.limit_ms": row.limit_ms,
+        "voicepipe.verdict": row.verdict,
+        "voicepipe.owner": row.owner,
+        "voicepipe.critical_ms": waited_ms,
+    }
+    return PlainSpan(row.stage, t0_ms + row.span.start_ms, t0_ms + row.span.end_ms, "", about)
+
+
+def _questions(record: TurnRecord, marks: Mapping[str, int]) -> Iterator[PlainSpan]:
+    """Each question to a model; that which was answered bears the tokens."""
+    asked_ms, spec = marks.get(m.ASKED), dict(record.providers).get("llm", "")
+    if asked_ms is None or not spec:
+        return
+    last_ms = marks.get(m.LAST_DELTA, max(marks.values()))
+    spoke_ms = (each.began_ms + each.first_ms for each in record.attempts if each.first_ms is not None)
+    settled_ms = min((asked_ms + ms for ms in spoke_ms), default=last_ms)
+    if not record.attempts:
+        first_ms = marks[m.FIRST_DELTA] - asked_ms if m.FIRST_DELTA in marks else None
+        failed = record.outcome == "failed" and first_ms is None
+        only = ModelAttempt(
+            provider=spec, role="primary", outcome="failed" if failed else "spoke", began_ms=0, first_ms=first_ms
+        )
+        yield _question(record, only, asked_ms, last_ms)
+    for attempt in record.attempts:
+        # Those that lost were closed when another spoke; when one that failed did so, nobody wrote down.
+        yield _question(record, attempt, asked_ms, last_ms if attempt.outcome == "spoke" else settled_ms)
+
+
+def _question(record: TurnRecord, attempt: ModelAttempt, asked_ms: int, ended_ms: int) -> PlainSpan:
+    began_ms = asked_ms + attempt.began_ms
+    about: dict[str, Value] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.output.type": "text",
+        "gen_ai.conversation.id": record.session,
+        **provider_of(attempt.provider),
+        "voicepipe.role": attempt.role,
+    }
+    if attempt.first_ms is not None:
+        about["gen_ai.response.time_to_first_chunk"] = max(0, attempt.first_ms) / 1_000
+    if attempt.cost_usd is not None:
+        about["voicepipe.cost_usd"] = attempt.cost_usd
+    if attempt.outcome == "spoke" and attempt.provider == dict(record.providers).get("llm"):
+        about |= {
+            "gen_ai.usage.input_tokens": record.tokens.input,
+            "gen_ai.usage.output_tokens": record.tokens.output,
+            "gen_ai.usage.cache_read.input_tokens": record.tokens.cached,
+        }
+    model = about["gen_ai.request.model"]
+    return PlainSpan(f"chat {model}", began_ms, max(began_ms, ended_ms), attempt.outcome, about, asks=True)
