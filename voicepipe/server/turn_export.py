@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import AsyncIterator, Mapping
@@ -87,7 +88,7 @@ async def export_turns(request: web.Request) -> web.StreamResponse:
     try:
         await line.send(csv_rows([COLUMNS]) if kind == "csv" else b"")
         async for turns in _pages(parts.turns, project, query, first):
-            await line.send(_written(turns, kind))
+            await line.send(await asyncio.to_thread(_written, turns, kind))
         return await line.end(b"")
     except VoicepipeError as why:
         log_event("export_broke", why=str(why))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 from aiohttp import web
 
@@ -11,7 +13,7 @@ from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS
 from voicepipe.server.refusals import Missing
 from voicepipe.server.turn_queries import own_sessions_only, turn_query
-from voicepipe.telemetry.store import turn_plain
+from voicepipe.telemetry.store import TurnPage, turn_plain
 
 
 async def list_turns(request: web.Request) -> web.Response:
@@ -22,7 +24,8 @@ async def list_turns(request: web.Request) -> web.Response:
     query = turn_query(request.query)
     own_sessions_only(query.session, own_prefix(visitor))
     page = await parts.turns.list(visitor.project_asked(request.query.get("project")), query)
-    return json_answer({"object": "list", "data": [turn_plain(turn) for turn in page.turns], "next": page.next})
+    body = await asyncio.to_thread(_page_json, page)  # 0.1 ms a turn
+    return web.Response(body=body, content_type="application/json")
 
 
 async def one_turn(request: web.Request) -> web.Response:
@@ -35,6 +38,11 @@ async def one_turn(request: web.Request) -> web.Response:
     if turn is None or (prefix is not None and not turn.record.session.startswith(prefix)):
         raise Missing(f"There is no turn {id_[:64]!r}.", param="id", code="turn_not_found")
     return json_answer(turn_plain(turn))
+
+
+def _page_json(page: TurnPage) -> bytes:
+    data = [turn_plain(turn) for turn in page.turns]
+    return msgspec.json.encode({"object": "list", "data": data, "next": page.next})
 
 
 def own_prefix(visitor: Visitor) -> str | None:
