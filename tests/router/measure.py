@@ -1,4 +1,5 @@
-"""What the router does for real calls, and what it costs: `python tests/router/measure.py [--turns 2000]`.
+"""What the router does for real calls, and what it costs: `python tests/router/measure.py [--turns 2000]`; the
+latter alone with `--turns 0`.
 
 Live: vendors on sockets of this machine draw their times to the first token (lognormal, stragglers, errors, hangs) from
 one world; the same turns are asked with one model, with a fallback and with a hedge. Time is compressed by asking many
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import uvloop
 
 from voicepipe.bench.simulate_world import World, WorldOptions, draw_world
 from voicepipe.errors import StageError
@@ -178,7 +180,7 @@ async def live_table(n_turns: int, at_once: int) -> None:
 
 
 class AtOnce:
-    """A model that answers at once."""
+    """A model that answers at once, each word in a turn of the loop of its own, as from a socket."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -190,6 +192,7 @@ class AtOnce:
     async def _events(self) -> AsyncIterator[ModelEvent]:
         for word in ("It", " is", " noon", "."):
             yield TextDelta(word)
+            await asyncio.sleep(0)
         yield Finished("stop")
 
     async def warm(self, request: ModelRequest) -> None:
@@ -237,7 +240,8 @@ def say(line: str) -> None:
 
 async def main(options: argparse.Namespace) -> None:
     await overhead_table(options.answers)
-    await live_table(options.turns, options.at_once)
+    if options.turns:
+        await live_table(options.turns, options.at_once)
 
 
 if __name__ == "__main__":
@@ -246,4 +250,4 @@ if __name__ == "__main__":
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--answers", type=int, default=3_000)
     logging.disable(logging.CRITICAL)  # of vendors that are told to fail
-    asyncio.run(main(parser.parse_args()))
+    uvloop.run(main(parser.parse_args()))  # as the server does

@@ -113,7 +113,7 @@ class Running:
         self._arm()
 
     def _call_of(self, attempt: Attempt) -> Call:
-        return next(call for call in self._calls if call.attempt is attempt)
+        return self._calls[attempt.number]  # calls are made in the order of their attempts
 
     def _start(self, call: Call, request: ModelRequest) -> None:
         self._calls.append(call)
