@@ -91,10 +91,16 @@ def has_postgres() -> bool:
     return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
 
+def has_nginx() -> bool:
+    """Whether there is an nginx that the tests can put in front of a server."""
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
+
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 CHROMIUM = "chromium"
 OPENMP = "libgomp1"
 POSTGRES = "postgresql"
+NGINX = "nginx-light"
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
 
 
@@ -105,13 +111,14 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
 
     Args:
         local: the local models shall run.
-        tests: the talk page shall be tested, and turns in Postgres.
+        tests: the talk page shall be tested, turns in Postgres, and the proxy example.
     """
     needs = (
         (PIP, not has_pip()),
         (OPENMP, local and not has_openmp()),
         (CHROMIUM, tests and not has_browser()),
         (POSTGRES, tests and not has_postgres()),
+        (NGINX, tests and not has_nginx()),
     )
     return [package for package, missing in needs if missing]
 

@@ -26,6 +26,7 @@ from typing import NoReturn
 
 from machine import (
     CHROMIUM,
+    NGINX,
     OPENMP,
     POSTGRES,
     has_pip,
@@ -203,6 +204,8 @@ def prepare(command: str) -> str | None:
         say(f"voicepipe: the talk page's tests will fail: they drive a browser; {install_line([CHROMIUM])}")
     if POSTGRES in packages:
         say(f"voicepipe: the tests of turns in Postgres will fail: they start one; {install_line([POSTGRES])}")
+    if NGINX in packages:
+        say(f"voicepipe: the test of the proxy example will fail: it starts one; {install_line([NGINX])}")
     if OPENMP not in packages:
         return why
     return f"they need the library libgomp; {install_line([OPENMP])}, then this command again"

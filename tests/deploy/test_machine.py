@@ -48,18 +48,20 @@ def test_an_older_c_library_is_named(
 
 
 def test_only_what_is_missing_is_wanted(machine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bare Debian lacks all; the OpenMP library matters to the local models only, browser and database to tests."""
+    """A bare Debian lacks all; the OpenMP library matters to the local models only, the last three to tests only."""
     monkeypatch.setattr(machine, "has_pip", lambda: False)
     monkeypatch.setattr(machine, "has_openmp", lambda: False)
     monkeypatch.setattr(machine, "has_browser", lambda: False)
     monkeypatch.setattr(machine, "has_postgres", lambda: False)
+    monkeypatch.setattr(machine, "has_nginx", lambda: False)
     assert machine.missing_packages(local=True) == [machine.PIP, "libgomp1"]
     assert machine.missing_packages(local=False) == [machine.PIP]
-    assert machine.missing_packages(local=False, tests=True) == [machine.PIP, "chromium", "postgresql"]
+    assert machine.missing_packages(local=False, tests=True) == [machine.PIP, "chromium", "postgresql", "nginx-light"]
     monkeypatch.setattr(machine, "has_pip", lambda: True)
     monkeypatch.setattr(machine, "has_openmp", lambda: True)
     monkeypatch.setattr(machine, "has_browser", lambda: True)
     monkeypatch.setattr(machine, "has_postgres", lambda: True)
+    monkeypatch.setattr(machine, "has_nginx", lambda: True)
     assert machine.missing_packages(local=True, tests=True) == []
 
 

@@ -149,17 +149,17 @@ def test_without_openmp_the_base_is_installed(up: ModuleType, monkeypatch: pytes
     assert "libgomp1" in (up.prepare("serve") or "")
 
 
-def test_without_a_browser_or_a_database_the_other_tests_run(
+def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     up: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who may not install them is told which tests will fail and what would help; nothing else needs it."""
+    missing = ("chromium", "postgresql", "nginx-light")
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
-    monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: ["chromium", "postgresql"] if tests else [])
+    monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: list(missing) if tests else [])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: True)
     assert up.prepare("serve") is None
     assert capsys.readouterr().err == ""
     assert up.prepare("test") is None
     told = capsys.readouterr().err
-    assert "apt-get install -y chromium" in told
-    assert "apt-get install -y postgresql" in told
+    assert all(f"apt-get install -y {package}" in told for package in missing)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.config.convert import Found, convert, shown
+from voicepipe.config.key_files import key_in
 from voicepipe.config.layers import SECTIONS, KeyPath, Leaves, gather
 from voicepipe.config.pools import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
@@ -176,8 +177,8 @@ def _providers(
             raise ConfigError(
                 f"providers.{name}.base_url: expected an address such as http://127.0.0.1:8000/v1, got none"
             )
-        if entry.api_key_env and not entry.api_key and env.get(entry.api_key_env):
-            entry = replace(entry, api_key=env[entry.api_key_env])
+        if entry.api_key_env and not entry.api_key and (secret := key_in(env, entry.api_key_env)):
+            entry = replace(entry, api_key=secret)
             origins[f"providers.{name}.api_key"] = f"${entry.api_key_env}"
         entries[name] = replace(entry, base_url=entry.base_url.rstrip("/"))
     return entries
@@ -194,7 +195,7 @@ def _start(name: str, vendor: ProviderFacts | None, leaves: Leaves, env: Mapping
 
 
 def _usual(vendor: ProviderFacts, env: Mapping[str, str]) -> ProviderEntry:
-    key_env = next((each for each in vendor.key_env if env.get(each)), "")
+    key_env = next((each for each in vendor.key_env if key_in(env, each)), "")
     scheme = vendor.auth.partition(" ")[0]
     auth = (("auth_scheme", scheme),) if vendor.kind == "openai" and scheme == "Basic" else ()
     return ProviderEntry(

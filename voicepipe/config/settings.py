@@ -90,7 +90,8 @@ class ProviderEntry:
     """Its key. Better left to the environment: see `api_key_env`."""
 
     api_key_env: str = ""
-    """The environment variable that holds its key; named but empty or unset refuses to start."""
+    """The environment variable that holds its key; named but empty or unset refuses to start. The same name with
+    `_FILE` behind it names a file that holds the key instead."""
 
     region: str = ""
     """Where it is, for `router.order = "region"`: words parted by `-`, such as `eu-west-1`."""

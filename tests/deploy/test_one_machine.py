@@ -1,0 +1,116 @@
+"""What deploy/ says of one machine holds: the image's files exist, nothing is open that need not be, and there is time
+to stop in good order."""
+
+from __future__ import annotations
+
+import re
+from configparser import ConfigParser
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from voicepipe.config import load
+from voicepipe.server.listening import LAST_ANSWERS_S
+from voicepipe.server.options import ServerSettings
+from voicepipe.session.session import LAST_WORD_S
+
+DRAIN_S = ServerSettings().drain_ms / 1_000 + LAST_WORD_S + LAST_ANSWERS_S
+"""How long a server that is told to stop may take, with the usual settings."""
+
+
+@pytest.fixture
+def deploy(root: Path) -> Path:
+    return root / "deploy"
+
+
+def stages(dockerfile: str) -> dict[str, list[str]]:
+    """The image's instructions by the stage that they stand in, without comments, each on one line."""
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^#.*\n", "", dockerfile))
+    found: dict[str, list[str]] = {}
+    stage = "before"
+    for line in filter(None, joined.splitlines()):
+        if line.startswith("FROM"):
+            stage = line.split(" AS ")[1]
+        found.setdefault(stage, []).append(line)
+    return found
+
+
+def test_the_image_is_made_of_what_is_there(deploy: Path) -> None:
+    """Of the clone, and of nothing that .dockerignore keeps out."""
+    lines = [line for stage in stages((deploy / "Dockerfile").read_text()).values() for line in stage]
+    sources = [
+        name for line in lines if line.startswith("COPY") and "--from" not in line for name in line.split()[1:-1]
+    ]
+    sent = [line[1:] for line in (deploy.parent / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert set(sources) == set(sent)
+    assert all((deploy.parent / name).exists() for name in sources)
+
+
+def test_the_images_packages_are_pinned(deploy: Path) -> None:
+    """Every one is checked against its hash, and what is our own takes nothing along."""
+    text = (deploy / "Dockerfile").read_text()
+    installs = re.findall(r"pip install (.*)", text)
+    assert len(installs) == 3
+    assert all(
+        "--no-deps" in install and ("--require-hashes" in install or install.endswith(" .")) for install in installs
+    )
+    assert all((deploy.parent / lock).exists() for lock in re.findall(r"--requirement (\S+)", text))
+
+
+def test_the_image_runs_as_nobody_in_particular(deploy: Path) -> None:
+    """Each one that can be run ends with a user who is not root, by number; and tells whether it is well."""
+    found = stages((deploy / "Dockerfile").read_text())
+    assert found["local"][-1] == found["server"][-1] == "USER 10001"
+    assert list(found)[-1] == "server"
+    assert any(line.startswith("HEALTHCHECK") and "/healthz" in line for line in found["run"])
+    assert 'ENTRYPOINT ["voicepipe"]' in found["run"]
+
+
+def test_the_images_settings_are_settings(deploy: Path, tmp_path: Path) -> None:
+    """An environment variable that names none would keep the server from starting."""
+    for file in ("Dockerfile", "compose.yaml"):
+        named = dict(re.findall(r"(VOICEPIPE_\w+)[=:] ?(\S+)", (deploy / file).read_text()))
+        assert named
+        load(environ={"HOME": str(tmp_path), **named}, folder=tmp_path)
+
+
+def test_nothing_is_published_beyond_this_machine(deploy: Path) -> None:
+    """Each port is bound to loopback, as every container is bound hand and foot."""
+    text = (deploy / "compose.yaml").read_text()
+    published = re.findall(r"^ +- (\S+:\d+)(?: |$)", text, re.M)
+    assert len(published) == 3
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    services = re.findall(r"^  (voicepipe|prometheus|grafana):\n", text.partition("\nvolumes:")[0], re.M)
+    assert len(services) == text.count("cap_drop: [ALL]") == text.count("no-new-privileges:true") == 3
+
+
+def unit(deploy: Path) -> ConfigParser:
+    parser = ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(deploy / "systemd" / "voicepipe.service")
+    return parser
+
+
+def test_there_is_time_to_stop(deploy: Path) -> None:
+    """Systemd and compose wait for longer than the server takes to drain."""
+    assert float(unit(deploy)["Service"]["TimeoutStopSec"]) > DRAIN_S + 10
+    (grace_s,) = re.findall(r"stop_grace_period: (\d+)s", (deploy / "compose.yaml").read_text())
+    assert float(grace_s) > DRAIN_S + 10
+
+
+def test_the_unit_may_write_its_own_folder_and_nothing_else(deploy: Path) -> None:
+    """As a user of its own, which never gets any right that it did not have."""
+    service = unit(deploy)["Service"]
+    assert (service["DynamicUser"], service["ProtectSystem"], service["NoNewPrivileges"]) == ("yes", "strict", "yes")
+    assert service["CapabilityBoundingSet"] == ""
+    assert service["StateDirectory"] in service["ExecStart"].rpartition("--data-dir")[2]
+
+
+def test_the_proxy_waits_longer_than_a_silent_client(deploy: Path) -> None:
+    """Who says nothing is pinged; a proxy that gave up before would cut calls in which somebody thinks."""
+    text = (deploy / "proxy" / "nginx.conf").read_text()
+    waits_s = [int(seconds) for seconds in re.findall(r"proxy_(?:read|send)_timeout (\d+)s;", text)]
+    assert len(waits_s) == 2
+    assert min(waits_s) > 2 * ServerSettings().ping_ms / 1_000
+    assert "trusted_proxies" in {field.name for field in fields(ServerSettings)}
