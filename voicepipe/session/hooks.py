@@ -32,6 +32,15 @@ class SessionStages:
     """What was spoken before in that voice; None: the session has a book of its own."""
 
 
+Told = Callable[[int, int], None]
+"""(from_ms, until_ms) on `clock.monotonic_ms`'s scale."""
+
+
+def _unwatched(told: Told) -> Callable[[], None]:
+    """Nobody watches the loop."""
+    return lambda: None
+
+
 def _nobody_watches() -> bool:
     """No marks of running turns are told."""
     return False
@@ -60,6 +69,9 @@ class SessionHooks:
 
     open_journal: Callable[[Opening], Journal] = no_journal
     """Where what the session does is written down."""
+
+    hear_of_holds: Callable[[Told], Callable[[], None]] = _unwatched
+    """Have it told when the event loop was held up; what this returns ends that."""
 
     is_watched: Callable[[], bool] = _nobody_watches
     """Whether anybody outside of the session wants to see its turns as they run."""

@@ -104,6 +104,7 @@ class Session:
         to end the session: its turns are closed as abandoned first.
         """
         line = self._comebacks.line(socket)
+        hear_no_more = self._hooks.hear_of_holds(self._note_hold)
         self._put(self._wire.hello())
         try:
             async with asyncio.TaskGroup() as group:
@@ -122,6 +123,7 @@ class Session:
         except* _LineClosed:
             pass
         finally:
+            hear_no_more()
             self._end()
 
     async def _receive(self, line: Line) -> None:
@@ -186,6 +188,11 @@ class Session:
     def forbid_resume(self) -> None:
         """Nobody comes back any more: a line that is down ends the session, now or when it breaks."""
         self._comebacks.forbid()
+
+    @property
+    def language(self) -> str:
+        """BCP-47, as it is set now; empty: the transcriber finds out."""
+        return self._core.floor.settings.language or ""
 
     # --- the client's events ------------------------------------------------------------------
 
@@ -335,6 +342,9 @@ class Session:
         key = (parcel.turn, parcel.revision)
         filler_ms = parcel.filler_ms
         self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, parcel.counts_ms))
+
+    def _note_hold(self, from_ms: int, until_ms: int) -> None:
+        self.post(e.LoopHeld(self._clock.since_ms(from_ms), self._clock.since_ms(until_ms)))
 
     def _wake_at(self, at_ms: int) -> None:
         if self._wake is not None:

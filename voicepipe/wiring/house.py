@@ -32,8 +32,8 @@ from voicepipe.telemetry.endings import Endings
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.loop_health import LoopHealth, watching
+from voicepipe.telemetry.retention import keep_in_order
 from voicepipe.telemetry.sink import TurnSink
-from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import KeptTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
@@ -41,6 +41,7 @@ from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.figures import counts_of, log_turn, metrics_of
 from voicepipe.wiring.forewarned import look_ahead
 from voicepipe.wiring.prices import Prices
+from voicepipe.wiring.records import open_turns, retention_of
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.tokens import desk, key_store
@@ -94,7 +95,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         warm.lifetime(),
         _sounds(settings) as sounds,
         open_sqlite(settings.data_path) as cluster,
-        _turns(settings.data_path) as turns,
+        open_turns(settings) as turns,
         telling(settings) as webhooks,
         tracing(settings) as spans,
         TurnSink(turns, heard_by=(feed.hear, _once(metrics.hear, log_turn, webhooks.hear, spans.hear))) as sink,
@@ -103,7 +104,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds)
-        sessions = Sessions(settings, stages, sink, journals, feed)
+        sessions = Sessions(settings, stages, sink, journals, loop, feed)
         models = LocalModels(stages.engine_socket, stages.local(), say)
         files = await asyncio.to_thread(_read_files, settings)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
@@ -128,6 +129,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 group.create_task(parts.calls.watch(), name="revocations"),
                 group.create_task(parts.slots.keep(), name="slots"),
                 group.create_task(look_ahead(settings), name="forewarned"),
+                group.create_task(keep_in_order(turns, retention_of(settings.records)), name="records"),
             )
             is_open = await asyncio.to_thread(parts.doorway.is_open)
             yield Running(base_url, is_open, models.loaded)
@@ -246,15 +248,6 @@ def _once(*told: Callable[[KeptTurn], None]) -> Callable[[KeptTurn], None]:
 async def _watched() -> AsyncIterator[LoopHealth]:
     with watching() as loop:
         yield loop
-
-
-@asynccontextmanager
-async def _turns(data_path: Path) -> AsyncIterator[SqliteTurnStore]:
-    store = await SqliteTurnStore.open(data_path / "turns.sqlite3")
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _make_private(data_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from voicepipe.stages.model import Model, ModelRequest, Said, Text
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.log import log_overrun, log_stuck
+from voicepipe.telemetry.loop_health import LoopHealth
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.announcements import ActionTaken, Announcement, StageJudged, TurnMarked
 from voicepipe.turn.commands import NoteOverrun, NoteStuck
@@ -28,15 +30,18 @@ from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
 from voicepipe.wiring.prices import Prices
+from voicepipe.wiring.records import way_of
 from voicepipe.wiring.stages import LOCAL, Stages
 
 
 class Sessions:
     """Opens sessions."""
 
-    def __init__(self, settings: Settings, stages: Stages, sink: TurnSink, journals: JournalKeeper, feed: Feed) -> None:
+    def __init__(
+        self, settings: Settings, stages: Stages, sink: TurnSink, journals: JournalKeeper, loop: LoopHealth, feed: Feed
+    ) -> None:
         self._settings, self._sink, self._all_stages = settings, sink, stages
-        self._journals, self._feed = journals, feed
+        self._journals, self._loop, self._feed = journals, loop, feed
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
         self._prices = Prices(settings)
@@ -48,13 +53,14 @@ class Sessions:
         config = config_of(self._settings.agents[grant.agent], grant)
         if grant.config is not None:
             config = config.merged(grant.config)
-        return Session(
+        session = Session(
             grant=grant,
             config=config,
             stages=self._stages[grant.agent],
             settings=self._core_settings(grant.agent),
-            hooks=self._hooks(grant, note_turn),
+            hooks=self._hooks(grant, note_turn, lambda: session.language),
         )
+        return session
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings
@@ -74,12 +80,15 @@ class Sessions:
             prices=self._prices.of_agent(agent),
         )
 
-    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:
+    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn, language: Callable[[], str]) -> SessionHooks:
         store = self._sink.of_session(
             project=grant.project,
             agent=grant.agent,
             began_unix_ms=clock.unix_ms(),
             keep_texts=self._settings.keeps_text,
+            user=grant.identity or "",
+            language=language,
+            way=way_of(self._settings, grant.agent),
         )
 
         def keep_record(record: TurnRecord) -> None:
@@ -101,6 +110,7 @@ class Sessions:
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
             open_journal=partial(self._journals.open, agent=grant.agent),
+            hear_of_holds=self._loop.listen,
             is_watched=lambda: self._feed.is_watched,
             tell_live=partial(_tell_live, self._feed, grant),
         )
