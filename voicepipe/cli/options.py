@@ -86,6 +86,11 @@ class Options:
     latencies: Path | None = None
     csv: Path | None = None
     json: bool = False
+    files: tuple[Path, ...] = ()
+    what_if: tuple[str, ...] = ()
+    p95_ms: float = 50.0
+    misses: float = 0.01
+    min_turns: int | None = None
 
     @classmethod
     def of(cls, written: argparse.Namespace) -> Options:
@@ -143,6 +148,8 @@ def parser() -> argparse.ArgumentParser:
     _revoke(commands)
     _bench(commands)
     _simulate(commands)
+    _replay(commands)
+    _gate(commands)
     return tree
 
 
@@ -281,6 +288,27 @@ def _simulate(commands: Commands[argparse.ArgumentParser]) -> None:
     router.add_argument("--latencies", type=Path, metavar="FILE", help="recorded ones instead: CSV with model, ttft_ms")
     router.add_argument("--csv", type=Path, metavar="FILE", help="write the table there too")
     _config(router)
+
+
+def _replay(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "replay", "tell the core again what a journal holds, and show the first difference")
+    command.add_argument("files", nargs="+", type=Path, metavar="JOURNAL", help="files, folders, or ids of sessions here")
+    command.add_argument(
+        "--what-if", nargs="+", action="extend", metavar="KEY=VALUE", help="what callers would have felt with these"
+    )
+    command.add_argument("--json", action="store_true", help="print a line of JSON for each journal")
+    _config(command)
+
+
+def _gate(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, "gate", "fail when callers wait longer in a second run than in a first")
+    command.add_argument(
+        "files", nargs=2, type=Path, metavar="RUN", help="before and after: journals, exported turns, a bench's CSV"
+    )
+    command.add_argument("--p95-ms", type=float, metavar="MS", help="by how much the 95th percentile may grow (50)")
+    command.add_argument("--misses", type=float, metavar="SHARE", help="and the share of turns that are late (0.01)")
+    command.add_argument("--min-turns", type=int, metavar="N", help="how many turns each run must have (72)")
+    _config(command)
 
 
 def _add(commands: Commands[argparse.ArgumentParser], name: str, does: str) -> argparse.ArgumentParser:

@@ -1,0 +1,185 @@
+"""What a caller would have felt under other settings: what answers to what takes as long as it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.bench.whatif_changes import AGENT_OPTIONS, Changes, option_named
+from voicepipe.bench.whatif_learned import Learned, NotReplayable, learn
+from voicepipe.bench.whatif_report import plain, table, what_if
+from voicepipe.bench.whatif_world import enact
+from voicepipe.config.settings import AgentSettings
+from voicepipe.telemetry.journal_lines import read_journal
+from voicepipe.testing.replaying import Replaying
+from voicepipe.turn import budget
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import TurnSettings
+
+NAMES = ("answer", "failure", "interruption", "revision", "tool")
+
+
+def data(name: str) -> bytes:
+    return (Path(__file__).parents[1] / "data" / "journals" / f"{name}.jsonl").read_bytes()
+
+
+def learned(name: str) -> Learned:
+    return learn(read_journal(data(name)))
+
+
+def waited_ms(record: TurnRecord) -> int:
+    """From the last voiced sample to the end of the turn."""
+    marks = dict(record.marks)
+    return marks[budget.ENDED] - marks[budget.VOICED_LAST]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_change_all_is_as_it_was(name: str) -> None:
+    """Each turn has the marks that it had, so what a change moves is due to the change."""
+    known = learned(name)
+    done = enact(known)
+    assert done.unlawful == []
+    assert {turn: record.marks for turn, record in done.records.items()} == {
+        turn: record.marks for turn, record in known.records.items()
+    }
+    assert what_if(known, Changes()).off_by_ms == 0
+
+
+@pytest.mark.parametrize("silence_ms", [100, 300, 800, 1_500])
+def test_the_turn_is_over_after_the_other_silence(silence_ms: int) -> None:
+    """Beyond what the recording has of it, too: its ear stopped at the end of the turn."""
+    changes = Changes({"silence_ms": silence_ms, "end_of_turn": "silence"})
+    for record in enact(learned("answer"), changes).records.values():
+        assert silence_ms <= waited_ms(record) <= silence_ms + 60
+
+
+def test_there_and_back() -> None:
+    """Under other settings and from there under the first ones again: each turn is heard when it was."""
+    known = learned("answer")
+    sessions = Replaying()
+    with sessions.watching():
+        enact(known, Changes({"speculate": False}))
+    (other,) = [learn(journal) for journal in sessions.journals()]
+    slower = {record.turn: record.total_ms or 0 for record in other.records.values()}
+    back = enact(other, Changes({"speculate": True})).records.values()
+    for record in back:
+        was_ms = known.records[record.id].total_ms
+        assert was_ms is not None
+        assert abs((record.total_ms or 0) - was_ms) <= 25
+        assert slower[record.turn] > was_ms + 100
+
+
+def test_a_pause_that_is_taken_for_the_end_is_told() -> None:
+    """The caller goes on, and what they had said so far would have been answered."""
+    known, sessions = learned("answer"), Replaying()
+    with sessions.watching():
+        enact(known, Changes({"silence_ms": 6_000, "end_of_turn": "silence"}))
+    (patient,) = [learn(journal) for journal in sessions.journals()]
+    answer = what_if(patient, Changes({"silence_ms": 300}))
+    hasty, last = answer.rows
+    assert (hasty.was, last.was is not None) == (None, True)
+    assert "taken for the end: the caller goes on after" in hasty.why
+    assert hasty.would_be is not None
+    assert hasty.would_be.caller_text == "what time is it"
+    assert "cut off, in the caller's pause" in "\n".join(table(answer))
+
+
+def test_turns_that_would_be_one_are_told() -> None:
+    """With a silence longer than the pause between them."""
+    known = learned("answer")
+    answer = what_if(known, Changes({"silence_ms": 6_000, "end_of_turn": "silence"}))
+    assert answer.rows[0].would_be is None
+    assert "goes on before this one is over" in answer.rows[0].why
+    assert answer.rows[1].would_be is not None
+    assert answer.rows[1].would_be.caller_text == "what time is it what time is it"
+
+
+def test_what_the_client_does_with_a_call_comes_after_the_call() -> None:
+    """Later, if the call is: the client can't answer what it has not been asked."""
+    known = learned("tool")
+    slow = enact(known, Changes({"silence_ms": 1_500, "end_of_turn": "silence"})).records
+    asked = [dict(record.marks)[budget.REQUESTED] for record in (*known.records.values(), *slow.values()) if record.cause == "tool"]
+    assert asked[1] > asked[0] + 500
+
+
+def test_a_filler_would_have_been_said() -> None:
+    """Where the answer was late, and no sooner than its setting allows."""
+    changes = Changes({"filler": "One moment.", "speculate": False, "silence_ms": 1_200})
+    done = enact(learned("revision"), changes)
+    assert any("filler" in record.actions for record in done.records.values())
+
+
+def test_a_table_tells_all_turns_and_what_can_t_be_known() -> None:
+    """For people, and the same for programs."""
+    answer = what_if(learned("answer"), Changes({"silence_ms": 300}))
+    lines = list(table(answer))
+    assert [line.split()[0] for line in lines[1:3]] == ["1", "2"]
+    assert all(row.difference_ms is not None and row.difference_ms < -50 for row in answer.rows)
+    assert "who is answered sooner may speak otherwise" in "\n".join(lines)
+    assert [turn["change_ms"] for turn in plain(answer)["turns"]] == [row.difference_ms for row in answer.rows]
+
+
+def test_a_journal_without_words_foretells_the_same() -> None:
+    """The words are not needed to tell how long callers wait."""
+    known = learned("interruption")
+    sessions = Replaying()
+    with sessions.watching():
+        enact(known)
+    changes = Changes({"silence_ms": 300})
+    with_words, without = (
+        [row.difference_ms for row in what_if(learn(next(sessions.journals(texts))), changes).rows]
+        for texts in ("kept", "disguised")
+    )
+    assert with_words == without
+
+
+wishes = st.fixed_dictionaries(
+    {},
+    optional={
+        "silence_ms": st.integers(20, 5_000),
+        "end_of_turn": st.sampled_from(("adaptive", "silence")),
+        "announce": st.sampled_from(("verdict", "immediate")),
+        "speculate": st.booleans(),
+        "speculate_max_starts": st.integers(0, 5),
+        "filler": st.sampled_from(("", "One moment.")),
+        "apology": st.sampled_from(("", "Sorry.", None)),
+        "deadlines.first_output_ms": st.integers(50, 3_000),
+        "deadlines.transcript_ms": st.integers(50, 3_000),
+        "budget.total_ms": st.integers(100, 2_000),
+    },
+)
+
+
+@given(st.sampled_from(NAMES), wishes)
+def test_any_settings_can_be_tried(name: str, values: dict[str, object]) -> None:
+    """The core's law holds in every world, and each recorded turn has its row."""
+    known, changes = learned(name), Changes(values)
+    assert enact(known, changes).unlawful == []
+    answer = what_if(known, changes)
+    assert {row.was.turn for row in answer.rows if row.was is not None} == {r.turn for r in known.records.values()}
+
+
+def test_a_journal_that_can_t_be_replayed_foretells_nothing() -> None:
+    other = data("answer").replace(b'"is":"OpenGate","turn":1', b'"is":"OpenGate","turn":7')
+    with pytest.raises(NotReplayable, match="fact"):
+        learn(read_journal(other))
+
+
+def test_settings_are_known_by_their_documented_names() -> None:
+    """And by what clients and people call them."""
+    assert option_named("agents.sales.silence_ms") == option_named("endpoint.min_silence_ms") == "silence_ms"
+    assert option_named("turn_detection.silence_duration_ms") == "silence_ms"
+    assert option_named("budget.total_ms") == "budget.total_ms"
+    assert option_named("agents.sales.llm") is option_named("budget.nothing") is option_named("server.port") is None
+    assert set(AGENT_OPTIONS) <= set(AgentSettings.__dataclass_fields__)
+
+
+def test_an_adaptive_silence_is_the_shortest_one() -> None:
+    """As in the settings: the wait when nothing is known is longer by what the server adds."""
+    settings = TurnSettings(silence_ms=720, adaptive=True)
+    assert Changes({"silence_ms": 300}).of_turns(settings).silence_ms == 432
+    assert Changes({"end_of_turn": "silence"}).of_turns(settings) == TurnSettings(silence_ms=500)
+    assert Changes({}).of_turns(settings) == settings

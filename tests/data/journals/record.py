@@ -1,0 +1,157 @@
+"""Records the journals of this folder, from a server with fake providers; or renews what stands in them.
+
+`python tests/data/journals/record.py` records all scenes anew; with `--renew` it keeps the facts of each journal and
+writes down what the core makes of them now, for when it is meant to do something else: read the diff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from voicepipe.audio.files import read_sound
+from voicepipe.config import load
+from voicepipe.stages.transcriber import Samples
+from voicepipe.telemetry.journal_lines import read_journal
+from voicepipe.testing.caller import WIRE_HZ, Caller, calling
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue, TtsCue, tokens
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.replaying import journal_of
+from voicepipe.turn.journal import Entry
+from voicepipe.wiring import running
+
+HERE = Path(__file__).parent
+CLIP = HERE.parent / "clean" / "cv_22058264.flac"
+"""Somebody says "no"; the word is over after 1045 ms."""
+
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+
+
+def word() -> Samples:
+    """The one word, without much around it."""
+    return read_sound(CLIP, WIRE_HZ)[: WIRE_HZ * 1_060 // 1_000]
+
+
+def pause(duration_ms: int) -> Samples:
+    return np.zeros(duration_ms * WIRE_HZ // 1_000, dtype=np.int16)
+
+
+def usual(text: str, *, ttft_ms: int = 250) -> LlmCue:
+    return LlmCue(tokens=tokens(text), ttft_ms=ttft_ms, gap_ms=12)
+
+
+async def answer(caller: Caller, vendor: FakeVendor) -> None:
+    """Two questions, two answers."""
+    for text in ("It is noon. Anything else?", "Goodbye, then."):
+        vendor.llm.usual = usual(text)
+        await say(caller, word(), pause(900))
+        await caller.until("response.done")
+        await say(caller, pause(2_400))
+
+
+async def interruption(caller: Caller, vendor: FakeVendor) -> None:
+    """The caller speaks over a long answer, and is answered."""
+    vendor.llm.usual = usual("I could tell you a long story about that, and I will. It began in spring. It was cold.")
+    await say(caller, word(), pause(900))
+    await caller.until("response.output_audio.delta")
+    vendor.stt.cue(SttCue(text="stop, what about today", delay_ms=120))
+    vendor.llm.usual = usual("Today it is warm.")
+    await say(caller, pause(600), word(), pause(1_000))
+    await caller.until("response.done")
+    await caller.until("response.done")
+    await say(caller, pause(1_200))
+
+
+async def revision(caller: Caller, vendor: FakeVendor) -> None:
+    """The caller goes on after a long pause, before anything of the answer was heard."""
+    vendor.stt.cue(SttCue(text="what time is it", delay_ms=120))
+    vendor.stt.cue(SttCue(text="in Paris", delay_ms=120))
+    vendor.llm.usual = usual("In Paris it is noon.", ttft_ms=900)
+    await say(caller, word(), pause(300), word(), pause(1_800))
+    await caller.until("response.done", lambda event: event["response"]["status"] == "completed")
+    await say(caller, pause(1_200))
+
+
+async def tool(caller: Caller, vendor: FakeVendor) -> None:
+    """The agent calls a function of the client, which takes its time, and reads what it gave back."""
+    await caller.send("session.update", session={"type": "realtime", "tools": [TOOL]})
+    vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("get_weather"),), finish="tool_calls", ttft_ms=250))
+    vendor.llm.usual = usual("It is sunny.")
+    await say(caller, word(), pause(900))
+    call = await caller.until("response.function_call_arguments.done")
+    await caller.until("response.done")
+    await say(caller, pause(300))
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    await caller.send("conversation.item.create", item=output)
+    await caller.send("response.create")
+    await caller.until("response.done")
+    await say(caller, pause(1_200))
+
+
+async def failure(caller: Caller, vendor: FakeVendor) -> None:
+    """The model refuses one turn, for which the agent apologises, and answers the next."""
+    vendor.llm.cue(LlmCue(fault=Status(500), ttft_ms=250))
+    vendor.llm.cue(LlmCue(fault=Status(500), ttft_ms=250))
+    await say(caller, word(), pause(900))
+    await caller.until("response.done")
+    await say(caller, pause(1_500))
+    vendor.llm.usual = usual("It is noon.")
+    await say(caller, word(), pause(900))
+    await caller.until("response.done")
+    await say(caller, pause(1_200))
+
+
+SCENES: dict[str, Callable[[Caller, FakeVendor], Awaitable[None]]] = {
+    scene.__name__: scene for scene in (answer, interruption, revision, tool, failure)
+}
+
+
+async def say(caller: Caller, *sounds: Samples) -> None:
+    await caller.say_in_real_time(np.concatenate(sounds))
+
+
+async def recorded(
+    scene: Callable[[Caller, FakeVendor], Awaitable[None]], settings: dict[str, object] | None = None
+) -> bytes:
+    """The journal of one scene."""
+    async with FakeVendor() as vendor:
+        vendor.stt.usual = SttCue(delay_ms=120)
+        vendor.tts.usual = TtsCue(ttfb_ms=90)
+        with TemporaryDirectory() as folder:
+            overrides = {
+                "server.port": 0,
+                "server.drain_ms": 0,
+                "server.data_dir": folder,
+                "journals.enabled": True,
+                "providers.fake.base_url": vendor.base_url,
+                "agents.default.stt": "fake/ear",
+                "agents.default.llm": "fake/mind",
+                "agents.default.tts": "fake/mouth",
+                "agents.default.instructions": "Be brief.",
+                **(settings or {}),
+            }
+            async with running(load(overrides=overrides, environ={"HOME": folder}, folder=Path(folder))) as server:
+                await server.ready.wait()
+                async with calling(server.base_url) as caller:
+                    await scene(caller, vendor)
+            (path,) = (Path(folder) / "journals").glob("*.jsonl")
+            return await asyncio.to_thread(path.read_bytes)
+
+
+def renewed(data: bytes) -> bytes:
+    """The same facts, and what the core orders now."""
+    journal = read_journal(data)
+    core = journal.opening.rebuilt()
+    entries = [Entry(line.now_ms, line.fact, core.handle(line.fact, line.now_ms)) for line in journal.lines]
+    return journal_of(journal.opening, entries)
+
+
+if __name__ == "__main__":
+    for name, scene in SCENES.items():
+        path = HERE / f"{name}.jsonl"
+        path.write_bytes(renewed(path.read_bytes()) if "--renew" in sys.argv else asyncio.run(recorded(scene)))

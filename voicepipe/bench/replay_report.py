@@ -1,0 +1,80 @@
+"""A replay as text: the session's turns, and where the core does not do again what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from voicepipe.telemetry.journal_lines import JournalFile, Plain
+from voicepipe.telemetry.journal_plain import plain
+from voicepipe.telemetry.journal_replay import Difference, Replayed
+
+FACTS_BEFORE = 3
+"""Shown before the one that made a difference."""
+
+
+def told(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
+    """Yield lines for people."""
+    texts = "with its words" if journal.texts == "kept" else "without its words"
+    facts = f"{replayed.n_facts} facts in {replayed.last_ms / 1_000:.1f} s"
+    yield f"{journal.opening.session}, agent {journal.agent}, {facts}, {texts}, by voicepipe {journal.version}"
+    if journal.lacks:
+        yield f"incomplete: {journal.lacks}"
+    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<28}caller"
+    for record in sorted(replayed.records.values(), key=lambda record: record.turn):
+        heard = "-" if record.total_ms is None else str(record.total_ms)
+        breach = (
+            "" if record.breach is None else f"{record.breach.stage} +{record.breach.over_ms} ({record.breach.owner})"
+        )
+        text = record.caller_text if journal.texts == "kept" else ""
+        yield f"{record.turn:<6}{record.cause:<9}{record.outcome or 'open':<13}{heard:>7}  {breach:<28}{text}".rstrip()
+    if replayed.difference is None:
+        yield "no difference"
+    else:
+        yield from _difference(journal, replayed.difference)
+
+
+def _difference(journal: JournalFile, found: Difference) -> Iterator[str]:
+    yield f"first difference at fact {found.fact_number}, {found.now_ms} ms:"
+    for line in journal.lines[max(0, found.fact_number - 1 - FACTS_BEFORE) : found.fact_number]:
+        yield f"  {line.number:>6} {line.now_ms:>8} ms  {_short(plain(line.fact))}"
+    yield f"  order {found.place + 1} of this fact"
+    yield f"    expected {_short(found.expected)}"
+    yield f"    got      {_short(found.got)}"
+    if found.expected is not None and found.got is not None:
+        for path, expected, got in list(found.fields())[:8]:
+            yield f"    {path}: expected {_value(expected)}, got {_value(got)}"
+
+
+def _short(order: Plain | None) -> str:
+    if order is None:
+        return "nothing more"
+    inner = order.get("what")
+    if isinstance(inner, dict):
+        return f"{order['is']}: {_short(inner)}"
+    values = ", ".join(f"{name}={_value(value)}" for name, value in order.items() if name != "is")
+    return f"{order['is']}({values})"[:160]
+
+
+def _value(value: Any) -> str:
+    return msgspec.json.encode(value).decode()[:80]
+
+
+def plain_replay(journal: JournalFile, replayed: Replayed) -> dict[str, Any]:
+    """The same for programs."""
+    found = replayed.difference
+    return {
+        "session": journal.opening.session,
+        "agent": journal.agent,
+        "facts": replayed.n_facts,
+        "incomplete": journal.lacks,
+        "difference": None
+        if found is None
+        else {"fact": found.fact_number, "at_ms": found.now_ms, "expected": found.expected, "got": found.got},
+        "turns": [
+            {"turn": r.turn, "id": r.id, "cause": r.cause, "outcome": r.outcome, "total_ms": r.total_ms}
+            for r in sorted(replayed.records.values(), key=lambda r: r.turn)
+        ],
+    }

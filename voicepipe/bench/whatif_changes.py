@@ -1,0 +1,89 @@
+"""Settings by their documented names, as changes of what a recorded session was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from voicepipe.protocol.session_parts import ADAPTIVE_MIDDLE
+from voicepipe.turn.journal import Opening
+from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
+
+AGENT_OPTIONS: Final = (
+    *("silence_ms", "end_of_turn", "announce", "speculate", "filler", "apology"),
+    *("speculate_max_starts", "speculate_max_wasted_tokens", "speculate_max_wasted_share"),
+    "speculate_ms_per_1000_tokens",
+)
+"""Of `[agents.NAME]`: those that the core heeds. Others choose providers, of which a journal has only these."""
+
+SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"budget": BudgetLimits, "deadlines": Deadlines})
+
+SPELLINGS: Final = MappingProxyType(
+    {"turn_detection.silence_duration_ms": "silence_ms", "endpoint.min_silence_ms": "silence_ms"}
+)
+"""What a client, and people, call it."""
+
+_OF_SPECULATION: Final = "speculate_"
+
+
+def option_named(key: str) -> str | None:
+    """The option that a key means: `silence_ms` for `agents.sales.silence_ms`, `budget.total_ms` as it stands; None
+    when there is none, or no replay can show what it does."""
+    section, _, name = key.partition(".")
+    if section in SECTIONS:
+        return key if name in {each.name for each in fields(SECTIONS[section])} else None
+    option = SPELLINGS.get(key) or (key.split(".")[2] if section == "agents" and key.count(".") == 2 else key)
+    return option if option in AGENT_OPTIONS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Other values for some options, by the names that `option_named` gives."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def of_opening(self, opening: Opening) -> Opening:
+        """What the core begins with."""
+        return Opening(opening.session, self.of_turns(opening.settings), self.of_core(opening.core))
+
+    def of_turns(self, settings: TurnSettings) -> TurnSettings:
+        """The session's settings, at any time, with these."""
+        adaptive = settings.adaptive
+        if "end_of_turn" in self.values:
+            adaptive = self.values["end_of_turn"] == "adaptive"
+        shortest_ms = self.values.get("silence_ms")
+        if shortest_ms is None:
+            shortest_ms = round(settings.silence_ms / ADAPTIVE_MIDDLE) if settings.adaptive else settings.silence_ms
+        if "silence_ms" in self.values or adaptive is not settings.adaptive:
+            silence_ms = round(ADAPTIVE_MIDDLE * shortest_ms) if adaptive else shortest_ms
+            settings = replace(settings, silence_ms=silence_ms, adaptive=adaptive)
+        return replace(settings, announce=self.values.get("announce", settings.announce))
+
+    def of_core(self, core: CoreSettings) -> CoreSettings:
+        """The operator's settings with these."""
+        limits = {
+            name.removeprefix(_OF_SPECULATION): value
+            for name, value in self.values.items()
+            if name.startswith(_OF_SPECULATION)
+        }
+        apology: dict[str, Any] = {}
+        if "apology" in self.values:
+            wanted = self.values["apology"]
+            apology = {"apology": wanted or "", "apologises": wanted is None}
+        return replace(
+            core,
+            budget=replace(core.budget, **self._of("budget")),
+            deadlines=replace(core.deadlines, **self._of("deadlines")),
+            speculate=self.values.get("speculate", core.speculate),
+            speculation=replace(core.speculation, **limits),
+            rescue=replace(core.rescue, filler=self.values.get("filler", core.rescue.filler), **apology),
+        )
+
+    def _of(self, section: str) -> dict[str, Any]:
+        start = f"{section}."
+        return {key.removeprefix(start): value for key, value in self.values.items() if key.startswith(start)}
+
+
+NO_CHANGES: Final = Changes()

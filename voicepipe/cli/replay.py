@@ -1,0 +1,105 @@
+"""`voicepipe replay`: sessions that were written down, told to the core again; and what if the settings were others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from voicepipe.bench.replay_report import plain_replay, told
+from voicepipe.bench.whatif_changes import AGENT_OPTIONS, SECTIONS, Changes, option_named
+from voicepipe.bench.whatif_learned import learn
+from voicepipe.bench.whatif_report import plain, table, what_if
+from voicepipe.cli.options import Options
+from voicepipe.config import load
+from voicepipe.config.convert import Found, convert
+from voicepipe.config.settings import AgentSettings
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.journal_lines import JournalFile, read_journal
+from voicepipe.telemetry.journal_replay import replay
+
+SAME, DIFFERENT = 0, 1
+
+
+def run(options: Options) -> int:
+    """Replay each journal, and print what came of it; 1 when the core does something else in any of them.
+
+    Raises:
+        VoicepipeError: a file can't be read, is no journal, or (with --what-if) can't be replayed.
+        ConfigError: a setting of --what-if is unknown or wrong.
+    """
+    changes = wished(options.what_if)
+    folder = load(options.config, overrides=options.overrides()).data_path / "journals"
+    status = SAME
+    for path in _files(options.files, folder):
+        journal = read_journal(_read(path))
+        if options.what_if:
+            _say(options, path, *_enacted(journal, changes, as_json=options.json))
+            continue
+        replayed = replay(journal)
+        status = status if replayed.difference is None else DIFFERENT
+        shown = [_line(plain_replay(journal, replayed))] if options.json else list(told(journal, replayed))
+        _say(options, path, *shown)
+    return status
+
+
+def wished(pairs: tuple[str, ...]) -> Changes:
+    """Settings of a command line, each KEY=VALUE, as changes.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        option = option_named(key.strip())
+        if not equals or option is None:
+            raise ConfigError(
+                f"--what-if: expected KEY=VALUE with one of agents.NAME.OPTION ({', '.join(AGENT_OPTIONS)}), "
+                f"budget.STAGE_ms or deadlines.NAME_ms, got {pair!r}"
+            )
+        values[option] = convert(Found(value.strip(), "--what-if", text=True), _hint(option), key.strip())
+    return Changes(values)
+
+
+def _hint(option: str) -> Any:
+    section, _, name = option.partition(".")
+    kind: type = SECTIONS[section] if name else AgentSettings
+    hints: Mapping[str, Any] = get_type_hints(kind, include_extras=True)
+    return hints[name or option]
+
+
+def _files(named: tuple[Path, ...], folder: Path) -> list[Path]:
+    """The journals that were named, by their files, their folders, or their sessions in the server's folder."""
+    found: list[Path] = []
+    for path in named:
+        sessions = sorted(folder.glob(f"*-{path.name}.jsonl")) if not path.exists() and path.name == str(path) else []
+        found += sorted(path.glob("*.jsonl")) if path.is_dir() else sessions or [path]
+    if not found:
+        raise ConfigError(f"expected journals, found none in {', '.join(map(str, named))}")
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
+
+
+def _enacted(journal: JournalFile, changes: Changes, *, as_json: bool) -> list[str]:
+    answer = what_if(learn(journal), changes)
+    return [_line(plain(answer))] if as_json else list(table(answer))
+
+
+def _line(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _say(options: Options, path: Path, *lines: str) -> None:
+    several = len(options.files) > 1 or options.files[0].is_dir()
+    head = [f"== {path}"] if several and not options.json else []
+    sys.stdout.write("\n".join([*head, *lines]) + "\n")
