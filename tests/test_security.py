@@ -117,6 +117,11 @@ ATTACKS: Final = (
     Attack(
         "A wrong or revoked API key", "401", f"{DOOR}::test_a_revoked_key_opens_nothing_and_does_not_open_the_server"
     ),
+    Attack(
+        "The dashboard's figures with a customer's key or a client secret",
+        "403",
+        "server/test_dashboard.py::test_other_credentials_open_nothing",
+    ),
     Attack("Guessing keys", "429", f"{ENTRY}::test_an_unknown_key_is_refused_and_slowed_down"),
     Attack(
         "Guessing on under made-up addresses", "429", f"{PROXIED}::test_a_caller_can_not_say_who_they_are_without_one"

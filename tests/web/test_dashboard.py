@@ -86,7 +86,7 @@ def settings(folder: Path, quick: FakeVendor, slow: FakeVendor) -> Any:
 async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     async with FakeVendor() as quick, FakeVendor() as slow:
-        slow.llm.usual = LlmCue(tokens=tokens("It is late."), ttft_ms=SLOW_MS)
+        slow.llm.usual = LlmCue(tokens=tokens("It is <img src=x> late."), ttft_ms=SLOW_MS)
         async with running(settings(folder, quick, slow)) as server, chromium(folder, has_microphone=False) as browser:
             yield Watched(server.base_url, browser)
 
@@ -107,6 +107,7 @@ async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> N
         assert took is not None, told
         assert int(took[1]) >= SLOW_MS
         assert "agents.support.llm" in told
+        assert "<img src=x>" in await page.text("#words")  # what models say is never markup
         await page.click("#views a[href*=providers]")
         rows = await page.until(
             "(() => { const rows = [...document.querySelectorAll('#providers-llm tbody tr')];"

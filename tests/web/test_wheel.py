@@ -1,4 +1,4 @@
-"""What a person gets who installs voicepipe: the page is in it."""
+"""What a person gets who installs voicepipe: the pages are in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.d
 
 
 async def test_the_page_of_an_installed_voicepipe(tmp_path: Path) -> None:
-    """A wheel, built from the clone and installed where nothing else of it is, serves a page that talks."""
+    """A wheel, built from the clone and installed where nothing else of it is, serves a page that talks and one that
+    shows how fast."""
     environment = await installed(await wheel(tmp_path), tmp_path)
     async with (
         FakeVendor() as vendor,
@@ -34,6 +35,11 @@ async def test_the_page_of_an_installed_voicepipe(tmp_path: Path) -> None:
         await page.press("Enter")
         await page.until(MEASURED)
         assert await page.text(".agent .words") == "Hello there, caller."
+        async with browser.page(f"{url}/dashboard") as dashboard:
+            await dashboard.until(
+                "document.querySelector('#slowest .turn') && document.querySelector('.chart canvas') && 1"
+            )
+            assert dashboard.complaints == []
 
 
 async def wheel(folder: Path) -> Path:

@@ -10,6 +10,9 @@ import { make } from "../elements.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { whole } from "./figures.js";
 
+/** As it is published it has no types beside it. */
+const Plot = /** @type {any} */ (uPlot);
+
 const HEIGHT_PX = 220;
 const STAGES = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"];
 
@@ -42,7 +45,7 @@ export class Chart {
   show(points, range) {
     this.again = () => {
       this.plot?.destroy();
-      this.plot = new uPlot(options(range, this.width), data(points, range), this.place);
+      this.plot = new Plot(options(range, this.width), data(points, range), this.place);
     };
     const what = JSON.stringify([points, range]);
     if (what === this.drawn) return;
@@ -61,6 +64,7 @@ export class Chart {
  */
 function data(points, { since_ms, until_ms, step_ms }) {
   const known = new Map(points.map((point) => [point.from_ms, point]));
+  /** @type {number[]} */
   const times = [];
   for (let at = since_ms - (since_ms % step_ms); at < until_ms; at += step_ms) times.push(at);
   const heaps = STAGES.map((_, top) =>
@@ -79,10 +83,17 @@ function data(points, { since_ms, until_ms, step_ms }) {
  * @param {number} width
  */
 function options({ since_ms, until_ms, step_ms, limit_ms }, width) {
-  const colour = (/** @type {string} */ name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+  const colour = (/** @type {string} */ name) =>
+    getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
   const axis = { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
-  const bars = uPlot.paths.bars({ size: [BAR, 48] });
-  const stages = STAGES.toReversed().map((stage) => ({ label: stageName(stage), fill: colour(stage), width: 0, paths: bars, points: { show: false } }));
+  const bars = Plot.paths.bars({ size: [BAR, 48] });
+  const stages = STAGES.toReversed().map((stage) => ({
+    label: stageName(stage),
+    fill: colour(stage),
+    width: 0,
+    paths: bars,
+    points: { show: false },
+  }));
   const start_ms = since_ms - (since_ms % step_ms);
   return {
     width,
@@ -91,13 +102,28 @@ function options({ since_ms, until_ms, step_ms, limit_ms }, width) {
     cursor: { show: false },
     scales: {
       x: { range: [start_ms / 1000, (start_ms + Math.ceil((until_ms - start_ms) / step_ms) * step_ms) / 1000] },
-      y: { range: (/** @type {any} */ _, /** @type {number} */ __, /** @type {number} */ most) => [0, 1.08 * Math.max(most || 0, limit_ms)] },
+      y: {
+        range: (/** @type {any} */ _, /** @type {number} */ __, /** @type {number} */ most) => [
+          0,
+          1.08 * Math.max(most || 0, limit_ms),
+        ],
+      },
     },
     axes: [
       { ...axis, grid: { show: false }, values: clocks, space: 70, size: 30 },
       { ...axis, size: 52, values: (/** @type {any} */ _, /** @type {number[]} */ splits) => splits.map(whole) },
     ],
-    series: [{}, ...stages, { label: "p95", stroke: colour("ink"), width: 0, paths: () => null, points: { show: true, size: 9, fill: colour("paper"), stroke: colour("ink"), width: 2 } }],
+    series: [
+      {},
+      ...stages,
+      {
+        label: "p95",
+        stroke: colour("ink"),
+        width: 0,
+        paths: () => null,
+        points: { show: true, size: 9, fill: colour("paper"), stroke: colour("ink"), width: 2 },
+      },
+    ],
     hooks: { draw: [(/** @type {any} */ plot) => drawLimit(plot, limit_ms, colour("alarm"))] },
   };
 }

@@ -33,7 +33,7 @@ export class Filters {
     this.hold.onclick = () => go({ at_ms: view().at_ms === null ? Date.now() : null });
     part("search", HTMLFormElement).onsubmit = (event) => event.preventDefault();
     this.text.onchange = () => this.set("text", this.text.value.trim());
-    this.text.onsearch = () => this.set("text", this.text.value.trim());
+    this.text.addEventListener("search", () => this.set("text", this.text.value.trim())); // also when it is emptied
   }
 
   /**
@@ -51,15 +51,22 @@ export class Filters {
     const windows = part("windows", HTMLFieldSetElement);
     const chosen = windows.querySelector("input:checked");
     if (!(chosen instanceof HTMLInputElement) || chosen.value !== view.window) {
-      const names = Object.fromEntries(Object.keys(WINDOWS).map((name) => [name, NAMES[/** @type {import("./address.js").Window} */ (name)]]));
+      const names = Object.fromEntries(
+        Object.keys(WINDOWS).map((name) => [name, NAMES[/** @type {import("./address.js").Window} */ (name)]]),
+      );
       const focused = windows.contains(document.activeElement);
       const legend = windows.querySelector("legend");
-      windows.replaceChildren(...(legend ? [legend] : []), ...choices("window", names, view.window, (window) => this.go({ window })));
+      windows.replaceChildren(
+        ...(legend ? [legend] : []),
+        ...choices("window", names, view.window, (window) => this.go({ window })),
+      );
       if (focused) part(`window-${view.window}`, HTMLInputElement).focus();
     }
     const held = view.at_ms !== null;
     this.hold.setAttribute("aria-pressed", String(held));
-    this.hold.textContent = held ? `Held at ${new Date(view.at_ms ?? 0).toLocaleTimeString([], { hourCycle: "h23" })}` : "Hold still";
+    this.hold.textContent = held
+      ? `Held at ${new Date(view.at_ms ?? 0).toLocaleTimeString([], { hourCycle: "h23" })}`
+      : "Hold still";
     if (document.activeElement !== this.text) this.text.value = view.filters.text ?? "";
     part("chips", HTMLUListElement).replaceChildren(...this.chips(view));
     for (const field of this.panel.querySelectorAll("select, input")) {
@@ -79,7 +86,11 @@ export class Filters {
     if (view.session) on.push(["Session", view.session, () => this.go({ session: "" })]);
     if (view.over) on.push(["Only", "over the limit", () => this.go({ over: false })]);
     return on.map(([name, value, off]) => {
-      const button = make("button", { type: "button", class: "chip", "aria-label": `Leave out the filter ${name}: ${value}` });
+      const button = make("button", {
+        type: "button",
+        class: "chip",
+        "aria-label": `Leave out the filter ${name}: ${value}`,
+      });
       button.append(`${name}: ${value} `, make("span", { "aria-hidden": "true" }, "×"));
       button.onclick = off;
       return make("li", {}, button);
@@ -113,13 +124,24 @@ export class Filters {
    */
   select(name, values) {
     const id = `filter-${name}`;
-    const field = make("select", { id, name }, new Option("all", ""), ...values.map((value) => new Option(value, value)));
+    const field = make(
+      "select",
+      { id, name },
+      new Option("all", ""),
+      ...values.map((value) => new Option(value, value)),
+    );
     field.onchange = () => this.set(name, field.value);
     return make("div", {}, make("label", { for: id }, FILTERS[name]), field);
   }
 
   project() {
-    const field = make("input", { id: "filter-project", name: "project", type: "text", autocomplete: "off", placeholder: "all" });
+    const field = make("input", {
+      id: "filter-project",
+      name: "project",
+      type: "text",
+      autocomplete: "off",
+      placeholder: "all",
+    });
     field.onchange = () => this.set("project", field.value.trim());
     return make("div", {}, make("label", { for: "filter-project" }, FILTERS.project), field);
   }

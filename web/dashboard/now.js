@@ -16,6 +16,9 @@ const TICK_MS = 100;
 /** So many running turns are drawn; the rest are counted. */
 const DRAWN = 4;
 
+/** So many running turns are followed; of one whose end was not told, the rest is forgotten. */
+const FOLLOWED = 100;
+
 /** So many of the answered are kept in sight. */
 const KEPT = 6;
 
@@ -50,6 +53,8 @@ export class Now {
     if (event.type === "voicepipe.turn.verdict") this.live.verdict(event);
     else if (event.type === "voicepipe.turn.action") this.live.action(event);
     else this.live.mark(event, performance.now());
+    const [oldest] = this.live.running.keys();
+    if (this.live.running.size > FOLLOWED) this.live.over(oldest);
     this.tick();
   }
 

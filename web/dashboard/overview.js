@@ -49,19 +49,21 @@ const GROUP_NAMES = {
 export function overview(shown) {
   const { view, windows, about } = shown;
   const stats = windows[view.window];
-  if (!stats.turns) return [nothing(shown), section("now", "Now", shown.now)];
+  const now = section("now", view.at_ms === null ? "Now" : "The newest then", shown.now);
+  if (!stats.turns) return [nothing(shown), now];
   const limit_ms = totalOf(stats)?.limit_ms ?? about.limits.total;
   return [
     tiles(stats, windows, limit_ms, about.over_allowed),
     section("second", "Where the second goes", ...second(stats, limit_ms), shown.chart.place, chartWords()),
-    make("div", { class: "columns" }, slowest(shown), section("now", "Now", shown.now)),
+    make("div", { class: "columns" }, slowest(shown), now),
     section("stages", "Stages", stageTable(view, windows)),
     section("groups", "Side by side", ...groups(shown)),
   ];
 }
 
 function chartWords() {
-  const words = "Each bar: what callers waited for on average. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
+  const words =
+    "Each bar: what callers waited for on average. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
   return make("p", { class: "faint" }, words);
 }
 
@@ -71,7 +73,10 @@ function nothing({ view, windows }) {
   const longer = windows["24h"].turns && view.window !== "24h";
   if (longer) {
     const more = link(view, { window: "24h" }, { class: "button" }, "Show the last 24 hours");
-    return empty(`No turn in ${SPANS[view.window]}; ${count(windows["24h"].turns, "turn")} in the last 24 hours. `, more);
+    return empty(
+      `No turn in ${SPANS[view.window]}; ${count(windows["24h"].turns, "turn")} in the last 24 hours. `,
+      more,
+    );
   }
   if (filtered) {
     const all = link(view, { filters: {} }, { class: "button" }, "Leave the filters out");
@@ -100,9 +105,19 @@ function tiles(stats, windows, limit_ms, allowed) {
     { class: "tiles" },
     tile("Half heard within", ms(total?.p50_ms), "p50, from the caller's last sound", (total?.p50_ms ?? 0) > limit_ms),
     tile("95 % heard within", ms(total?.p95_ms), `p99 ${ms(total?.p99_ms)}`, (total?.p95_ms ?? 0) > limit_ms),
-    tile(`Over ${limit_ms} ms`, share(stats.over, stats.heard), `${stats.over} of ${count(stats.heard, "turn")}`, stats.over > 0 && (rate ?? 0) > 1),
+    tile(
+      `Over ${limit_ms} ms`,
+      share(stats.over, stats.heard),
+      `${stats.over} of ${count(stats.heard, "turn")}`,
+      stats.over > 0 && (rate ?? 0) > 1,
+    ),
     tile("Error budget burns", times(rate), rates.join(" · "), (rate ?? 0) > 1),
-    tile("Failed", String(failed), `of ${count(stats.turns, "turn")}; ${stats.outcomes.interrupted ?? 0} interrupted`, failed > 0),
+    tile(
+      "Failed",
+      String(failed),
+      `of ${count(stats.turns, "turn")}; ${stats.outcomes.interrupted ?? 0} interrupted`,
+      failed > 0,
+    ),
     tile("Cost", usd(stats.cost_usd.usd), `${usd(losers)} of it for answers nobody heard`),
   );
 }
@@ -133,7 +148,12 @@ function stageTable(view, windows) {
     "Limit, ms",
     ...names.flatMap((name) =>
       ["p50", "p95", "p99", "over"].map((what) =>
-        make("th", { scope: "col", class: `${look(name)} ${what === "p50" ? "first" : ""}` }, make("small", {}, `${NAMES[name]} `), what),
+        make(
+          "th",
+          { scope: "col", class: `${look(name)} ${what === "p50" ? "first" : ""}` },
+          make("small", {}, `${NAMES[name]} `),
+          what,
+        ),
       ),
     ),
   ];
@@ -166,7 +186,9 @@ function figuresOf(stats, look) {
 
 /** @param {Shown} shown */
 function groups({ view, windows, go }) {
-  const buttons = choices("by", Object.fromEntries(GROUPS.map((by) => [by, GROUP_NAMES[by]])), view.by, (by) => go({ by }));
+  const buttons = choices("by", Object.fromEntries(GROUPS.map((by) => [by, GROUP_NAMES[by]])), view.by, (by) =>
+    go({ by }),
+  );
   const by = make("fieldset", { class: "choice" }, make("legend", { class: "unseen" }, "Compare by"), ...buttons);
   const found = windows[view.window].groups;
   const heads = [GROUP_NAMES[view.by], "Turns", "p50, ms", "p95, ms", "p99, ms", "Over", "Failed", "Cost"];

@@ -38,9 +38,15 @@ export function providers(view, stats, healths, published) {
     const rows = keys.map((key) => line(view, key.slice(4), known.get(key), measured.get(key), published));
     const state = make("th", { scope: "col", class: "words" }, "State");
     const heads = ["Provider", state, "Calls", "Errors", `ms to ${what}, p50`, "p95", "p99"];
-    const more = stage === "llm" ? ["p50 said by others", "ms between tokens", "Tokens a second", "said by others", "Cached"] : [];
+    const more =
+      stage === "llm" ? ["p50 said by others", "ms between tokens", "Tokens a second", "said by others", "Cached"] : [];
     const body = rows.length
-      ? table(`providers-${stage}`, `${title}: measured and published`, [...heads, ...more, "Cost"], rows.map((cells) => trim(cells, stage)))
+      ? table(
+          `providers-${stage}`,
+          `${title}: measured and published`,
+          [...heads, ...more, "Cost"],
+          rows.map((cells) => trim(cells, stage)),
+        )
       : empty("None was asked yet.");
     return section(`of-${stage}`, title, body);
   });
@@ -65,25 +71,26 @@ function trim(line, stage) {
 function line(view, spec, health, its, published) {
   const claims = published[spec];
   const state = health ? (STATES[health.state] ?? health.state) : "–";
-  const words = make("span", {}, health?.retry_in_ms ? `${state}, ${Math.ceil(health.retry_in_ms / 1000)} s more` : state);
+  const words = make(
+    "span",
+    {},
+    health?.retry_in_ms ? `${state}, ${Math.ceil(health.retry_in_ms / 1000)} s more` : state,
+  );
   if (health?.alert) words.append(make("span", { class: "failure" }, ` ${health.alert}`));
   const errors = its ? `${its.errors} (${share(its.errors, its.calls)})` : "–";
   const ofModels = (/** @type {string} */ text) => make("td", { class: "of-models" }, text);
-  return row(
-    link(view, { filters: { ...view.filters, model: spec }, view: "turns" }, {}, spec),
-    [
-      make("td", { class: health && health.state !== "closed" ? "alarm words" : "words" }, words),
-      its ? String(its.calls) : "–",
-      make("td", { class: its?.errors ? "alarm" : "" }, its?.errors ? `▲ ${errors}` : errors),
-      whole(its?.p50_ms),
-      whole(its?.p95_ms),
-      whole(its?.p99_ms),
-      ofModels(whole(claims?.ttft_p50_ms)),
-      ofModels(rate(its?.itl_ms)),
-      ofModels(rate(its?.tokens_per_s)),
-      ofModels(rate(claims?.tokens_per_s)),
-      ofModels(percent(its?.cached_share)),
-      usd(its?.cost_usd),
-    ],
-  );
+  return row(link(view, { filters: { ...view.filters, model: spec }, view: "turns" }, {}, spec), [
+    make("td", { class: health && health.state !== "closed" ? "alarm words" : "words" }, words),
+    its ? String(its.calls) : "–",
+    make("td", { class: its?.errors ? "alarm" : "" }, its?.errors ? `▲ ${errors}` : errors),
+    whole(its?.p50_ms),
+    whole(its?.p95_ms),
+    whole(its?.p99_ms),
+    ofModels(whole(claims?.ttft_p50_ms)),
+    ofModels(rate(its?.itl_ms)),
+    ofModels(rate(its?.tokens_per_s)),
+    ofModels(rate(claims?.tokens_per_s)),
+    ofModels(percent(its?.cached_share)),
+    usd(its?.cost_usd),
+  ]);
 }

@@ -19,8 +19,16 @@ import { empty, link, row, section, table } from "./pieces.js";
 export function sessions(view, open, kept, now_ms) {
   const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
   return [
-    section("open", "Open now", open.length ? list(view, "open-table", "Open sessions", open, now_ms) : empty("Nobody talks. ", talk)),
-    section("kept", "Of the past", kept.length ? list(view, "kept-table", "Sessions of the past", kept, now_ms) : empty("None was kept yet.")),
+    section(
+      "open",
+      "Open now",
+      open.length ? list(view, "open-table", "Open sessions", open, now_ms) : empty("Nobody talks. ", talk),
+    ),
+    section(
+      "kept",
+      "Of the past",
+      kept.length ? list(view, "kept-table", "Sessions of the past", kept, now_ms) : empty("None was kept yet."),
+    ),
   ];
 }
 

@@ -53,7 +53,8 @@ function answer(turn) {
   const { breach } = turn;
   if (!breach) return make("div", { class: "answer" }, says);
   const setting = make("code", {}, breach.setting.replace("NAME", turn.agent));
-  const first = breach.stage === "total" ? "The whole broke its limit first" : `“${stageName(breach.stage)}” broke its limit first`;
+  const first =
+    breach.stage === "total" ? "The whole broke its limit first" : `“${stageName(breach.stage)}” broke its limit first`;
   const same = culprit(turn)?.stage === breach.stage;
   const lead = same ? "What would move it: " : `${first}, by ${breach.over_ms} ms. What would move that: `;
   return make("div", { class: "answer" }, says, make("p", {}, lead, setting));
@@ -105,7 +106,10 @@ function card(turn) {
   for (const [mark, at_ms] of /** @type {[string, number][]} */ (Object.entries(turn.marks))) {
     const left = (100 * (at_ms - began_ms)) / length_ms;
     if (left < 0 || left > 100) continue;
-    const pin = make("i", { class: on.has(mark) ? "pin on" : "pin", title: `${markName(mark)}, ${at_ms - began_ms} ms` });
+    const pin = make("i", {
+      class: on.has(mark) ? "pin on" : "pin",
+      title: `${markName(mark)}, ${at_ms - began_ms} ms`,
+    });
     pin.style.left = `${left}%`;
     bar.append(pin);
   }
@@ -126,7 +130,10 @@ function words({ caller_text, agent_text, heard_text, filler, outcome }) {
   const said = make("div", { class: "words" });
   if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "faint" }, "(a filler) "));
   if (agent_text.startsWith(heard_text) && heard_text !== agent_text) {
-    said.append(heard_text, make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the caller spoke " : " ✂ "));
+    said.append(
+      heard_text,
+      make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the caller spoke " : " ✂ "),
+    );
     said.append(make("del", {}, make("span", { class: "unseen" }, "Not heard: "), agent_text.slice(heard_text.length)));
   } else said.append(heard_text || "Nothing was heard.");
   return [
@@ -179,6 +186,7 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
     ["Models that were slower or failed", usd(its.losers_usd)],
     ["Replies nobody heard", usd(its.speculation_usd)],
     ["Voice", usd(its.speech_usd)],
+    ...(its.hearing_usd === undefined ? [] : [/** @type {[string, string]} */ (["Ear", usd(its.hearing_usd)])]),
     ["Sum", `${usd(its.usd)}${unknown}`],
     ["Tokens read, of them cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
     ["Tokens written", String(tokens.output)],
@@ -194,7 +202,12 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
 function facts(view, turn) {
   const providers = Object.entries(turn.providers).map(([stage, provider]) => `${stage} ${provider}`);
   const parts = Object.entries(turn.parts).map(([part, value]) => `${part} ${value} ms`);
-  const session = link({ ...view, view: "turns", turn: "", session: turn.session, order: "newest" }, {}, {}, turn.session);
+  const session = link(
+    { ...view, view: "turns", turn: "", session: turn.session, order: "newest" },
+    {},
+    {},
+    turn.session,
+  );
   /** @type {[string, Node | string][]} */
   const told = [
     ["Turn", turn.id],
@@ -203,8 +216,17 @@ function facts(view, turn) {
     ["Cause", turn.cause],
     ["Providers", providers.join(", ")],
     ["Parts of stages", parts.join(", ")],
-    ["Measured", turn.heard_by === "reported" ? "at the caller" : turn.heard_by === "estimated" ? "estimated here" : "nobody heard it"],
+    [
+      "Measured",
+      turn.heard_by === "reported"
+        ? "at the caller"
+        : turn.heard_by === "estimated"
+          ? "estimated here"
+          : "nobody heard it",
+    ],
     ["Time without a name", ms(turn.unattributed_ms)],
+    ["Connecting to the voice, hidden", turn.connect_hidden_ms === null ? "" : ms(turn.connect_hidden_ms)],
+    ["Connecting to the ear, hidden", turn.ear_connect_hidden_ms === null ? "" : ms(turn.ear_connect_hidden_ms)],
     ["Language", turn.language ?? ""],
     ["Route", turn.pool ?? ""],
     ["A/B arm", turn.arm ?? ""],
@@ -216,5 +238,9 @@ function facts(view, turn) {
 
 /** @param {[string, Node | string][]} lines */
 function ledger(lines) {
-  return make("dl", { class: "ledger" }, ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  return make(
+    "dl",
+    { class: "ledger" },
+    ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
+  );
 }

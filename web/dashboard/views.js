@@ -1,0 +1,178 @@
+/**
+ * What each view asks the server for, and the pieces that it is drawn of.
+ *
+ * @module
+ */
+
+import { make } from "../elements.js";
+import { WINDOWS, figures, turns } from "./address.js";
+import { Chart } from "./chart.js";
+import { SPANS, overview } from "./overview.js";
+import { empty, link, swap } from "./pieces.js";
+import { providers } from "./providers.js";
+import { totalOf } from "./second.js";
+import { sessions } from "./sessions.js";
+import { turnList } from "./turn_list.js";
+import { turnPage } from "./turn_page.js";
+
+/** @typedef {import("./address.js").View} View */
+/** @typedef {import("./address.js").Window} Window */
+/** @typedef {import("./pieces.js").Piece} Piece */
+/** @typedef {(signal: AbortSignal, ...paths: string[]) => Promise<any[] | null>} Ask null: not all of it could be had */
+
+/** So many turns, or sessions, are listed at once. */
+const PAGE = 50;
+
+/** So many are had with one question, at most. */
+const MOST = 200;
+
+/** The chart's steps; the store counts whole minutes, so the shortest window is drawn within a longer one. */
+const STEPS = /** @type {Record<Window, [Window, number]>} */ ({
+  "1m": ["15m", 60_000],
+  "15m": ["15m", 60_000],
+  "24h": ["24h", 1_800_000],
+});
+
+export class Views {
+  /**
+   * @param {Ask} ask
+   * @param {(changes: Partial<View>) => void} go to another view
+   * @param {import("./now.js").Now} now
+   * @param {HTMLElement} place where they are shown
+   */
+  constructor(ask, go, now, place) {
+    this.ask = ask;
+    this.go = go;
+    this.now = now;
+    this.place = place;
+    this.chart = new Chart();
+    /** The list of turns, as long as it has grown. @type {any[]} */
+    this.listed = [];
+    /** Where it ends; null: there are no more. @type {string | null} */
+    this.next = null;
+  }
+
+  /**
+   * @param {View} view
+   * @param {any} about the server
+   * @param {AbortSignal} signal another view was chosen
+   * @returns {Promise<Piece[] | null>} null: it could not be had, and the page says why
+   */
+  pieces(view, about, signal) {
+    if (view.turn) return this.turn(view, signal);
+    if (view.view === "turns") return this.turns(view, signal);
+    if (view.view === "providers") return this.providers(view, about, signal);
+    return view.view === "sessions" ? this.sessions(view, signal) : this.overview(view, about, signal);
+  }
+
+  /**
+   * @param {View} view
+   * @param {any} about
+   * @param {AbortSignal} signal
+   */
+  async overview(view, about, signal) {
+    const now_ms = Date.now();
+    const end_ms = view.at_ms ?? now_ms;
+    const [long, step_ms] = STEPS[view.window];
+    const names = /** @type {Window[]} */ (Object.keys(WINDOWS));
+    const asked = names.map((name) =>
+      figures(view, name, { ...(name === view.window && { by: view.by }), ...(name === long && { step: step_ms }) }),
+    );
+    const slow = turns({ ...view, session: "" }, { order: "slowest", limit: 5 }, now_ms);
+    const newest = turns({ ...view, session: "", window: "24h" }, { order: "newest", limit: 6 }, now_ms);
+    const got = await this.ask(signal, ...asked, slow, newest);
+    if (!got) return null;
+    const windows = /** @type {Record<Window, any>} */ (Object.fromEntries(names.map((name, i) => [name, got[i]])));
+    const limit_ms = totalOf(windows["24h"])?.limit_ms ?? about.limits.total;
+    this.now.limit_ms = limit_ms;
+    this.now.begin(got[4].data);
+    this.chart.show(windows[long].series, { since_ms: end_ms - WINDOWS[long], until_ms: end_ms, step_ms, limit_ms });
+    const { chart, now, go } = this;
+    return overview({ view, about, windows, slowest: got[3].data, chart, now: now.place, now_ms: end_ms, go });
+  }
+
+  /**
+   * @param {View} view
+   * @param {AbortSignal} signal
+   */
+  async turns(view, signal) {
+    if (this.listed.length > MOST) return this.list(view, signal); // so long a list stays as it is
+    const limit = Math.max(PAGE, this.listed.length);
+    const got = await this.ask(signal, turns(view, { order: view.order, limit }, Date.now()));
+    if (!got) return null;
+    this.listed = got[0].data;
+    this.next = got[0].next;
+    return this.list(view, signal);
+  }
+
+  /**
+   * @param {View} view
+   * @param {AbortSignal} signal
+   */
+  list(view, signal) {
+    const orders = /** @type {const} */ ({ slowest: "Slowest first", newest: "Newest first" });
+    const links = Object.entries(orders).map(([name, words]) => {
+      const order = /** @type {keyof typeof orders} */ (name);
+      return link(view, { order }, order === view.order ? { "aria-current": "true" } : {}, words);
+    });
+    const late = link(view, { over: !view.over }, view.over ? { "aria-current": "true" } : {}, "Only over the limit");
+    const head = make("h2", {}, view.session ? `Turns of ${view.session}` : `Turns of ${SPANS[view.window]}`);
+    const tabs = make("p", { class: "tabs" }, ...links, late);
+    if (!this.listed.length) return [head, tabs, none(view)];
+    const more = make("button", { type: "button", id: "more" }, "More");
+    more.onclick = () => void this.more(view, signal);
+    return [head, tabs, turnList(view, this.listed, Date.now()), ...(this.next ? [more] : [])];
+  }
+
+  /**
+   * @param {View} view
+   * @param {AbortSignal} signal
+   */
+  async more(view, signal) {
+    const before = this.next ?? "";
+    const got = await this.ask(signal, turns(view, { order: view.order, limit: PAGE, before }, Date.now()));
+    if (!got) return;
+    this.listed = [...this.listed, ...got[0].data];
+    this.next = got[0].next;
+    swap(this.place, ...this.list(view, signal));
+  }
+
+  /**
+   * @param {View} view
+   * @param {AbortSignal} signal
+   */
+  async turn(view, signal) {
+    const got = await this.ask(signal, `/v1/turns/${encodeURIComponent(view.turn)}`);
+    return got && turnPage(view, got[0], Date.now());
+  }
+
+  /**
+   * @param {View} view
+   * @param {any} about
+   * @param {AbortSignal} signal
+   */
+  async providers(view, about, signal) {
+    const got = await this.ask(signal, figures(view, view.window), "/v1/providers");
+    return got && providers(view, got[0], got[1].data, about.published);
+  }
+
+  /**
+   * @param {View} view
+   * @param {AbortSignal} signal
+   */
+  async sessions(view, signal) {
+    const { agent, text, project } = view.filters;
+    const chosen = { ...(agent && { agent }), ...(text && { text }), ...(project && { project }) };
+    const open = new URLSearchParams({ ...chosen, live: "true" });
+    const kept = new URLSearchParams({ ...chosen, limit: String(PAGE) });
+    const got = await this.ask(signal, `/v1/sessions?${open}`, `/v1/sessions?${kept}`);
+    return got && sessions(view, got[0].data, got[1].data, Date.now());
+  }
+}
+
+/** @param {View} view */
+function none(view) {
+  if (view.window === "24h" || view.session) return empty("No turn is like that.");
+  const longer = link(view, { window: "24h" }, { class: "button" }, "Show the last 24 hours");
+  return empty(`No turn in ${SPANS[view.window]} is like that. `, longer);
+}
