@@ -38,7 +38,12 @@ to notice that one goes on speaking."""
 
 @asynccontextmanager
 async def connect(
-    url: str = DEFAULT_URL, *, key: str | None = None, agent: str | None = None, wishes: Wishes | None = None
+    url: str = DEFAULT_URL,
+    *,
+    key: str | None = None,
+    agent: str | None = None,
+    wishes: Wishes | None = None,
+    buffer_ms: int = 0,
 ) -> AsyncIterator[Call]:
     """Call a server; leaving the block hangs up.
 
@@ -47,6 +52,7 @@ async def connect(
         key: an API key or an `ek_` client secret, for servers that ask for one.
         agent: who is to answer; None leaves it to the key, or to the server's default.
         wishes: what the session is to be like.
+        buffer_ms: how long sound is kept before it plays, as players do against jitter; the server is told.
 
     Raises:
         ConfigError: the address makes no sense.
@@ -58,7 +64,7 @@ async def connect(
     link = Link(address, key, await dial(address, key))
     try:
         async with helpers() as owned:
-            call = Call(link, wishes or Wishes())
+            call = Call(link, wishes or Wishes(), buffer_ms=buffer_ms)
             await call.agree()
             owned.start(call.report(), name="playback reports")
             yield call
@@ -69,13 +75,13 @@ async def connect(
 class Call:
     """One call that stands. Use it from one task at a time."""
 
-    def __init__(self, link: Link, wishes: Wishes) -> None:
+    def __init__(self, link: Link, wishes: Wishes, *, buffer_ms: int = 0) -> None:
         self.session_id = self.model = ""
         self.extensions: Extensions | None = None
         """What the server has agreed to beyond the published events."""
 
         self._link, self._wishes = link, wishes
-        self._speaker = Speaker()
+        self._speaker = Speaker(buffer_ms)
         self._streams: dict[int, e.SoundAnnounced] = {}  # bounded: the newest answers' sound
         self._sent_at_ms = 0
 

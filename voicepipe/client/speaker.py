@@ -38,15 +38,16 @@ class _Track:
 
 
 class Speaker:
-    """Plays at once, and never pauses. All times are ms on one clock of the caller."""
+    """Plays at once, or when it has kept sound for a while, and never pauses. All times are ms on one clock of the
+    caller."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer_ms: int = 0) -> None:
         self._tracks: dict[str, _Track] = {}
-        self._ends_ms = 0
+        self._buffer_ms, self._ends_ms = buffer_ms, 0
 
     def play(self, item_id: str, n_samples: int, now_ms: int) -> None:
         """Queue sound of an item, 24 kHz, behind what is playing."""
-        starts_ms = max(self._ends_ms, now_ms)
+        starts_ms = self._ends_ms if self._ends_ms > now_ms else now_ms + self._buffer_ms
         self._tracks.setdefault(item_id, _Track()).pieces.append((starts_ms, n_samples))
         if len(self._tracks) > KEPT_ITEMS:
             del self._tracks[next(iter(self._tracks))]

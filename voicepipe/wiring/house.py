@@ -118,7 +118,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             records_lost=lambda: sink.dropped + sink.lost,
             forget_journal=journals.forget,
             metrics=metrics,
-            counts=counts_of(sink, sounds, sessions, spans),
+            counts=counts_of(sink, sounds, sessions, spans, webhooks, feed),
             tracing=spans,
             loop=loop,
         )

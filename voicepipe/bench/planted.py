@@ -1,0 +1,278 @@
+"""Are delays told of whoever caused them? Plants one at each stage of a turn, and compares it with the turn's record.
+
+`python -m voicepipe.bench.planted --recording FILE` starts a server with providers that answer at once, calls it, and
+says the recording, once as it is and once with each delay planted: an ear, a model or a voice that is late, a longer
+silence, a client that buffers, a server that is stopped (SIGSTOP) while an answer is on its way to it. It prints what
+was planted and what the records told, and ends with 1 if one told of anybody else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from voicepipe.audio.files import read_sound
+from voicepipe.audio.samples import Samples
+from voicepipe.bench.load_server import started
+from voicepipe.bench.planted_vendor import Asked, Delays, PlantedVendor
+from voicepipe.client import RATE_HZ, closed_turn, connect, until_ready
+from voicepipe.errors import VoicepipeError
+from voicepipe.turn.record import TurnRecord
+
+SILENCE_MS: Final = 300
+PLANT_MS: Final = 400
+"""By default. A model that writes slowly is cut short at about so long after its first word."""
+
+RECORD_LATE_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plant:
+    """One delay, and whom a record must name for it. `{ms}` is how long it is."""
+
+    what: str
+    stage: str
+    owner: str
+    setting: str
+    vendor: str = ""
+    """Which of the provider's delays is longer: a field of `Delays`."""
+
+    per: int = 1
+    """So many of them make the whole."""
+
+    agent: str = "default"
+    buffer: bool = False
+    """The client keeps sound for so long before it plays it."""
+
+    stopped_at: Asked | None = None
+    """The server is stopped when this provider was asked; the answer comes while it is."""
+
+
+HELD: Final[dict[Asked, str]] = {
+    "stt": "the server is held for {ms} ms while the ear's text comes",
+    "llm": "the server is held for {ms} ms while the model's first word comes",
+    "tts": "the server is held for {ms} ms while the voice's first sound comes",
+}
+
+PLANTS: Final = (
+    Plant(
+        what="the ear's text comes {ms} ms late",
+        stage="endpoint",
+        owner="bench/ear",
+        setting="agents.NAME.stt",
+        vendor="stt_ms",
+    ),
+    Plant(
+        what="the agent waits for {ms} ms more of silence",
+        stage="endpoint",
+        owner="settings",
+        setting="agents.NAME.silence_ms",
+        agent="patient",
+    ),
+    Plant(
+        what="the model's first word comes {ms} ms late",
+        stage="llm_ttft",
+        owner="bench/mind",
+        setting="agents.NAME.llm",
+        vendor="llm_ms",
+    ),
+    Plant(
+        what="the model takes {ms} ms to write its first sentence",
+        stage="first_clause",
+        owner="bench/mind",
+        setting="agents.NAME.instructions",
+        vendor="token_ms",
+        per=7,
+    ),
+    Plant(
+        what="the voice's first sound comes {ms} ms late",
+        stage="tts_ttfb",
+        owner="bench/mouth",
+        setting="agents.NAME.tts",
+        vendor="tts_ms",
+    ),
+    Plant(
+        what="the client keeps sound for {ms} ms before it plays it",
+        stage="playback",
+        owner="client",
+        setting="the client's own buffer",
+        buffer=True,
+    ),
+    *(
+        Plant(what=what, stage="overhead", owner="server", setting="server.max_sessions", stopped_at=asked)
+        for asked, what in HELD.items()
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the records of one planted delay told: the most frequent first breach, and medians."""
+
+    plant: Plant
+    stage: str
+    owner: str
+    setting: str
+    later_ms: int
+    """How much longer that stage was than without."""
+
+    total_later_ms: int
+    """How much later the caller heard the answer."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether whoever was late was named, and what would help."""
+        plant = self.plant
+        return (self.stage, self.owner, self.setting) == (plant.stage, plant.owner, plant.setting)
+
+
+class Planter:
+    """Calls one server, with this delay or that."""
+
+    def __init__(self, vendor: PlantedVendor, url: str, pid: int, recording: Samples, *, plant_ms: int) -> None:
+        self._vendor, self._url, self._pid, self._recording = vendor, url, pid, recording
+        self._plant_ms = plant_ms
+
+    async def record(self, plant: Plant | None) -> TurnRecord:
+        """The record of one turn."""
+        self._vendor.delays = Delays()
+        if plant is not None and plant.vendor:
+            more_ms = getattr(Delays(), plant.vendor) + self._plant_ms // plant.per
+            self._vendor.delays = replace(Delays(), **{plant.vendor: more_ms})
+        agent = plant.agent if plant else "default"
+        buffer_ms = self._plant_ms if plant is not None and plant.buffer else 0
+        async with connect(self._url, agent=agent, buffer_ms=buffer_ms) as call, asyncio.TaskGroup() as group:
+            self._vendor.asked = self._stopping(plant, group)
+            answer = await call.turn(self._recording)
+            record = await closed_turn(self._url, answer.turn_id, patience_ms=RECORD_LATE_MS)
+        if record is None:
+            raise RuntimeError(f"expected the record of {answer.turn_id}, got none")
+        return record
+
+    def _stopping(self, plant: Plant | None, group: asyncio.TaskGroup) -> Callable[[Asked], None]:
+        def asked(stage: Asked) -> None:
+            if plant is not None and stage == plant.stopped_at:
+                self._vendor.asked = lambda stage: None  # once
+                os.kill(self._pid, signal.SIGSTOP)
+                group.create_task(self._go_on(), name="go-on")
+
+        return asked
+
+    async def _go_on(self) -> None:
+        try:
+            await asyncio.sleep(self._plant_ms / 1_000)
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+
+
+async def run(
+    recording: Samples, plants: Sequence[Plant], *, plant_ms: int, rounds: int, say: Callable[[str], None]
+) -> list[Told]:
+    """Start the server, plant each delay, and return what was told of it.
+
+    Raises:
+        VoicepipeError: the server can't be called.
+        RuntimeError: it did not start, or keeps no records.
+    """
+    vendor = PlantedVendor(sound_ms=2 * plant_ms)  # it still plays when a client that buffers says that it plays
+    with tempfile.TemporaryDirectory() as folder:
+        async with vendor.serving() as base_url, started(*_server(Path(folder), base_url, plant_ms)) as server:
+            await until_ready(server.url, say)
+            planter = Planter(vendor, server.url, server.pid, recording, plant_ms=plant_ms)
+            await planter.record(None)  # the first turn opens every connection
+            usual = [await planter.record(None) for _ in range(rounds)]
+            told = []
+            for plant in plants:
+                told.append(judged(plant, [await planter.record(plant) for _ in range(rounds)], usual))
+                say(f"{len(told)} of {len(plants)} planted")
+            return told
+
+
+def _server(folder: Path, base_url: str, plant_ms: int) -> list[str]:
+    limit_ms = plant_ms // 2
+    stages = ("llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead")
+    agents = {
+        f"agents.{name}.{key}": value
+        for name, silence_ms in (("default", SILENCE_MS), ("patient", SILENCE_MS + plant_ms))
+        for key, value in (
+            ("stt", "bench/ear"),
+            ("llm", "bench/mind"),
+            ("tts", "bench/mouth"),
+            ("end_of_turn", "silence"),
+            ("silence_ms", silence_ms),
+            ("speculate", "false"),
+        )
+    }
+    settings = {
+        "server.port": 0,
+        "server.data_dir": folder / "data",
+        "server.drain_ms": 0,
+        "server.audio_cache_mb": 0,
+        "providers.bench.base_url": base_url,
+        **agents,
+        **{f"budget.{stage}_ms": limit_ms for stage in stages},
+        "budget.endpoint_ms": SILENCE_MS + limit_ms,
+        "budget.total_ms": 10 * plant_ms,
+    }
+    return ["voicepipe", "serve", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
+
+
+def judged(plant: Plant, records: Sequence[TurnRecord], usual: Sequence[TurnRecord]) -> Told:
+    """What these records told of it, beside those without it."""
+    named = [(r.breach.stage, r.breach.owner, r.breach.setting) if r.breach else ("", "", "") for r in records]
+    breach = statistics.mode(named)
+    later_ms = _median_ms(records, breach[0]) - _median_ms(usual, breach[0])
+    return Told(plant, *breach, later_ms, _median_ms(records, "total") - _median_ms(usual, "total"))
+
+
+def _median_ms(records: Sequence[TurnRecord], stage: str) -> int:
+    if stage == "total":
+        return round(statistics.median(record.total_ms or 0 for record in records))
+    found = (sum(span.duration_ms for span in record.stages if span.stage == stage) for record in records)
+    return round(statistics.median(found))
+
+
+def report(told: Sequence[Told], plant_ms: int) -> Iterator[str]:
+    """Yield the table in Markdown, line by line."""
+    yield "| planted | heard later by | told | of | whose | what would move it | |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for each in told:
+        what = each.plant.what.format(ms=plant_ms)
+        names = f"`{each.stage}` | {each.owner} | `{each.setting}`" if each.stage else "nothing | - | -"
+        right = "right" if each.is_right else "**wrong**"
+        yield f"| {what} | {each.total_later_ms} ms | {each.later_ms} ms | {names} | {right} |"
+
+
+def say(line: str) -> None:
+    """Print a line of progress now."""
+    sys.stderr.write(f"{line}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 when a delay was told of somebody else, 2 when the server does not start."""
+    parser = argparse.ArgumentParser(prog="python -m voicepipe.bench.planted", description=__doc__)
+    parser.add_argument("--recording", type=Path, required=True, help="what the caller says")
+    parser.add_argument("--delay-ms", type=int, default=PLANT_MS, help=f"how long each delay is ({PLANT_MS})")
+    parser.add_argument("--rounds", type=int, default=3, help="turns for each (3)")
+    options = parser.parse_args(arguments)
+    try:
+        recording = read_sound(options.recording, RATE_HZ)
+        told = asyncio.run(run(recording, PLANTS, plant_ms=options.delay_ms, rounds=options.rounds, say=say))
+    except (VoicepipeError, RuntimeError, OSError) as why:
+        sys.stderr.write(f"planted: {why}\n")
+        return 2
+    sys.stdout.write("".join(f"{line}\n" for line in report(told, options.delay_ms)))
+    return 0 if all(each.is_right for each in told) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
