@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from voicepipe.cli.probe import CLAUSE
 from voicepipe.cli.providers import Line, table
 from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import load
@@ -18,7 +20,10 @@ from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store import KeptTurn
-from voicepipe.testing.fakes.cues import LlmCue, Status
+from voicepipe.testing.fakes import cartesia_voice, deepgram
+from voicepipe.testing.fakes.cartesia_voice import FakeCartesia
+from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue
+from voicepipe.testing.fakes.deepgram import FakeDeepgram
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
 
@@ -82,7 +87,9 @@ async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None
     )
     assert (ran.status, ran.err) == (0, ""), ran.err
     lines = json.loads(ran.out)
-    assert len({line["provider"] for line in lines}) == 26
+    assert len({line["provider"] for line in lines if line["stage"] == "llm"}) == 26
+    spoken = {line["provider"] for line in lines if line["stage"] == "tts"}
+    assert spoken == {"local", "cartesia", "elevenlabs", "deepgram", "inworld", "rime", "openai"}
     first = lines[0]
     assert (first["provider"], first["model"], first["in_use"], first["key"]) == (
         "groq",
@@ -142,6 +149,77 @@ async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, t
     assert probes[0].endswith("; it lists smaller")
     assert probes[1].startswith("    ok  yard/big  first after ")
     assert probes[1].endswith("Hello.")
+
+
+@pytest.fixture
+async def ears() -> AsyncIterator[FakeDeepgram]:
+    async with FakeDeepgram() as vendor:
+        yield vendor
+
+
+@pytest.fixture
+async def voices() -> AsyncIterator[FakeCartesia]:
+    async with FakeCartesia() as vendor:
+        yield vendor
+
+
+def write_speech_settings(folder: Path, ears: FakeDeepgram, voices: FakeCartesia) -> None:
+    (folder / "voicepipe.toml").write_text(
+        f"""
+        [agents.default]
+        stt = "mine/nova-3"
+        tts = "theirs/sonic-3"
+        [providers.mine]
+        kind = "deepgram"
+        base_url = "{ears.base_url}"
+        api_key_env = "EAR_KEY"
+        hearing_usd_per_minute = 6.0
+        [providers.theirs]
+        kind = "cartesia"
+        base_url = "{voices.base_url}"
+        api_key_env = "VOICE_KEY"
+        """
+    )
+
+
+async def test_a_probe_has_ears_hear_and_voices_speak(
+    voicepipe: Any, tmp_path: Path, ears: FakeDeepgram, voices: FakeCartesia
+) -> None:
+    """One sentence each; what that costs is told before, as far as it is known."""
+    write_speech_settings(tmp_path, ears, voices)
+    ears.desk.usual = SttCue(text="The quick brown fox.")
+    chosen = ("providers", "mine", "theirs", "--probe")
+    ran = await voicepipe(*chosen, EAR_KEY=deepgram.KEY, VOICE_KEY=cartesia_voice.KEY)
+    assert ran.status == 0, ran.out
+    assert "asking 0 models, 1 ears and 1 voices, for about 0.3075 USD, and 1 of which no price" in ran.err
+    told = [line.split() for line in ran.out.splitlines() if line.startswith("    ")]
+    assert [line[:2] for line in told] == [["ok", "mine/nova-3"], ["ok", "theirs/sonic-3"]]
+    assert " ".join(told[0]).endswith('heard "The quick brown fox."')
+    assert " ".join(told[1]).endswith("s of speech")
+    assert voices.desk.asked[0].question["input"].strip() == CLAUSE
+
+
+async def test_a_key_that_is_wrong_and_an_ear_that_mishears_read_well(
+    voicepipe: Any, tmp_path: Path, ears: FakeDeepgram, voices: FakeCartesia
+) -> None:
+    write_speech_settings(tmp_path, ears, voices)
+    ears.desk.usual = SttCue(text="Good morning!")
+    ran = await voicepipe("providers", "mine", "theirs", "--probe", EAR_KEY=deepgram.KEY, VOICE_KEY="wrong")
+    assert ran.status == 1
+    told = [line.strip() for line in ran.out.splitlines() if line.startswith("    ")]
+    assert told[0].endswith(f'heard "Good morning!", not "{CLAUSE}"')
+    refused = "tts by theirs/sonic-3: HTTP 401: the key was refused; it was sent $VOICE_KEY"
+    assert told[1] == f"FAILED  theirs/sonic-3  {refused}"
+
+
+async def test_nobody_is_asked_without_a_probe(
+    voicepipe: Any, tmp_path: Path, ears: FakeDeepgram, voices: FakeCartesia
+) -> None:
+    write_speech_settings(tmp_path, ears, voices)
+    ran = await voicepipe("providers", "--json", EAR_KEY="k", VOICE_KEY="k")
+    lines = [line for line in json.loads(ran.out) if line["provider"] in ("mine", "theirs") and line["stage"] != "llm"]
+    assert [(line["stage"], line["key"], line["usd"]) for line in lines] == [("stt", "set", 6.0), ("tts", "set", None)]
+    assert (ears.calls, voices.calls) == ([], [])
 
 
 async def test_what_the_running_server_has_against_a_model_is_shown(voicepipe: Any) -> None:

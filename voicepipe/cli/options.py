@@ -192,9 +192,9 @@ def _check(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _providers(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "providers", "list who could think: keys, prices, speed as published and as measured here")
+    command = _add(commands, "providers", "list who could think, hear and speak: keys, prices, published and measured speed")
     command.add_argument("names", nargs="*", metavar="NAME", help="show all known models of these, and no others")
-    command.add_argument("--probe", action="store_true", help="ask each model whose key is set one short question")
+    command.add_argument("--probe", action="store_true", help="ask each whose key is set to answer, hear or speak")
     command.add_argument("--json", action="store_true", help="print JSON, with the sources of all figures")
     command.add_argument("--project", metavar="NAME", help="whose turns are measured (default)")
     _config(command)

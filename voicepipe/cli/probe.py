@@ -21,6 +21,9 @@ from voicepipe.stages.transcriber import Hearing, Transcriber
 
 CLAUSE: Final = "The quick brown fox jumps over the lazy dog."
 QUESTION: Final = "Say hello in one short sentence."
+ANSWER_TOKENS: Final = 40
+"""The most that a model may answer."""
+
 PATIENCE_S: Final = 30.0
 """A stage that has not answered by then is of no use to a caller."""
 
@@ -41,6 +44,12 @@ class Probe:
     total_ms: int
     said: str
     """What it answered, or why it failed."""
+
+    @property
+    def told(self) -> str:
+        """All of it in a line."""
+        first = "" if self.first_ms is None else f"first after {self.first_ms} ms, all after {self.total_ms} ms: "
+        return f"{'ok' if self.ok else 'FAILED'}  {self.spec}  {first}{self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,7 @@ async def ask_voice(synthesizer: Synthesizer, voice: Voice) -> Reply:
 async def ask_model(model: Model, name: str) -> Reply:
     """Ask one short question."""
     began_ms, first_ms, words = clock.monotonic_ms(), None, []
-    request = ModelRequest(model=name, messages=(Said("user", (Text(QUESTION),)),), max_output_tokens=40)
+    request = ModelRequest(model=name, messages=(Said("user", (Text(QUESTION),)),), max_output_tokens=ANSWER_TOKENS)
     async with model.open(request) as events:
         async for event in events:
             if isinstance(event, TextDelta):

@@ -1,4 +1,4 @@
-"""`voicepipe providers`: who could think, with which key, at what price and how fast; `--probe` asks them."""
+"""`voicepipe providers`: who could think, hear and speak, with which key, at what price; `--probe` asks them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from voicepipe.cli import providers_speech
 from voicepipe.cli.found_server import usual_url
 from voicepipe.cli.options import Options
-from voicepipe.cli.probe import PATIENCE_S, Probe, Reply, ask_model, probe
+from voicepipe.cli.probe import ANSWER_TOKENS, PATIENCE_S, QUESTION, Probe, Reply, ask_model, probe
+from voicepipe.cli.provider_key import key_of
+from voicepipe.cli.providers_speech import SpeechLine
 from voicepipe.cli.troubles import told_now
 from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import Settings, load
@@ -68,21 +71,25 @@ def run(options: Options) -> int:
     for name in options.names:
         if name not in settings.vendors.providers and name not in settings.providers:
             raise ConfigError(f"providers: expected one of {', '.join(settings.providers)}, got {name!r}")
-    shown = asyncio.run(_shown(settings, options))
+    minds, speech = asyncio.run(_shown(settings, options))
     if options.json:
-        sys.stdout.write(json.dumps([_plain(line) for line in shown], indent=2) + "\n")
+        plain = [*map(_plain, minds), *map(providers_speech.plain, speech)]
+        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
     else:
-        sys.stdout.writelines(f"{text}\n" for text in table(shown))
-    return FAILED if any(line.probe is not None and not line.probe.ok for line in shown) else 0
+        tables = ([table(minds)] if minds else []) + ([providers_speech.table(speech)] if speech else [])
+        sys.stdout.write("\n".join("".join(f"{text}\n" for text in each) for each in tables))
+    probes = [*(line.probe for line in minds), *(line.probe for line in speech)]
+    return FAILED if any(each is not None and not each.ok for each in probes) else 0
 
 
-async def _shown(settings: Settings, options: Options) -> list[Line]:
+async def _shown(settings: Settings, options: Options) -> tuple[list[Line], list[SpeechLine]]:
     seen = await measured(settings, options.project)
     now = await told_now(usual_url(settings), options.credential)
     shown = [
         replace(line, now=now.get(f"{line.provider}/{line.model}", "")) for line in lines(settings, options.names, seen)
     ]
-    return await _probed(settings, shown, set(options.names)) if options.probe else shown
+    speech = list(providers_speech.lines(settings, options.names))
+    return await _probed(settings, shown, speech, set(options.names)) if options.probe else (shown, speech)
 
 
 def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[Line]:
@@ -101,20 +108,11 @@ def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured])
             provider=spec.provider,
             model=spec.model,
             in_use=spec in used,
-            key=_key(settings, spec.provider),
+            key=key_of(settings, spec.provider),
             evidence=vendor_facts.evidence.replace("_", " ") if vendor_facts is not None else "yours",
             facts=settings.facts(spec),
             measured=seen.get(str(spec)),
         )
-
-
-def _key(settings: Settings, provider: str) -> str:
-    entry = settings.providers[provider]
-    if entry.api_key:
-        return "set" if entry.base_url else "set, no base_url"
-    if entry.api_key_env:
-        return f"${entry.api_key_env} missing"
-    return "not needed" if entry.base_url or entry.kind == "local" else "no base_url"
 
 
 def table(shown: list[Line]) -> Iterator[str]:
@@ -127,9 +125,7 @@ def table(shown: list[Line]) -> Iterator[str]:
         if line is not None and line.now:
             yield f"    NOW {line.now}"
         if line is not None and line.probe is not None:
-            its = line.probe
-            first = "" if its.first_ms is None else f"first after {its.first_ms} ms, all after {its.total_ms} ms: "
-            yield f"    {'ok' if its.ok else 'FAILED'}  {its.spec}  {first}{its.said}"
+            yield f"    {line.probe.told}"
     yield "* an agent thinks with it. Prices and speeds are others' claims; `--json` names their sources."
 
 
@@ -155,25 +151,46 @@ def _figure(figure: float | None) -> str:
 
 
 def _plain(line: Line) -> dict[str, object]:
-    plain = asdict(line)
+    plain = {"stage": "llm", **asdict(line)}
     facts = plain.pop("facts")
     del facts["name"]
     return {**plain, **facts}
 
 
-async def _probed(settings: Settings, shown: list[Line], named: set[str]) -> list[Line]:
-    """Ask each model whose key is set, at once; models on one's own machines only when in use or named."""
-    from voicepipe.providers.net import http
+async def _probed(
+    settings: Settings, minds: list[Line], speech: list[SpeechLine], named: set[str]
+) -> tuple[list[Line], list[SpeechLine]]:
+    """Ask each whose key is set, at once; those on one's own machines only when in use or named."""
+    from voicepipe.providers.net import http, warm
 
-    async def done(line: Line) -> Line:
-        asked = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
-        if not asked or settings.providers[line.provider].kind == "local":
-            return line
-        return await _probe(settings, line)
+    asked = [line for line in minds if _is_asked(settings, line, named)]
+    heard = [line for line in speech if providers_speech.is_asked(settings, line, named)]
+    sys.stderr.write(f"voicepipe: {_bill(asked, heard)}\n")
+    async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
+        answers = [group.create_task(_probe(settings, line), name=f"probe-{line.provider}") for line in asked]
+        sounds = [
+            group.create_task(providers_speech.asked(settings, line), name=f"probe-{line.spec}") for line in heard
+        ]
+    done = {id(line): task.result() for line, task in zip(asked, answers, strict=True)}
+    said = {line: task.result() for line, task in zip(heard, sounds, strict=True)}
+    return [done.get(id(line), line) for line in minds], [said.get(line, line) for line in speech]
 
-    async with http.lifetime(), asyncio.TaskGroup() as group:
-        tasks = [group.create_task(done(line), name=f"probe-{line.provider}-{line.model}") for line in shown]
-    return [task.result() for task in tasks]
+
+def _is_asked(settings: Settings, line: Line, named: set[str]) -> bool:
+    asked = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
+    return asked and settings.providers[line.provider].kind != "local"
+
+
+def _bill(asked: list[Line], heard: list[SpeechLine]) -> str:
+    """What asking will cost, as far as it is known."""
+    # a token of English is some four characters, and the frame around a question takes about ten
+    n_read = len(QUESTION) // 4 + 10
+    minds = [line.facts.cost_usd(input_tokens=n_read, output_tokens=ANSWER_TOKENS) for line in asked]
+    costs = [*minds, *map(providers_speech.cost_usd, heard)]
+    n_ears = sum(line.stage == "stt" for line in heard)
+    whom = f"{len(asked)} models, {n_ears} ears and {len(heard) - n_ears} voices"
+    unknown = f", and {costs.count(None)} of which no price is known" if None in costs else ""
+    return f"asking {whom}, for about {sum(usd or 0.0 for usd in costs):.4f} USD{unknown}"
 
 
 async def _probe(settings: Settings, line: Line) -> Line:

@@ -1,0 +1,159 @@
+"""The ears and voices of `voicepipe providers`: keys and prices; `--probe` has each hear or say one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from io import BytesIO
+from typing import Final, Literal
+
+from voicepipe.audio.samples import Samples
+from voicepipe.cli.probe import CLAUSE, Probe, Reply, ask_ear, ask_voice, probe
+from voicepipe.cli.provider_key import key_of
+from voicepipe.config import Settings
+from voicepipe.providers.catalog.speech import EARS, VOICES, SpeechFacts
+from voicepipe.registry import Spec
+from voicepipe.stages.synthesizer import RATE_HZ, Voice
+from voicepipe.stages.transcriber import Hearing
+
+HEAD: Final = ("ear or voice", "", "key", "USD", "evidence")
+
+LANGUAGE: Final = "en"
+"""Of the clause."""
+
+CLIP: Final = "probe.flac"
+"""The clause, said by the local voice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechLine:
+    """One ear or voice."""
+
+    stage: Literal["stt", "tts"]
+    spec: Spec
+    in_use: bool
+    key: str
+    """As `key_of` has it."""
+
+    evidence: str
+    usd: float | None
+    """A minute that is heard, or a million characters that are spoken."""
+
+    source: str
+    """Where that price is from."""
+
+    probe: Probe | None = None
+
+    @property
+    def provider(self) -> str:
+        """Its section of the settings."""
+        return self.spec.provider
+
+
+def lines(settings: Settings, names: tuple[str, ...]) -> Iterator[SpeechLine]:
+    """Yield what the agents hear and speak with, then the known ears and voices of all vendors, or of `names` only."""
+    for stage, known in (("stt", EARS), ("tts", VOICES)):
+        its: Literal["stt", "tts"] = "stt" if stage == "stt" else "tts"
+        used = list(dict.fromkeys(spec for agent in settings.agents.values() for spec in agent.specs(its)))
+        facts = {Spec.parse(row.spec): row for row in known if row.key_env}
+        for spec in dict.fromkeys([*used, *facts]):
+            if not names or spec.provider in names:
+                yield _line(settings, its, spec, facts.get(spec), in_use=spec in used)
+
+
+def _line(
+    settings: Settings, stage: Literal["stt", "tts"], spec: Spec, facts: SpeechFacts | None, *, in_use: bool
+) -> SpeechLine:
+    from voicepipe.wiring.prices import ear_usd, voice_usd
+
+    entry = settings.providers[spec.provider]
+    own = entry.hearing_usd_per_minute if stage == "stt" else entry.speech_usd_per_million
+    return SpeechLine(
+        stage=stage,
+        spec=spec,
+        in_use=in_use,
+        key=key_of(settings, spec.provider),
+        evidence="yours" if facts is None else facts.evidence.replace("_", " "),
+        usd=ear_usd(settings, spec) if stage == "stt" else voice_usd(settings, spec),
+        source=f"providers.{spec.provider}" if own is not None else "" if facts is None else facts.price_source,
+    )
+
+
+def table(shown: list[SpeechLine]) -> Iterator[str]:
+    """Yield the lines of a table for people; what a probe came to stands below its ear or voice."""
+    rows = [HEAD, *(_cells(line) for line in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    for row, line in zip(rows, [None, *shown], strict=True):
+        mark = "* " if line is not None and line.in_use else "  "
+        yield (mark + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        if line is not None and line.probe is not None:
+            yield f"    {line.probe.told}"
+    yield "* an agent hears or speaks with it. Prices are for a minute heard or a million characters spoken."
+
+
+def _cells(line: SpeechLine) -> tuple[str, ...]:
+    unit = "min" if line.stage == "stt" else "M"
+    usd = "-" if line.usd is None else f"{line.usd:.4g}/{unit}"
+    return (str(line.spec), "hears" if line.stage == "stt" else "speaks", line.key, usd, line.evidence)
+
+
+def plain(line: SpeechLine) -> dict[str, object]:
+    """As values for JSON."""
+    values = {**asdict(line), "provider": line.provider, "model": line.spec.model}
+    del values["spec"]
+    return values
+
+
+# --- asking them ----------------------------------------------------------------------------------
+
+
+def is_asked(settings: Settings, line: SpeechLine, named: set[str]) -> bool:
+    """Whether a probe asks it: its key is set, or it needs none and is in use or named. Never a local one."""
+    asked = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
+    return asked and settings.providers[line.provider].kind != "local"
+
+
+def cost_usd(line: SpeechLine) -> float | None:
+    """What it takes to ask it; None when its price is not known."""
+    if line.usd is None:
+        return None
+    return line.usd * len(CLAUSE) / 1_000_000 if line.stage == "tts" else line.usd * len(_clip()) / RATE_HZ / 60
+
+
+async def asked(settings: Settings, line: SpeechLine) -> SpeechLine:
+    """The line with what came of asking."""
+    clip = await asyncio.to_thread(_clip)
+    result, _ = await probe(line.stage, str(line.spec), _ask(settings, line, clip))
+    return replace(line, probe=_judged(settings, line, result))
+
+
+async def _ask(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
+    from voicepipe.wiring import Stages
+
+    its = Stages(settings).get(line.stage, line.spec, key="--probe")
+    if line.stage == "tts":
+        return await ask_voice(its, Voice(model=line.spec.model, language=LANGUAGE))
+    return await ask_ear(its, Hearing(model=line.spec.model, language=LANGUAGE), clip)
+
+
+def _judged(settings: Settings, line: SpeechLine, result: Probe) -> Probe:
+    """An ear that heard none of the words is not well; who is refused is told which key it was."""
+    if result.ok and line.stage == "stt" and not set(_words(CLAUSE)) & set(_words(result.said)):
+        return replace(result, ok=False, said=f'{result.said}, not "{CLAUSE}"')
+    env = settings.providers[line.provider].api_key_env
+    if not result.ok and env and ("HTTP 401" in result.said or "HTTP 403" in result.said):
+        return replace(result, said=f"{result.said}; it was sent ${env}")
+    return result
+
+
+def _words(text: str) -> list[str]:
+    return "".join(char if char.isalnum() else " " for char in text.casefold()).split()
+
+
+def _clip() -> Samples:
+    """int16, (n_samples,), 24 kHz. Reads a file."""
+    from voicepipe.audio.files import read_sound
+
+    return read_sound(BytesIO(files(__package__).joinpath(CLIP).read_bytes()), RATE_HZ)
