@@ -96,11 +96,19 @@ def has_nginx() -> bool:
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
 
 
+def has_promtool() -> bool:
+    """Whether the tests can have Prometheus' own tool judge the alerts."""
+    return shutil.which("promtool") is not None
+
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 CHROMIUM = "chromium"
 OPENMP = "libgomp1"
 POSTGRES = "postgresql"
 NGINX = "nginx-light"
+PROMETHEUS = "prometheus"
+"""Of it only `promtool` is used; nothing is started."""
+
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
 
 
@@ -111,7 +119,7 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
 
     Args:
         local: the local models shall run.
-        tests: the talk page shall be tested, turns in Postgres, and the proxy example.
+        tests: the talk page shall be tested, turns in Postgres, the proxy example, and the alerts.
     """
     needs = (
         (PIP, not has_pip()),
@@ -119,6 +127,7 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
         (CHROMIUM, tests and not has_browser()),
         (POSTGRES, tests and not has_postgres()),
         (NGINX, tests and not has_nginx()),
+        (PROMETHEUS, tests and not has_promtool()),
     )
     return [package for package, missing in needs if missing]
 

@@ -29,6 +29,7 @@ from machine import (
     NGINX,
     OPENMP,
     POSTGRES,
+    PROMETHEUS,
     has_pip,
     install,
     install_line,
@@ -206,6 +207,8 @@ def prepare(command: str) -> str | None:
         say(f"voicepipe: the tests of turns in Postgres will fail: they start one; {install_line([POSTGRES])}")
     if NGINX in packages:
         say(f"voicepipe: the test of the proxy example will fail: it starts one; {install_line([NGINX])}")
+    if PROMETHEUS in packages:
+        say(f"voicepipe: the tests of the alerts will fail: promtool judges them; {install_line([PROMETHEUS])}")
     if OPENMP not in packages:
         return why
     return f"they need the library libgomp; {install_line([OPENMP])}, then this command again"

@@ -48,20 +48,23 @@ def test_an_older_c_library_is_named(
 
 
 def test_only_what_is_missing_is_wanted(machine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bare Debian lacks all; the OpenMP library matters to the local models only, the last three to tests only."""
+    """A bare Debian lacks all; the OpenMP library matters to the local models only, the others to tests only."""
     monkeypatch.setattr(machine, "has_pip", lambda: False)
     monkeypatch.setattr(machine, "has_openmp", lambda: False)
     monkeypatch.setattr(machine, "has_browser", lambda: False)
     monkeypatch.setattr(machine, "has_postgres", lambda: False)
     monkeypatch.setattr(machine, "has_nginx", lambda: False)
+    monkeypatch.setattr(machine, "has_promtool", lambda: False)
     assert machine.missing_packages(local=True) == [machine.PIP, "libgomp1"]
     assert machine.missing_packages(local=False) == [machine.PIP]
-    assert machine.missing_packages(local=False, tests=True) == [machine.PIP, "chromium", "postgresql", "nginx-light"]
+    for_tests = ["chromium", "postgresql", "nginx-light", "prometheus"]
+    assert machine.missing_packages(local=False, tests=True) == [machine.PIP, *for_tests]
     monkeypatch.setattr(machine, "has_pip", lambda: True)
     monkeypatch.setattr(machine, "has_openmp", lambda: True)
     monkeypatch.setattr(machine, "has_browser", lambda: True)
     monkeypatch.setattr(machine, "has_postgres", lambda: True)
     monkeypatch.setattr(machine, "has_nginx", lambda: True)
+    monkeypatch.setattr(machine, "has_promtool", lambda: True)
     assert machine.missing_packages(local=True, tests=True) == []
 
 

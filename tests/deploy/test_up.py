@@ -153,7 +153,7 @@ def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     up: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who may not install them is told which tests will fail and what would help; nothing else needs it."""
-    missing = ("chromium", "postgresql", "nginx-light")
+    missing = ("chromium", "postgresql", "nginx-light", "prometheus")
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
     monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: list(missing) if tests else [])
     monkeypatch.setattr(up, "install", lambda packages: False)
