@@ -192,7 +192,7 @@ def _check(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _providers(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, "providers", "list who could think, hear and speak: keys, prices, published and measured speed")
+    command = _add(commands, "providers", "list who could think, hear and speak: keys, prices, speed")
     command.add_argument("names", nargs="*", metavar="NAME", help="show all known models of these, and no others")
     command.add_argument("--probe", action="store_true", help="ask each whose key is set to answer, hear or speak")
     command.add_argument("--json", action="store_true", help="print JSON, with the sources of all figures")
