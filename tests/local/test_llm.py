@@ -80,6 +80,16 @@ async def test_it_answers(model: Model) -> None:
     assert usage_of(events).output_tokens >= sum(isinstance(event, TextDelta) for event in events)
 
 
+async def test_it_tells_when_the_engine_has_the_question(model: Model) -> None:
+    """Before any of the answer is there."""
+    told: list[str] = []
+    question = replace(request(said("user", "Hi."), max_output_tokens=1), reached=lambda: told.append("reached"))
+    async with model.open(question) as events, asyncio.timeout(60):
+        told += [type(event).__name__ async for event in events]
+    assert told[0] == "reached"
+    assert told.count("reached") == 1
+
+
 async def test_it_stops_at_the_limit(model: Model) -> None:
     """And says that this was why."""
     events = await answer(model, request(said("user", "Tell me a long story about a dog."), max_output_tokens=7))

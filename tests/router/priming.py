@@ -1,9 +1,9 @@
 """What it would cost, and bring, to have a model read a call's instructions ahead: `python tests/router/priming.py`.
 
 The question would be one of which nobody hears the answer, of one token, while the caller says their first words. It
-pays what the first turn would have paid for a prompt that is not in the cache, and the first turn reads it from there: so
-what a call pays more is the prompt at its cached price, and the token. Sooner by as much as the router takes a warm model
-to be, and only in the first of the call's turns: the others find the prompt in the cache anyway.
+pays what the first turn would have paid for a prompt that is not in the cache, and the first turn reads it from
+there: so what a call pays more is the prompt at its cached price, and the token. Sooner by as much as the router
+takes a warm model to be, and only in the first of the call's turns: the others find the prompt in the cache anyway.
 
 Prices, smallest prompts and times are the catalog's.
 """

@@ -12,6 +12,7 @@ import pytest
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.router.health import healths
+from voicepipe.router.policies import Ask
 from voicepipe.router.routed import RoutedModel
 from voicepipe.router.running import Running
 from voicepipe.stages.model import (
@@ -309,3 +310,11 @@ async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:
     for deadline_ms in range(100, 2_000, 100):
         assert (await pooled.ask(replace(HI, deadline_ms=deadline_ms))).is_whole
     assert len(pooled.model._routes.pools["voice"]._planners) <= 8
+
+
+@pytest.mark.parametrize(("asked_ms", "counts_ms"), [(None, 400), (150, 150), (900, 400), (0, 400)])
+async def test_the_sooner_of_two_deadlines_counts(pool: Any, asked_ms: int | None, counts_ms: int) -> None:
+    """What is left of a turn's second never makes a pool more patient than it was set to be."""
+    pooled = await pool(2, deadline_ms=400)
+    decided = pooled.model._routes.pools["voice"].decide(Ask(deadline_ms=asked_ms), 0.0)
+    assert decided.plan.deadline_ms == counts_ms

@@ -129,7 +129,8 @@ class Pool:
 
     def decide(self, ask: Ask, now_ms: float) -> Decision:
         """Whom to start when."""
-        planner = self._planner(ask.deadline_ms or self.options.deadline_ms, now_ms)
+        own_ms = self.options.deadline_ms
+        planner = self._planner(min(own_ms, ask.deadline_ms or own_ms), now_ms)
         remembered = self._experience.memory.of(ask.session)
         warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NOBODY
         if any(each.is_troubled for each in self._breakers):

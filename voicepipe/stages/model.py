@@ -91,7 +91,8 @@ class ModelRequest:
     """Names and values that a router's rules look at: language, country, user_tier, anything."""
 
     deadline_ms: int | None = None
-    """How long after `open` the first speakable output is wanted. Only a router reads it; None: its own setting."""
+    """How long after `open` the first speakable output is wanted. Only a router reads it, and its own setting counts
+    where that is sooner."""
 
     queued_ms: Callable[[], int] | None = field(default=None, compare=False, repr=False)
     """Tells how much sound of this answer is still to be heard, in ms. Only a router reads it; None: nobody listens to

@@ -60,6 +60,8 @@ class LocalModel:
         exchange = Exchange(self._link)
         try:
             await exchange.ask(self._job(request))
+            if request.reached is not None:  # at once, or when an engine that broke is there again
+                request.reached()
             yield self._events(exchange)
         finally:
             exchange.close()
