@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from voicepipe.testing.playbook import Playbook
@@ -325,6 +325,24 @@ def test_leaving_ends_everything_at_once(plot: list[tuple[int, str, int]], core:
     assert world.book.core.unlawful == []
 
 
+FILLED_TWICE = [
+    (0, "an_ended_utterance", 4),
+    (31, "a_filler", 0),
+    (241, "an_overlap", 0),
+    (0, "create", 1),
+    (518, "an_overlap", 0),
+]
+"""A turn with a filler is revised while another one is answered, and comes back."""
+
+
+@example(
+    plot=FILLED_TWICE,
+    core=CoreSettings(
+        believes_short=False,
+        rescue=RescueSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."),
+        deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
+    ),
+)
 @settings(max_examples=200, deadline=None)
 @given(plot=steps, core=cores)
 def test_the_same_facts_give_the_same_orders(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:

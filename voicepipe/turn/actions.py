@@ -117,7 +117,7 @@ class Actions:
         phrase = self._floor.core.rescue.filler
         waits = turn.response_open and not turn.released and turn.reply.in_conversation
         empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.calls
-        alone = self._agent.playing is None and not (self._filled or self._filled_before)
+        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler)
         return bool(phrase) and phrase in self._floor.phrases and waits and empty and alone
 
     def _say_filler(self, turn: Turn) -> None:
