@@ -54,7 +54,9 @@ async def test_a_slow_reader_loses_the_oldest_and_hears_how_many() -> None:
             seen += await ids(quick, 1)
         assert seen == ["t0", "t1", "t2", "t3", "t4"]
         assert (slow.lost, quick.lost) == (3, 0)
+        assert (feed.n_readers, feed.dropped) == (2, 3)
         assert await ids(slow, 2) == ["t3", "t4"]
+    assert (feed.n_readers, feed.dropped) == (0, 3)
 
 
 async def test_who_comes_back_gets_what_they_missed() -> None:

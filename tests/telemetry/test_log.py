@@ -108,6 +108,7 @@ def test_a_turn_that_broke_a_limit_says_which_and_what_would_move_it() -> None:
     [
         f"ek_{KEY}",
         f"sk-{KEY}",
+        f"webhook whsec_{KEY}",
         f"key vp_demo_{KEY}, thanks",
         f"Authorization: Bearer {KEY}",
         f"authorization: token {KEY}",

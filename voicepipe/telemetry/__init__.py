@@ -2,6 +2,7 @@
 
 `store` is the port where turns' records are kept, `sqlite` keeps them in a file, `sink` stands
 between a session that can't wait and a store that may be slow. `record_json` is a record as the
-API serves it, `live` the quantiles of the last minutes, `waterfall` and `picture` one turn's
+API serves it, `feed` tells it to who watches and `webhooks`, `webhook_queue` and `webhook_sender` to
+who asked to be told; `live` the quantiles of the last minutes, `waterfall` and `picture` one turn's
 milliseconds as rows and as a drawing, `log` the lines on stderr.
 """

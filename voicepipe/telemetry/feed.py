@@ -96,7 +96,7 @@ class Feed:
 
     def __init__(self, *, kept: int = KEPT, most_waiting: int = MOST_WAITING) -> None:
         self._epoch = secrets.token_hex(4)  # numbers begin anew with each start of the server
-        self._number = 0
+        self._number = self._dropped = 0
         self._kept: deque[FeedEvent] = deque(maxlen=kept)  # full: the oldest is forgotten
         self._most_waiting = most_waiting
         self._readers: set[Reader] = set()  # bounded by MOST_READERS: one more is refused
@@ -105,6 +105,16 @@ class Feed:
     def is_watched(self) -> bool:
         """Whether anybody reads."""
         return bool(self._readers)
+
+    @property
+    def n_readers(self) -> int:
+        """How many do."""
+        return len(self._readers)
+
+    @property
+    def dropped(self) -> int:
+        """Events that readers were too slow for, since the beginning."""
+        return self._dropped + sum(reader.lost for reader in self._readers)
 
     def hear(self, turn: KeptTurn) -> None:
         """Tell of a turn that is closed, new or renewed; one that is still spoken has its marks told."""
@@ -139,6 +149,7 @@ class Feed:
             yield reader
         finally:
             self._readers.discard(reader)
+            self._dropped += reader.lost
 
     def _tell(self, kind: Kind, project: str, session: str, make: Callable[[], object]) -> None:
         self._number += 1

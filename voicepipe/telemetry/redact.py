@@ -7,8 +7,8 @@ from typing import Final
 
 HIDDEN: Final = "***"
 
-_KEYS: Final = r"(?:ek_|sk-|sk_|vp_|gsk_|xai-|hf_)"
-"""How API keys begin: ours (`ek_`, `vp_`) and those of vendors."""
+_KEYS: Final = r"(?:ek_|sk-|sk_|vp_|whsec_|gsk_|xai-|hf_)"
+"""How API keys begin: ours (`ek_`, `vp_`, `whsec_`) and those of vendors."""
 
 _SECRET_NAME: Final = r"(?:[\w-]{0,40}(?:api[-_]?key|secret|password|passwd|credential|token)|auth|sig(?:nature)?)"
 """Names whose values are secret, in headers, queries, JSON and Python. `tokens` and `max_output_tokens` are none."""

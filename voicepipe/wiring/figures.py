@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.router.sound_store import SoundStore
 from voicepipe.telemetry.families import Sample
+from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.log import lines_dropped, log_turn_closed
 from voicepipe.telemetry.prometheus import Metrics
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.telemetry.tracing import Tracing
+from voicepipe.telemetry.webhook_sender import Webhooks
 from voicepipe.wiring.sessions import Sessions
 
 
@@ -33,7 +35,7 @@ def log_turn(turn: KeptTurn) -> None:
 
 
 def counts_of(
-    sink: TurnSink, sounds: SoundStore | None, sessions: Sessions, spans: Tracing
+    sink: TurnSink, sounds: SoundStore | None, sessions: Sessions, spans: Tracing, webhooks: Webhooks, feed: Feed
 ) -> Callable[[], Iterator[Sample]]:
     """What the parts behind the server have counted, whenever it is called."""
 
@@ -44,6 +46,13 @@ def counts_of(
         yield Sample("log_lines_dropped_total", lines_dropped())
         yield Sample("spans_dropped_total", spans.dropped)
         yield Sample("spans_lost_total", spans.lost)
+        told = webhooks.counts
+        yield Sample("webhook_attempts_total", told.delivered, ("delivered",))
+        yield Sample("webhook_attempts_total", told.failed, ("failed",))
+        yield Sample("webhook_attempts_total", told.given_up, ("given_up",))
+        yield Sample("webhooks_dropped_total", told.dropped)
+        yield Sample("stream_readers", feed.n_readers)
+        yield Sample("stream_events_dropped_total", feed.dropped)
         if sounds is not None:
             yield Sample("audio_cache_hits_total", sounds.hits)
             yield Sample("audio_cache_misses_total", sounds.misses)
