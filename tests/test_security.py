@@ -187,6 +187,43 @@ ATTACKS: Final = (
     Attack("A foreign page reading REST", "no CORS header", f"{CORS}::test_a_page_that_is_not_allowed_may_not"),
     Attack("Files beside the pages", "404", f"{TALK}::test_nothing_but_pages_is_served"),
     Attack("A key in the address", "401", f"{ENTRY}::test_a_token_in_the_address_is_refused_unless_allowed"),
+    Attack(
+        "Another project's figures, live stream or export",
+        "403",
+        "server/test_turn_api.py::test_an_operator_of_all_sees_every_project_or_one",
+    ),
+    Attack(
+        "A project's figures with a client secret",
+        "403",
+        "server/test_turn_api.py::test_a_client_secret_sees_no_project",
+    ),
+    Attack(
+        "A live stream whose key is revoked",
+        "cut off",
+        "server/test_turn_stream.py::test_a_key_that_is_revoked_is_cut_off",
+    ),
+    Attack("Deleting what one may only read", "403", "server/test_forget.py::test_who_may_read_may_not_delete"),
+    Attack("A formula said to a spreadsheet", "a text", "server/test_turn_export.py::test_no_text_is_a_formula"),
+    Attack(
+        "A forged, changed or replayed webhook",
+        "not verified",
+        "telemetry/test_webhook_docs.py::test_the_lines_of_the_docs_know_a_good_event_from_a_bad_one",
+    ),
+    Attack(
+        "Webhooks redirected elsewhere",
+        "not followed",
+        "telemetry/test_webhook_sender.py::test_redirects_are_not_followed",
+    ),
+    Attack(
+        "Words that are not kept, in webhooks and streams",
+        "none",
+        "wiring/test_told.py::test_what_is_not_kept_is_not_told",
+    ),
+    Attack(
+        "A webhook's address in the log",
+        "none",
+        "telemetry/test_webhook_sender.py::test_a_receiver_that_is_not_there_is_named_by_no_address",
+    ),
     Attack("Secrets in the log", "none", f"{HELD}::test_nothing_secret_is_logged_from_the_mint_to_the_close"),
 )
 
