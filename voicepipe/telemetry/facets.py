@@ -18,7 +18,7 @@ ALL: Final = ""
 """The facet of all turns, in which each has the name ``."""
 
 MIX: Final = "mix"
-"""The facet whose names are whole mixes."""
+"""The facet of whole mixes, all in one: its figures have the mixes' names."""
 
 FACETS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm", "over")
 """What a filter may name, beside session, user and time."""
@@ -96,9 +96,7 @@ def wanted_by(query: TurnFilter) -> dict[str, str]:
 
 
 def facets_of(mix: Mix) -> Iterator[tuple[str, str]]:
-    """(facet, name) of all figures in which a turn of this mix is counted."""
-    yield ALL, ""
-    yield MIX, mix.name
+    """(facet, name) of all figures in which a turn of this mix is counted, beside those of all turns."""
     for facet in FACETS:
         for name in mix.names(facet):
             yield facet, name

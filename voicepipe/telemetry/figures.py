@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 from voicepipe.quantile import Sketch, SketchState
-from voicepipe.telemetry.stats import TOTAL
 
 KeyT = TypeVar("KeyT")
 
-HEARD: Final = {"stt": "stt_final", "llm": "llm_ttft", "tts": "tts_ttfb"}
-"""Stage of a provider -> the part of a turn, or the stage of it, that tells how soon the provider was."""
+_LEVEL: Final = 6  # of zlib: a third of its size is left
 
-_LEVEL: Final = 6  # of zlib: 20 microseconds for a record, a third of its size left
+
+def _empty() -> SketchState:
+    return Sketch().state
 
 
 class StageFigures(msgspec.Struct, array_like=True):
@@ -24,22 +24,13 @@ class StageFigures(msgspec.Struct, array_like=True):
 
     over: int = 0
     limit_ms: int = 0
-    critical_ms: int = 0
     hidden_ms: int = 0
-    durations: SketchState = msgspec.field(default_factory=lambda: Sketch().state)
-
-    @property
-    def sketch(self) -> Sketch:
-        """The durations, to be asked for quantiles."""
-        sketch = Sketch()
-        sketch.add_state(self.durations)
-        return sketch
+    durations: SketchState = msgspec.field(default_factory=_empty)
 
     def add(self, other: StageFigures) -> None:
         """Count all that `other` counted."""
         self.over += other.over
         self.limit_ms = max(self.limit_ms, other.limit_ms)
-        self.critical_ms += other.critical_ms
         self.hidden_ms += other.hidden_ms
         self.durations = _into(self.durations, other.durations)
 
@@ -54,7 +45,7 @@ class ProviderFigures(msgspec.Struct, array_like=True):
     itl_ms: float = 0.0
     n_itl: int = 0
     usd: float = 0.0
-    durations: SketchState = msgspec.field(default_factory=lambda: Sketch().state)
+    durations: SketchState = msgspec.field(default_factory=_empty)
 
     def add(self, other: ProviderFigures) -> None:
         """Count all that `other` counted."""
@@ -68,18 +59,41 @@ class ProviderFigures(msgspec.Struct, array_like=True):
         self.durations = _into(self.durations, other.durations)
 
 
-class Figures(msgspec.Struct, array_like=True):
-    """Some turns, summed up. Two of them are added without loss."""
+class Gist(msgspec.Struct, array_like=True):
+    """What is told of a group of turns, or of a point of a series. It can be read out of `Figures` alone."""
 
     turns: int = 0
     over: int = 0
     heard: int = 0
+    usd: float = 0.0
     outcomes: dict[str, int] = {}
-    actions: dict[str, int] = {}
-    usd: list[float] = msgspec.field(default_factory=lambda: [0.0] * 6)
-    """In all, for answers, losers, speculation, speech and hearing."""
+    waited_ms: dict[str, int] = {}
+    """Stage -> the time that callers waited for it."""
 
-    tokens: list[int] = msgspec.field(default_factory=lambda: [0] * 3)  # input, output, cached
+    total: StageFigures = msgspec.field(default_factory=StageFigures)
+    """The heard latencies."""
+
+    def add_gist(self, other: Gist) -> None:
+        """Count what `other` counted."""
+        self.turns += other.turns
+        self.over += other.over
+        self.heard += other.heard
+        self.usd += other.usd
+        _count(self.outcomes, other.outcomes)
+        _count(self.waited_ms, other.waited_ms)
+        self.total.add(other.total)
+
+
+class Figures(Gist, array_like=True):
+    """Some turns, summed up. Two of them are added without loss."""
+
+    actions: dict[str, int] = {}
+    usd_for: list[float] = msgspec.field(default_factory=lambda: [0.0] * 5)
+    """Answers, losers, speculation, speech and hearing."""
+
+    tokens: list[int] = msgspec.field(default_factory=lambda: [0] * 3)
+    """Input, output, cached."""
+
     speculation: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
     """Starts, kept, refused, saved_ms, wasted input and output tokens."""
 
@@ -89,12 +103,9 @@ class Figures(msgspec.Struct, array_like=True):
 
     def add(self, other: Figures) -> None:
         """Count all that `other` counted."""
-        self.turns += other.turns
-        self.over += other.over
-        self.heard += other.heard
-        _count(self.outcomes, other.outcomes)
+        self.add_gist(other)
         _count(self.actions, other.actions)
-        self.usd = [mine + its for mine, its in zip(self.usd, other.usd, strict=True)]
+        self.usd_for = [mine + its for mine, its in zip(self.usd_for, other.usd_for, strict=True)]
         self.tokens = [mine + its for mine, its in zip(self.tokens, other.tokens, strict=True)]
         self.speculation = [mine + its for mine, its in zip(self.speculation, other.speculation, strict=True)]
         for stage, figures in other.stages.items():
@@ -102,22 +113,19 @@ class Figures(msgspec.Struct, array_like=True):
         for provider, served in other.providers.items():
             self.providers.setdefault(provider, ProviderFigures()).add(served)
 
-    @property
-    def total(self) -> Sketch:
-        """The heard latencies."""
-        return self.stages[TOTAL].sketch if TOTAL in self.stages else Sketch()
 
-
-def added(several: Iterable[Figures]) -> Figures:
-    """The sum of them all."""
+def total_of(several: Sequence[Figures]) -> Figures:
+    """The sum; of one it is that one, which must not be added to then."""
+    if len(several) == 1:
+        return several[0]
     total = Figures()
     for figures in several:
         total.add(figures)
     return total
 
 
-def packed(figures: Figures) -> bytes:
-    """Figures as bytes: MessagePack, deflated."""
+def packed(figures: Figures | Mapping[str, Figures]) -> bytes:
+    """Figures, or figures by name, as bytes: MessagePack, deflated."""
     return zlib.compress(msgspec.msgpack.encode(figures), _LEVEL)
 
 
@@ -125,141 +133,34 @@ def unpacked(data: bytes) -> Figures:
     """The figures that `packed` wrote.
 
     Raises:
-        ValueError: these are none.
+        ValueError, zlib.error: these are none.
     """
-    try:
-        return msgspec.msgpack.decode(zlib.decompress(data), type=Figures)
-    except zlib.error as why:
-        raise ValueError(f"expected figures, got {len(data)} bytes that can't be read: {why}") from None
+    return _FIGURES.decode(zlib.decompress(data))
 
 
-class _Span(msgspec.Struct):
-    stage: str
-    duration_ms: int
-    limit_ms: int
-    verdict: str
-    critical_ms: int
-    hidden_ms: int
+def unpacked_gist(data: bytes) -> Gist:
+    """The gist of the figures that `packed` wrote; the rest is skipped.
+
+    Raises:
+        ValueError, zlib.error: these are none.
+    """
+    return _GIST.decode(zlib.decompress(data))
 
 
-class _Tokens(msgspec.Struct):
-    input: int = 0
-    output: int = 0
-    cached: int = 0
+def unpacked_by_name(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, Figures]]:
+    """(name, figures) of those that are wanted; the others are not even read.
+
+    Raises:
+        ValueError, zlib.error: these are none.
+    """
+    for name, raw in _BY_NAME.decode(zlib.decompress(data)).items():
+        if is_wanted(name):
+            yield name, _FIGURES.decode(raw)
 
 
-class _Attempt(msgspec.Struct):
-    provider: str
-    outcome: str
-    cost_usd: float | None = None
-
-
-class _Cost(msgspec.Struct):
-    usd: float = 0.0
-    answer_usd: float = 0.0
-    losers_usd: float = 0.0
-    speculation_usd: float = 0.0
-    speech_usd: float = 0.0
-    hearing_usd: float = 0.0
-
-
-class _Speculation(msgspec.Struct):
-    starts: int = 0
-    kept: int = 0
-    refused: int = 0
-    saved_ms: int = 0
-    wasted_input_tokens: int = 0
-    wasted_output_tokens: int = 0
-
-
-class Counted(msgspec.Struct):
-    """Of a record as JSON, what is counted. The rest is skipped: half the time is saved."""
-
-    outcome: str | None
-    total_ms: int | None
-    total_limit_ms: int
-    total_verdict: str | None
-    stages: list[_Span]
-    parts: dict[str, int]
-    providers: dict[str, str]
-    tokens: _Tokens
-    actions: list[str] = []
-    attempts: list[_Attempt] = []
-    itl_ms: float | None = None
-    speculation: _Speculation = msgspec.field(default_factory=_Speculation)
-    cost: _Cost = msgspec.field(default_factory=_Cost)
-
-    @classmethod
-    def read(cls, record: bytes) -> Counted:
-        """Read a record as `record_json` wrote it.
-
-        Raises:
-            ValueError: it is none.
-        """
-        return _COUNTED.decode(record)
-
-    def figures(self) -> Figures:
-        """The figures of this turn alone."""
-        late = self.total_verdict == "over"
-        stages = {span.stage: _stage(span) for span in self.stages}
-        if self.total_ms is not None:
-            stages[TOTAL] = StageFigures(late, self.total_limit_ms, self.total_ms, 0, _some(self.total_ms))
-        cost, early = self.cost, self.speculation
-        return Figures(
-            turns=1,
-            over=int(late),
-            heard=int(self.total_ms is not None),
-            outcomes={self.outcome or "": 1},
-            actions=dict.fromkeys(self.actions, 1),
-            usd=[
-                *(cost.usd, cost.answer_usd, cost.losers_usd, cost.speculation_usd),
-                *(cost.speech_usd, cost.hearing_usd),
-            ],
-            tokens=[self.tokens.input, self.tokens.output, self.tokens.cached],
-            speculation=[
-                *(early.starts, early.kept, early.refused, early.saved_ms),
-                *(early.wasted_input_tokens, early.wasted_output_tokens),
-            ],
-            stages=stages,
-            providers=self._providers(),
-        )
-
-    def _providers(self) -> dict[str, ProviderFigures]:
-        """Those that served the turn, and those that were asked for its answer in vain."""
-        sooner = self.parts | {span.stage: span.duration_ms for span in self.stages}
-        served = {}
-        for stage, spec in self.providers.items():
-            took_ms = sooner.get(HEARD.get(stage, ""))
-            served[f"{stage} {spec}"] = ProviderFigures(calls=1, durations=_some(took_ms))
-        spoke = served.get(f"llm {self.providers.get('llm')}")
-        if spoke is not None:
-            spoke.read_tokens, spoke.cached_tokens = self.tokens.input, self.tokens.cached
-            spoke.usd += self.cost.answer_usd
-            if self.itl_ms is not None:
-                spoke.itl_ms, spoke.n_itl = self.itl_ms, 1
-        for stage, usd in (("tts", self.cost.speech_usd), ("stt", self.cost.hearing_usd)):
-            if stage in self.providers:
-                served[f"{stage} {self.providers[stage]}"].usd += usd
-        for attempt in self.attempts:
-            if attempt.outcome != "spoke":
-                asked = served.setdefault(f"llm {attempt.provider}", ProviderFigures())
-                asked.calls += 1
-                asked.errors += attempt.outcome == "failed"
-                asked.usd += attempt.cost_usd or 0.0
-        return served
-
-
-_COUNTED: Final = msgspec.json.Decoder(Counted)
-
-
-def _stage(span: _Span) -> StageFigures:
-    over = span.verdict == "over"
-    return StageFigures(over, span.limit_ms, span.critical_ms, span.hidden_ms, _some(span.duration_ms))
-
-
-def _some(duration_ms: int | None) -> SketchState:
-    """Less than 0 counts as 0: work may be done before t0, and then costs the caller nothing."""
-    return Sketch([] if duration_ms is None else [max(0, duration_ms)]).state
+_FIGURES: Final = msgspec.msgpack.Decoder(Figures)
+_GIST: Final = msgspec.msgpack.Decoder(Gist)
+_BY_NAME: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def _into(mine: SketchState, its: SketchState) -> SketchState:

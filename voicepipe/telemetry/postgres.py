@@ -125,6 +125,8 @@ class _Pool:
                 return await _done(connection, work, isolation, readonly)
         except (OSError, TimeoutError, ValueError, zlib.error, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
             raise StoreError(f"turns: {_said(why)}") from why
+        except asyncpg.InternalClientError as why:  # the database had hung up just before, and that was not read yet
+            raise StoreError(f"turns: {_said(why)}") from why
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ _TABLES: Final = (
     "CREATE INDEX turns_by_llm ON turns (project, llm, started_at_ms, id)",
     "CREATE INDEX turns_by_arm ON turns (project, arm, started_at_ms, id) WHERE arm <> ''",
     "CREATE INDEX turns_by_total ON turns (project, total_ms, id)",
-    "CREATE INDEX turns_by_id ON turns (id)",
     """
     CREATE TABLE records (
         number BIGINT PRIMARY KEY,
@@ -87,7 +86,6 @@ _TABLES: Final = (
     )
     """,
     "CREATE UNIQUE INDEX figures_by_facet ON figures (project, level_ms, facet, from_ms, name)",
-    "CREATE INDEX figures_by_span ON figures (project, level_ms, from_ms)",
 )
 
 

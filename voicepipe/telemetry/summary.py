@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from voicepipe.quantile import Sketch
-from voicepipe.telemetry.figures import Figures, ProviderFigures, StageFigures
+from voicepipe.quantile import Sketch, SketchState
+from voicepipe.telemetry.figures import Figures, Gist, ProviderFigures, StageFigures
 from voicepipe.telemetry.stats import (
     TOTAL,
     CostSum,
@@ -23,7 +23,7 @@ ORDER = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playba
 
 
 def stats_of(
-    figures: Figures, *, series: Mapping[int, Figures], groups: Mapping[str, Figures], partial: bool = False
+    figures: Figures, *, series: Mapping[int, Gist], groups: Mapping[str, Gist], partial: bool = False
 ) -> Stats:
     """All that can be told.
 
@@ -39,10 +39,10 @@ def stats_of(
         heard=figures.heard,
         outcomes=_most_first(figures.outcomes),
         actions=_most_first(figures.actions),
-        cost_usd=CostSum(**dict(zip(CostSum.__slots__, figures.usd, strict=True))),
+        cost_usd=CostSum(**dict(zip(CostSum.__slots__, (figures.usd, *figures.usd_for), strict=True))),
         tokens=TokenSum(**dict(zip(TokenSum.__slots__, figures.tokens, strict=True))),
         speculation=SpeculationSum(**dict(zip(SpeculationSum.__slots__, figures.speculation, strict=True))),
-        stages=tuple(_stage(stage, figures.stages[stage]) for stage in _in_order(figures)),
+        stages=tuple(_stages(figures)),
         providers=tuple(_provider(name, figures.providers[name]) for name in sorted(figures.providers)),
         series=tuple(_point(from_ms, series[from_ms]) for from_ms in sorted(series)),
         groups=tuple(
@@ -52,13 +52,16 @@ def stats_of(
     )
 
 
-def _in_order(figures: Figures) -> list[str]:
-    known = (TOTAL, *ORDER)
-    return sorted(figures.stages, key=lambda stage: (known.index(stage) if stage in known else len(known), stage))
+def _stages(figures: Figures) -> Iterator[StageStats]:
+    if figures.heard:
+        yield _stage(TOTAL, figures.total, sum(figures.waited_ms.values()))
+    in_order = sorted(figures.stages, key=lambda stage: (ORDER.index(stage) if stage in ORDER else len(ORDER), stage))
+    for stage in in_order:
+        yield _stage(stage, figures.stages[stage], figures.waited_ms.get(stage, 0))
 
 
-def _stage(stage: str, of: StageFigures) -> StageStats:
-    sketch = of.sketch
+def _stage(stage: str, of: StageFigures, waited_ms: int) -> StageStats:
+    sketch = _sketch(of.durations)
     return StageStats(
         stage=stage,
         count=sketch.count,
@@ -67,15 +70,14 @@ def _stage(stage: str, of: StageFigures) -> StageStats:
         p50_ms=_ms(sketch, 0.50) or 0,
         p95_ms=_ms(sketch, 0.95) or 0,
         p99_ms=_ms(sketch, 0.99) or 0,
-        critical_ms=of.critical_ms / sketch.count,
+        critical_ms=waited_ms / sketch.count,
         hidden_ms=of.hidden_ms / sketch.count,
     )
 
 
 def _provider(name: str, of: ProviderFigures) -> ProviderStats:
     stage, _, spec = name.partition(" ")
-    sketch = Sketch()
-    sketch.add_state(of.durations)
+    sketch = _sketch(of.durations)
     itl_ms = of.itl_ms / of.n_itl if of.n_itl else None
     return ProviderStats(
         stage=stage,
@@ -92,9 +94,8 @@ def _provider(name: str, of: ProviderFigures) -> ProviderStats:
     )
 
 
-def _point(from_ms: int, of: Figures) -> StatsPoint:
-    total = of.total
-    waited = {stage: each.critical_ms / of.heard for stage, each in of.stages.items() if of.heard and stage != TOTAL}
+def _point(from_ms: int, of: Gist) -> StatsPoint:
+    total = _sketch(of.total.durations)
     return StatsPoint(
         from_ms=from_ms,
         turns=of.turns,
@@ -103,12 +104,12 @@ def _point(from_ms: int, of: Figures) -> StatsPoint:
         p50_ms=_ms(total, 0.50),
         p95_ms=_ms(total, 0.95),
         p99_ms=_ms(total, 0.99),
-        critical=waited,
+        critical={stage: waited_ms / of.heard for stage, waited_ms in of.waited_ms.items() if of.heard},
     )
 
 
-def _group(name: str, of: Figures) -> StatsGroup:
-    total = of.total
+def _group(name: str, of: Gist) -> StatsGroup:
+    total = _sketch(of.total.durations)
     return StatsGroup(
         name=name,
         turns=of.turns,
@@ -117,8 +118,14 @@ def _group(name: str, of: Figures) -> StatsGroup:
         p50_ms=_ms(total, 0.50),
         p95_ms=_ms(total, 0.95),
         p99_ms=_ms(total, 0.99),
-        cost_usd=of.usd[0],
+        cost_usd=of.usd,
     )
+
+
+def _sketch(state: SketchState) -> Sketch:
+    sketch = Sketch()
+    sketch.add_state(state)
+    return sketch
 
 
 def _ms(sketch: Sketch, q: float) -> int | None:

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from voicepipe.telemetry.counted import Counted
 from voicepipe.telemetry.facets import ALL, MIX, Mix, facets_of, read_mix, wanted_by
-from voicepipe.telemetry.figures import Counted, Figures, unpacked
-from voicepipe.telemetry.spans import LEVELS, Reading, Span, coarsest
+from voicepipe.telemetry.figures import Figures, Gist, packed, total_of, unpacked, unpacked_by_name, unpacked_gist
+from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, Reading, Span, coarsest
 from voicepipe.telemetry.stats import Stats
 from voicepipe.telemetry.store import StatsQuery
 from voicepipe.telemetry.summary import stats_of
@@ -19,11 +20,11 @@ from voicepipe.telemetry.work import Row, Work, asked
 TURNS_MOST: Final = 10_000
 """Turns of one session or user that are looked at, the newest first."""
 
+PARTED: Final = (HOUR_MS, DAY_MS)
+"""Levels whose spans have figures for each name of each facet too."""
+
 _LAST_MS: Final = 2**53
 """Later than everything."""
-
-Counts = tuple[int, Mix | None, str, Figures]
-"""(from_ms, mix, name, figures): of a span or one turn, where the mix or the name is known that was asked for."""
 
 _MIXED: Final = "t.agent, t.route, t.language, t.outcome, t.cause, t.arm, t.late, t.stt, t.llm, t.tts"
 
@@ -43,42 +44,43 @@ class _Sheet:
     """Where figures are added up while they come."""
 
     def __init__(self, query: StatsQuery) -> None:
-        self._step_ms, self._by, self.wanted = query.step_ms, query.by, wanted_by(query)
+        self._step_ms, self.by, self.wanted = query.step_ms, query.by, wanted_by(query)
         self.total = Figures()
-        self.series: dict[int, Figures] = defaultdict(Figures)
-        self.groups: dict[str, Figures] = defaultdict(Figures)
+        self.series: dict[int, Gist] = defaultdict(Gist)
+        self.groups: dict[str, Gist] = defaultdict(Gist)
         self.partial = False
 
-    @property
-    def facets(self) -> tuple[tuple[str, str | None], ...]:
-        """(facet, name) of the figures of spans that answer: None for all names."""
-        if not self.wanted:
-            return ((ALL, ""),) if self._by is None else ((ALL, ""), (self._by, None))
-        if len(self.wanted) == 1 and self._by is None:
+    def facet(self, level_ms: int) -> tuple[str, str]:
+        """(facet, name) of the figures of spans that answer for all that is asked but the groups."""
+        if not self.wanted and (self.by is None or level_ms in PARTED):
+            return ALL, ""
+        if len(self.wanted) == 1 and self.by is None and level_ms in PARTED:
             ((facet, name),) = self.wanted.items()
-            return ((facet, name),)
-        return ((MIX, None),)
+            return facet, name
+        return MIX, ""
 
-    def add(self, facet: str, name: str, from_ms: int, figures: Figures) -> None:
-        """Count the figures of a span or of one turn."""
-        if facet == self._by:
-            self.groups[name].add(figures)
-        elif facet != MIX:
-            self._count(from_ms, figures)
-        elif (mix := read_mix(name)).matches(self.wanted):
-            self.add_mix(mix, from_ms, figures)
+    def add(self, facet: str, from_ms: int, data: bytes) -> None:
+        """Count the figures of a span, as they are stored."""
+        if facet == MIX:
+            for name, figures in unpacked_by_name(data, self._is_wanted):
+                self.add_mix(read_mix(name), from_ms, figures)
+        else:
+            self._count(from_ms, unpacked(data))
+
+    def _is_wanted(self, mix: str) -> bool:
+        return not self.wanted or read_mix(mix).matches(self.wanted)
 
     def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
         """Count figures of one mix, which is wanted."""
         self._count(from_ms, figures)
-        if self._by is not None:
-            for its in mix.names(self._by):
-                self.groups[its].add(figures)
+        if self.by is not None:
+            for its in mix.names(self.by):
+                self.groups[its].add_gist(figures)
 
     def _count(self, from_ms: int, figures: Figures) -> None:
         self.total.add(figures)
         if self._step_ms is not None:
-            self.series[from_ms - from_ms % self._step_ms].add(figures)
+            self.series[from_ms - from_ms % self._step_ms].add_gist(figures)
 
 
 def _of_few(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
@@ -97,10 +99,14 @@ def _of_range(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
     for span in reading.spans:
         by_level[span.level_ms].add(span.from_ms)
     for level_ms, begins in by_level.items():
-        for facet, name in sheet.facets:
-            for from_ms, its, data in (yield from _figures(project, level_ms, facet, name, begins)):
+        facet, name = sheet.facet(level_ms)
+        for from_ms, _, data in (yield from _figures(project, level_ms, facet, name, begins)):
+            if from_ms in begins:
+                sheet.add(facet, from_ms, data)
+        if sheet.by is not None and facet == ALL:
+            for from_ms, its, data in (yield from _figures(project, level_ms, sheet.by, None, begins)):
                 if from_ms in begins:
-                    sheet.add(facet, its, from_ms, unpacked(data))
+                    sheet.groups[its].add_gist(unpacked_gist(data))
     for since_ms, until_ms in reading.gaps:
         sql = turns_sql("t.project = ? AND t.started_at_ms >= ? AND t.started_at_ms < ?")
         for from_ms, mix, figures in turns_in((yield from asked(sql, project, since_ms, until_ms))):
@@ -182,13 +188,26 @@ def turns_in(rows: Iterable[Row]) -> Iterator[tuple[int, Mix, Figures]]:
         yield started_at_ms, Mix(*mixed), Counted.read(zlib.decompress(record)).figures()
 
 
-def summed(turns: Iterable[tuple[Mix, Figures]]) -> Mapping[tuple[str, str], Figures]:
-    """(facet, name) -> the figures of all turns that have that name. Each mix is added up once, before it is shared."""
-    mixes: dict[Mix, Figures] = defaultdict(Figures)
+def summed(turns: Iterable[tuple[Mix, Figures]]) -> dict[Mix, Figures]:
+    """The figures of each mix."""
+    mixes: dict[Mix, list[Figures]] = defaultdict(list)
     for mix, figures in turns:
-        mixes[mix].add(figures)
-    sums: dict[tuple[str, str], Figures] = defaultdict(Figures)
+        mixes[mix].append(figures)
+    return {mix: total_of(several) for mix, several in mixes.items()}
+
+
+def stored(mixes: Mapping[Mix, Figures], level_ms: int) -> Iterator[tuple[str, str, bytes]]:
+    """(facet, name, figures) of a span: of all turns, of the mixes, and in long spans of each name of each facet.
+
+    In short spans there are hardly fewer mixes than turns, and names cost more than they save.
+    """
+    if not mixes:
+        return
+    yield ALL, "", packed(total_of(tuple(mixes.values())))
+    yield MIX, "", packed({mix.name: figures for mix, figures in mixes.items()})
+    parts: dict[tuple[str, str], list[Figures]] = defaultdict(list)
     for mix, figures in mixes.items():
-        for facet in facets_of(mix):
-            sums[facet].add(figures)
-    return sums
+        for part in facets_of(mix) if level_ms in PARTED else ():
+            parts[part].append(figures)
+    for (facet, name), several in parts.items():
+        yield facet, name, packed(total_of(several))

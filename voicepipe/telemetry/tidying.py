@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.telemetry.figures import Figures, packed, unpacked
+from voicepipe.telemetry.facets import ALL, FACETS, MIX, Mix, read_mix
+from voicepipe.telemetry.figures import Figures, unpacked_by_name
 from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, QUARTER_MS, Span, at
 from voicepipe.telemetry.store import MINUTE_MS
-from voicepipe.telemetry.sums import summed, turns_in, turns_sql
+from voicepipe.telemetry.sums import stored, summed, turns_in, turns_sql
 from voicepipe.telemetry.turn_rows import forget
 from voicepipe.telemetry.work import Work, asked, told
 
@@ -19,6 +19,8 @@ SETTLE_MS: Final = 30_000
 
 MINUTES_MS: Final = 2 * DAY_MS
 """How long figures of single minutes are kept; those of quarters of an hour tell enough of what is older."""
+
+_FACET: Final = "project = ? AND level_ms = ? AND facet = ?"  # as the index has it
 
 PIECE: Final = 200
 """Turns that are deleted at once."""
@@ -50,24 +52,22 @@ def sum_up(now_ms: int) -> Work[Sum | None]:
     if level_ms == QUARTER_MS:
         ((pruned_ms,),) = yield from asked("SELECT pruned_ms FROM projects WHERE project = ?", project)
         of_turns = from_ms < pruned_ms
-    sums = yield from (_of_turns(project, span) if of_turns else _of_spans(project, span))
-    rows = [(facet, name, packed(figures)) for (facet, name), figures in sums.items()]
-    return Sum(project, span, stamp, rows)
+    mixes = yield from (_of_turns(project, span) if of_turns else _of_spans(project, span))
+    return Sum(project, span, stamp, tuple(stored(mixes, level_ms)))
 
 
-def _of_turns(project: str, span: Span) -> Work[Mapping[tuple[str, str], Figures]]:
+def _of_turns(project: str, span: Span) -> Work[dict[Mix, Figures]]:
     sql = turns_sql("t.project = ? AND t.started_at_ms >= ? AND t.started_at_ms < ?")
     rows = yield from asked(sql, project, span.from_ms, span.until_ms)
     return summed((mix, figures) for _, mix, figures in turns_in(rows))
 
 
-def _of_spans(project: str, span: Span) -> Work[Mapping[tuple[str, str], Figures]]:
+def _of_spans(project: str, span: Span) -> Work[dict[Mix, Figures]]:
     shorter = LEVELS[LEVELS.index(span.level_ms) - 1]
-    sql = "SELECT facet, name, figures FROM figures WHERE project = ? AND level_ms = ? AND from_ms >= ? AND from_ms < ?"
-    sums: dict[tuple[str, str], Figures] = defaultdict(Figures)
-    for facet, name, data in (yield from asked(sql, project, shorter, span.from_ms, span.until_ms)):
-        sums[facet, name].add(unpacked(data))
-    return sums
+    sql = f"SELECT figures FROM figures WHERE {_FACET} AND from_ms >= ? AND from_ms < ?"
+    rows = yield from asked(sql, project, shorter, MIX, span.from_ms, span.until_ms)
+    named = (each for (data,) in rows for each in unpacked_by_name(data, lambda name: True))
+    return summed((read_mix(name), figures) for name, figures in named)
 
 
 def put_down(done: Sum) -> Work[None]:
@@ -78,7 +78,11 @@ def put_down(done: Sum) -> Work[None]:
         f"UPDATE spans SET stamp = NULL WHERE {which} AND stamp = ? RETURNING from_ms", *key, done.stamp
     )
     if fresh:
-        yield from told(f"DELETE FROM figures WHERE {which}", [key])
+        project, level_ms, from_ms = key
+        yield from told(
+            f"DELETE FROM figures WHERE {_FACET} AND from_ms = ?",
+            [(project, level_ms, facet, from_ms) for facet in (ALL, MIX, *FACETS)],
+        )
         yield from told(
             "INSERT INTO figures (project, level_ms, from_ms, facet, name, figures) VALUES (?, ?, ?, ?, ?, ?)",
             [(*key, *row) for row in done.rows],
@@ -103,7 +107,10 @@ def prune(now_ms: int) -> Work[bool]:
     yield from told(
         "UPDATE projects SET pruned_ms = ? WHERE project = ? AND pruned_ms < ?", [(until_ms, project, until_ms)]
     )
-    yield from told("DELETE FROM figures WHERE project = ? AND level_ms = ? AND from_ms < ?", [until])
+    yield from told(
+        f"DELETE FROM figures WHERE {_FACET} AND from_ms < ?",
+        [(project, MINUTE_MS, facet, until_ms) for facet in (ALL, MIX)],
+    )
     yield from told("DELETE FROM spans WHERE project = ? AND level_ms = ? AND from_ms < ?", [until])
     return True
 

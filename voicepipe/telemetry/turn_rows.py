@@ -128,10 +128,11 @@ def _session_rows(rows: Sequence[Row], began: dict[tuple[str, str], int]) -> lis
 
 def get(id: str, project: str | None) -> Work[KeptTurn | None]:
     """The turn of that id; of any project's the newest, if none is named."""
-    own, values = ("", ()) if project is None else (" AND t.project = ?", (project,))
-    sql = f"{_SELECT} WHERE t.id = ?{own} ORDER BY t.started_at_ms DESC LIMIT 1"
-    rows = yield from asked(sql, clean(id), *values)
-    return turn_of(rows[0]) if rows else None
+    found: list[KeptTurn] = []
+    for each in (yield from projects(project)):
+        rows = yield from asked(f"{_SELECT} WHERE t.project = ? AND t.id = ?", each, clean(id))
+        found += map(turn_of, rows)
+    return max(found, key=lambda turn: turn.started_at_ms, default=None)
 
 
 def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:

@@ -1,0 +1,30 @@
+"""The store's bench: a report of what was asked for, of turns that look real."""
+
+from __future__ import annotations
+
+import pytest
+
+from voicepipe.bench import store
+from voicepipe.bench.store_turns import MONTH_MS, PER_SESSION, made_up
+
+
+async def test_every_question_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """With two figures, below a line of what it took to get there."""
+    lines = await store.measured(40, asks=1)
+    assert lines[0].startswith("40 turns: ")
+    names = [name for name, _ in store.questions(MONTH_MS)]
+    rows = [line.strip("| ").split(" | ") for line in lines[4:]]
+    assert [row[0] for row in rows] == names
+    assert all(float(figure) >= 0 for row in rows for figure in row[1:])
+    assert "newest sessions" in capsys.readouterr().err
+
+
+def test_turns_are_drawn_alike_and_account_for_their_milliseconds() -> None:
+    """The same seed gives the same month; each turn's contributions sum."""
+    turns = list(made_up(50, until_ms=MONTH_MS))
+    assert turns == list(made_up(50, until_ms=MONTH_MS))
+    assert turns[0].started_at_ms == 0
+    assert len({turn.record.session for turn in turns}) == -(-50 // PER_SESSION)
+    for turn in turns:
+        waited_ms = sum(part.duration_ms for part in turn.record.contributions)
+        assert turn.record.total_ms in (None, waited_ms + turn.record.unattributed_ms)
