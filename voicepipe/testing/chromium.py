@@ -167,17 +167,24 @@ class Page:
         return str(found)
 
     async def click(self, selector: str) -> None:
-        """Press the mouse on an element's middle, once it can be seen."""
-        await self.mouse("mousePressed", selector)
-        await self.mouse("mouseReleased", selector)
+        """Press the mouse on an element's middle, once it can be seen, and release it at once."""
+        x, y = await self._middle(selector)
+        # Sent together: however slow we are, the browser sees a short touch.
+        await asyncio.gather(self._mouse("mousePressed", x, y), self._mouse("mouseReleased", x, y))
 
     async def mouse(self, kind: Literal["mousePressed", "mouseReleased"], selector: str) -> None:
         """Press or release the mouse on an element's middle."""
+        await self._mouse(kind, *await self._middle(selector))
+
+    async def _middle(self, selector: str) -> tuple[float, float]:
         x, y = await self.until(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e?.checkVisibility()) return 0;"
             "e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect();"
             "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
+        return x, y
+
+    async def _mouse(self, kind: str, x: float, y: float) -> None:
         await self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     async def key(self, key: str, kind: Literal["keyDown", "keyUp"]) -> None:
