@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicepipe.bench.whatif_changes import AGENT_OPTIONS, Changes, option_named
@@ -153,6 +153,7 @@ wishes = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(NAMES), wishes)
 def test_any_settings_can_be_tried(name: str, values: dict[str, object]) -> None:
     """The core's law holds in every world, and each recorded turn has its row."""
@@ -160,6 +161,14 @@ def test_any_settings_can_be_tried(name: str, values: dict[str, object]) -> None
     assert enact(known, changes).unlawful == []
     answer = what_if(known, changes)
     assert {row.was.turn for row in answer.rows if row.was is not None} == {r.turn for r in known.records.values()}
+
+
+def test_an_incomplete_journal_says_so() -> None:
+    """What there is of it is enacted all the same."""
+    known = learn(read_journal(data("answer")[:-3_000]))
+    answer = what_if(known, Changes({"silence_ms": 300}))
+    assert answer.rows[0].difference_ms is not None
+    assert "incomplete (its last line was cut off)" in "\n".join(table(answer))
 
 
 def test_a_journal_that_can_t_be_replayed_foretells_nothing() -> None:

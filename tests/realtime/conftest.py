@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,18 @@ from voicepipe.clock import unix_s
 from voicepipe.stages.transcriber import Samples
 from voicepipe.testing.caller import WIRE_HZ
 from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.replaying import Replaying
 
 ANSWER = "It is noon. Anything else?"
+
+
+@pytest.fixture(autouse=True)
+def replayed() -> Iterator[None]:
+    """Every session of the server, written down as a journal, is replayed without a difference."""
+    sessions = Replaying()
+    with sessions.watching():
+        yield
+    assert sessions.problems() == []
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from voicepipe.stages.transcriber import Samples
 from voicepipe.testing.caller import WIRE_HZ
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.replaying import Replaying
 from voicepipe.wiring import running
 
 CLIPS = Path(__file__).parents[1] / "data" / "clean"
@@ -40,6 +41,15 @@ class House:
         turns = (turn for turn in await self.turns() if turn_id in (None, turn["id"]))
         record = next(turns, None)
         return record if record is not None and record["outcome"] else None
+
+
+@pytest.fixture(autouse=True)
+def replayed() -> Iterator[None]:
+    """Every session of the server, written down as a journal, is replayed without a difference."""
+    sessions = Replaying()
+    with sessions.watching():
+        yield
+    assert sessions.problems() == []
 
 
 @pytest.fixture

@@ -91,6 +91,9 @@ class Learned:
 
     opening: Opening
     entries: list[Entry]
+    lacks: str = ""
+    """Why the journal ends before its session did; empty when it does not."""
+
     texts: list[LearnedText] = field(default_factory=list)
     replies: list[LearnedReply] = field(default_factory=list)
     records: dict[str, TurnRecord] = field(default_factory=dict)
@@ -132,7 +135,7 @@ def learn(journal: JournalFile) -> Learned:
         )
     core = journal.opening.rebuilt()
     entries = [Entry(line.now_ms, line.fact, core.handle(line.fact, line.now_ms)) for line in journal.lines]
-    learned = Learned(journal.opening, entries)
+    learned = Learned(journal.opening, entries, journal.lacks)
     for entry in entries:
         learned.records |= records_of(entry.orders)
     _learn_texts(learned)

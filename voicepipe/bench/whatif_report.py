@@ -127,6 +127,8 @@ def _went_on_after_ms(learned: Learned, record: TurnRecord) -> int | None:
 
 
 def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterator[str]:
+    if learned.lacks:
+        yield f"The journal is incomplete ({learned.lacks}): its last turn may be cut off."
     yield "What the caller says and when is as recorded: who is answered sooner may speak otherwise."
     if learned.played_after_ms is None:
         yield "The client never said when it played something; heard is when it could have, in both columns."
