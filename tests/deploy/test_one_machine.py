@@ -85,6 +85,13 @@ def test_nothing_is_published_beyond_this_machine(deploy: Path) -> None:
     assert len(services) == text.count("cap_drop: [ALL]") == text.count("no-new-privileges:true") == 3
 
 
+def test_what_compose_mounts_is_there(deploy: Path) -> None:
+    """Except for the secret, which is nobody's but its owner's."""
+    mounts = re.findall(r"- (\./\S+?):", (deploy / "compose.yaml").read_text())
+    assert mounts
+    assert [mount for mount in mounts if not (deploy / mount).exists()] == []
+
+
 def unit(deploy: Path) -> ConfigParser:
     parser = ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
@@ -102,7 +109,7 @@ def test_there_is_time_to_stop(deploy: Path) -> None:
 def test_the_unit_may_write_its_own_folder_and_nothing_else(deploy: Path) -> None:
     """As a user of its own, which never gets any right that it did not have."""
     service = unit(deploy)["Service"]
-    assert (service["DynamicUser"], service["ProtectSystem"], service["NoNewPrivileges"]) == ("yes", "strict", "yes")
+    assert (service["User"], service["ProtectSystem"], service["NoNewPrivileges"]) == ("voicepipe", "strict", "yes")
     assert service["CapabilityBoundingSet"] == ""
     assert service["StateDirectory"] in service["ExecStart"].rpartition("--data-dir")[2]
 
