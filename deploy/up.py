@@ -44,6 +44,9 @@ LOCKS = ROOT / "deploy" / "locks"
 CHECKS = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 """What `test` runs before pytest, whose closing line comes last."""
 
+SIDE_BY_SIDE = ("-n", "logical", "--maxprocesses", "4", "--dist", "worksteal")
+"""pytest on every core; each of more than four would start a browser and local models of its own for little."""
+
 CLIENTS = ROOT / "tests" / "clients" / "js"
 """Clients in JavaScript that the tests run against the server: what is fetched is pinned in its package-lock.json."""
 
@@ -184,7 +187,7 @@ def test(environment: Environment, arguments: list[str]) -> int:
         failed = failed or outcome
         if outcome:
             say(f"voicepipe: {' '.join(check)} FAILED")
-    pytest = [str(environment.program("python")), "-m", "pytest", *arguments]
+    pytest = [str(environment.program("python")), "-m", "pytest", *SIDE_BY_SIDE, *arguments]
     return subprocess.run(pytest, cwd=ROOT, check=False).returncode or failed
 
 
