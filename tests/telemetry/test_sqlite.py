@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry import turn_rows
+from voicepipe.telemetry import turn_pages
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore
@@ -135,7 +135,7 @@ INDEXED: Final = (
 async def test_every_list_finds_its_turns_by_an_index(query: TurnQuery, tmp_path: Path) -> None:
     """A page of a large store reads a page, not the store, and sorts no more than that."""
     await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
-    step = next(turn_rows.page("p", query))
+    step = next(turn_pages.page("p", query))
     assert isinstance(step, Ask)
     connection = sqlite3.connect(tmp_path / "turns.db")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {step.sql}", tuple(step.values))]
@@ -195,7 +195,7 @@ _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from voicepipe.telemetry.sink import SinkOptions, TurnSink
-from voicepipe.telemetry import turn_rows
+from voicepipe.telemetry import turn_pages
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore

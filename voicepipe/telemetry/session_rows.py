@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from voicepipe.telemetry.store import SessionPage, SessionQuery, SessionSummary, read_cursor
-from voicepipe.telemetry.turn_rows import LIKE, clean, like_part, projects, within
+from voicepipe.telemetry.turn_conditions import LIKE, clean, like_part, projects, within
 from voicepipe.telemetry.work import Row, Work, any_of, asked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +53,15 @@ def coarsest(step_ms: int | None) -> int:
     return DAY_MS if step_ms is None else max(level_ms for level_ms in LEVELS if step_ms % level_ms == 0)
 
 
-def whole_within(since_ms: int, until_ms: int, level_ms: int) -> tuple[int, int]:
-    """(from_ms, until_ms) of the whole spans of a level inside a range; the second is not above the first if none."""
-    return -(-since_ms // level_ms) * level_ms, until_ms // level_ms * level_ms
+def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same ranges, those that touch made one."""
+    last: tuple[int, int] | None = None
+    for begin_ms, end_ms in ranges:
+        if last is not None and last[1] == begin_ms:
+            last = last[0], end_ms
+            continue
+        if last is not None:
+            yield last
+        last = begin_ms, end_ms
+    if last is not None:
+        yield last

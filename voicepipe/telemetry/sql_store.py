@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from voicepipe.telemetry import session_rows, sums, tidying, turn_rows
+from voicepipe.telemetry import session_rows, sums, tidying, turn_pages, turn_rows
 from voicepipe.telemetry.spans import DAY_MS
 from voicepipe.telemetry.stats import Stats
 from voicepipe.telemetry.store import (
@@ -59,11 +59,11 @@ class SqlTurnStore:
 
     async def get(self, id: str, project: str | None) -> KeptTurn | None:
         """The turn of that id, or None when this project has none."""
-        return await self._database.read(turn_rows.get(id, project))
+        return await self._database.read(turn_pages.get(id, project))
 
     async def list(self, project: str | None, query: TurnQuery = NEWEST) -> TurnPage:
         """The project's turns that match, newest or slowest first."""
-        return await self._database.read(turn_rows.page(project, query))
+        return await self._database.read(turn_pages.page(project, query))
 
     async def stats(self, project: str | None, query: StatsQuery = EVERYTHING) -> Stats:
         """The project's turns that match, summed up."""

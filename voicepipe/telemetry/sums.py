@@ -10,11 +10,11 @@ from typing import Final
 from voicepipe.telemetry.counted import Counted
 from voicepipe.telemetry.facets import ALL, MIX, Mix, facets_of, read_mix, wanted_by
 from voicepipe.telemetry.figures import Figures, Gist, packed, total_of, unpacked, unpacked_by_name, unpacked_gist
-from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, Reading, Span, coarsest
+from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, Reading, Span, coarsest, joined
 from voicepipe.telemetry.stats import Stats
 from voicepipe.telemetry.store import StatsQuery
 from voicepipe.telemetry.summary import stats_of
-from voicepipe.telemetry.turn_rows import condition, projects
+from voicepipe.telemetry.turn_conditions import condition, projects
 from voicepipe.telemetry.work import Row, Work, asked
 
 TURNS_MOST: Final = 10_000
@@ -145,8 +145,8 @@ def _reading(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[Re
                     gaps.append(inside)
                 else:
                     finer.append(inside)
-        open_ranges = list(_joined(finer))
-    return Reading(tuple(spans), tuple(_joined(sorted(gaps))))
+        open_ranges = list(joined(finer))
+    return Reading(tuple(spans), tuple(joined(sorted(gaps))))
 
 
 def _spans(project: str, level_ms: int, from_ms: int, until_ms: int) -> Work[list[tuple[int, bool]]]:
@@ -157,20 +157,6 @@ def _spans(project: str, level_ms: int, from_ms: int, until_ms: int) -> Work[lis
     """
     rows = yield from asked(sql, project, level_ms, from_ms - level_ms, until_ms)
     return [(begin_ms, stamp is None) for begin_ms, stamp in rows]
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same ranges, those that touch made one."""
-    last: tuple[int, int] | None = None
-    for begin_ms, end_ms in ranges:
-        if last is not None and last[1] == begin_ms:
-            last = last[0], end_ms
-            continue
-        if last is not None:
-            yield last
-        last = begin_ms, end_ms
-    if last is not None:
-        yield last
 
 
 def turns_sql(where: str, more: str = "") -> str:

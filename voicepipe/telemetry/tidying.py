@@ -11,6 +11,7 @@ from voicepipe.telemetry.figures import Figures, unpacked_by_name
 from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, QUARTER_MS, Span, at
 from voicepipe.telemetry.store import MINUTE_MS
 from voicepipe.telemetry.sums import stored, summed, turns_in, turns_sql
+from voicepipe.telemetry.turn_conditions import PROJECTS
 from voicepipe.telemetry.turn_rows import forget
 from voicepipe.telemetry.work import Work, asked, told
 
@@ -117,7 +118,7 @@ def prune(now_ms: int) -> Work[bool]:
 
 def trim_before(before_ms: int) -> Work[int]:
     """Delete some of the turns that began before a time, in any project; return how many."""
-    for (project,) in (yield from asked("SELECT project FROM projects")):
+    for project, *_ in (yield from asked(PROJECTS)):
         limit_ms = at(before_ms, MINUTE_MS).from_ms
         dirty_ms = yield from _first_dirty(project)
         limit_ms = limit_ms if dirty_ms is None else min(limit_ms, dirty_ms)
@@ -137,7 +138,7 @@ def trim_before(before_ms: int) -> Work[int]:
 def oldest_piece() -> Work[int | None]:
     """The time before which the oldest turns began that are deleted at once; None without any turn."""
     oldest: list[tuple[int, int]] = []
-    for (project,) in (yield from asked("SELECT project FROM projects")):
+    for project, *_ in (yield from asked(PROJECTS)):
         sql = "SELECT started_at_ms FROM turns WHERE project = ? ORDER BY started_at_ms LIMIT ?"
         begins = [at_ms for (at_ms,) in (yield from asked(sql, project, PIECE))]
         oldest += [(begins[0], begins[-1])] if begins else []

@@ -273,6 +273,24 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
             assert (await store.stats("p", StatsQuery(**query))).turns == len(ids), query
 
 
+async def finds_what_is_rare(open_store: OpenStore) -> None:
+    """A few among many, page by page, those still spoken too, summed up or not; and nothing where there is nothing."""
+    rare = [kept(f"r{n}", T0 + n * 9 * HOUR_MS, outcome="completed" if n else None) for n in range(7)]
+    async with opened(open_store) as store:
+        await store.keep([*many(), *(of(turn, language="cy") for turn in rare)])
+        for _ in range(2):
+            seen: list[str] = []
+            before: str | None = None
+            while True:
+                page = await store.list("p", TurnQuery(language="cy", cause="vad", limit=3, before=before))
+                seen += [turn.record.id for turn in page.turns]
+                if (before := page.next) is None:
+                    break
+            assert seen == [f"r{n}" for n in reversed(range(7))]
+            assert (await store.list("p", TurnQuery(model="nobody/nothing"))).turns == ()
+            await tidied(store)
+
+
 CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
     answers_alike_summed_up_or_not,
     tells_all_of_a_turn,
@@ -285,5 +303,6 @@ CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
     trims_to_a_size,
     lists_the_slowest_first,
     filters_by_all_that_is_known,
+    finds_what_is_rare,
 )
 """All of them."""

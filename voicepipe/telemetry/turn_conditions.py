@@ -1,0 +1,89 @@
+"""Which turns a filter means, in SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from voicepipe.telemetry.facets import STAGES
+from voicepipe.telemetry.store import SessionQuery, TurnFilter
+from voicepipe.telemetry.work import Work, any_of, asked
+
+PROJECTS: Final = "SELECT project, trimmed_ms, pruned_ms FROM projects"
+
+_SESSIONS_MOST: Final = 200
+"""Sessions of which turns are looked up one by one; where more match, turns are looked through instead."""
+
+
+def projects(project: str | None) -> Work[list[str]]:
+    """That one, or all there are."""
+    if project is not None:
+        return [clean(project)]
+    return [name for name, *_ in (yield from asked(PROJECTS))]
+
+
+def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]:
+    """What of `turns t` matches: the condition, and its values."""
+    where, values = within(query)
+    where, values = f"t.project = ?{where}", [project, *values]
+    for column, wanted in _plain(query):
+        where += f" AND t.{column} = ?"
+        values.append(wanted)
+    if query.arm:
+        where += " AND t.arm <> ''"  # tells the database that the index will do which has only these
+    if query.user:
+        where += " AND t.caller <> ''"
+    if query.model is not None:
+        where += " AND ? IN (t.stt, t.llm, t.tts)"
+        values.append(clean(query.model))
+    if query.provider is not None:
+        where += " AND (" + " OR ".join(f"substr(t.{stage}, 1, ?) = ?" for stage in STAGES) + ")"
+        values += (len(query.provider) + 1, f"{clean(query.provider)}/") * len(STAGES)
+    if query.text is not None:
+        more, its = yield from _text(project, query.text)
+        where, values = f"{where} AND {more}", [*values, *its]
+    return where, values
+
+
+def _plain(query: TurnFilter) -> Iterator[tuple[str, object]]:
+    columns = {"session": query.session, "agent": query.agent, "route": query.route, "language": query.language}
+    columns |= {"outcome": query.outcome, "cause": query.cause, "arm": query.arm, "caller": query.user}
+    yield from ((column, clean(value)) for column, value in columns.items() if value is not None)
+    if query.over is not None:
+        yield "late", int(query.over)
+
+
+def within(query: TurnFilter | SessionQuery) -> tuple[str, list[object]]:
+    """What of `turns t` or `sessions t` began within the time that is asked for."""
+    where, values = "", list[object]()
+    if query.since_ms is not None:
+        where, values = " AND t.started_at_ms >= ?", [query.since_ms]
+    if query.until_ms is not None:
+        where, values = f"{where} AND t.started_at_ms < ?", [*values, query.until_ms]
+    return where, values
+
+
+def _text(project: str, text: str) -> Work[tuple[str, list[object]]]:
+    like = like_part(text)
+    sql = f"SELECT t.session FROM sessions t WHERE t.project = ? AND {LIKE} LIMIT {_SESSIONS_MOST + 1}"
+    found = [session for (session,) in (yield from asked(sql, project, like))]
+    if len(found) > _SESSIONS_MOST:
+        return LIKE, [like]
+    return (any_of("t.session", len(found)), list(found)) if found else ("1 = 0", [])
+
+
+LIKE: Final = "lower(t.session) LIKE ? ESCAPE '!'"
+"""Of `turns t` or `sessions t`."""
+
+
+def like_part(text: str) -> str:
+    """The pattern of all that has this part."""
+    return "%" + re.sub(r"([%_!])", r"!\1", clean(text).lower()) + "%"
+
+
+def clean(text: str) -> str:
+    """Without what no database takes: NUL and half a surrogate pair are replaced."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,99 @@
+"""Turns found again: one, or a page of those that match."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from voicepipe.telemetry import turn_hours
+from voicepipe.telemetry.record_json import record_from_json
+from voicepipe.telemetry.store import KeptTurn, TurnFilter, TurnPage, TurnQuery, cursor, read_cursor
+from voicepipe.telemetry.turn_conditions import clean, condition, projects, within
+from voicepipe.telemetry.work import Row, Work, asked
+
+_FEW: Final = 7_000
+"""Turns that are sorted rather than looked up in the order of their latency."""
+
+_SELECT: Final = """
+    SELECT r.record, t.project, t.agent, t.started_at_ms, t.caller, t.language, t.route, t.arm, t.id, t.total_ms
+    FROM turns t JOIN records r ON r.number = t.number
+"""
+
+
+def get(id: str, project: str | None) -> Work[KeptTurn | None]:
+    """The turn of that id; of any project's the newest, if none is named."""
+    found: list[KeptTurn] = []
+    for each in (yield from projects(project)):
+        rows = yield from asked(f"{_SELECT} WHERE t.project = ? AND t.id = ?", each, clean(id))
+        found += map(turn_of, rows)
+    return max(found, key=lambda turn: turn.started_at_ms, default=None)
+
+
+def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:
+    """The turns that match, of one project or of all."""
+    rows: list[Row] = []
+    for each in (yield from projects(project)):
+        rows += yield from _page(each, query)
+    newest = query.order == "newest"
+    rows.sort(key=lambda row: (row[3] if newest else row[9], row[8]), reverse=True)
+    turns = tuple(turn_of(row) for row in rows[: query.limit])
+    return TurnPage(turns, cursor(turns[-1], query.order) if len(rows) > query.limit else None)
+
+
+def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
+    where, values = yield from condition(project, query)
+    if query.order == "slowest":
+        order = "+t.total_ms" if (yield from _are_few(project, query)) else "t.total_ms"
+        return (yield from _in_order(f"{where} AND t.total_ms IS NOT NULL", values, order, query, query.limit + 1))
+    ranges = yield from turn_hours.worthwhile(project, query)
+    if ranges is None:
+        return (yield from _in_order(where, values, "t.started_at_ms", query, query.limit + 1))
+    rows: list[Row] = []
+    for range_ in ranges:
+        inside = f"{where} AND t.started_at_ms >= ? AND t.started_at_ms < ?"
+        missing = query.limit + 1 - len(rows)
+        rows += yield from _in_order(inside, [*values, *range_], "t.started_at_ms", query, missing)
+        if len(rows) > query.limit:
+            break
+    return rows
+
+
+def _in_order(where: str, values: Sequence[object], order: str, query: TurnQuery, most: int) -> Work[Sequence[Row]]:
+    """One more than a page holds is asked for: it tells whether there is a next one."""
+    if query.before is not None:
+        where, values = f"{where} AND ({order}, t.id) < (?, ?)", [*values, *read_cursor(query.before)]
+    # Which turns, is found in narrow rows, before any record is read.
+    found = f"SELECT t.number FROM turns t WHERE {where} ORDER BY {order} DESC, t.id DESC LIMIT ?"
+    sql = f"{_SELECT} WHERE t.number IN ({found}) ORDER BY {order} DESC, t.id DESC"
+    return (yield from asked(sql, *values, most))
+
+
+def _are_few(project: str, query: TurnFilter) -> Work[bool]:
+    """Whether sorting all that match is quicker than to go through the project's slowest turns until some match.
+
+    A plus before the column is how both databases are told not to take the index of it.
+    """
+    if query.session is not None or query.user is not None:
+        return True
+    if query.since_ms is None and query.until_ms is None:
+        return False
+    where, values = within(query)
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM turns t WHERE t.project = ?{where} LIMIT {_FEW + 1}) c"
+    ((count,),) = yield from asked(sql, project, *values)
+    return bool(count <= _FEW)
+
+
+def turn_of(row: Row) -> KeptTurn:
+    """The turn of a row that `_SELECT` gave."""
+    record, project, agent, started_at_ms, caller, language, route, arm = row[:8]
+    return KeptTurn(
+        record_from_json(zlib.decompress(record)),
+        project,
+        agent,
+        started_at_ms,
+        user=caller,
+        language=language,
+        route=route,
+        arm=arm,
+    )
