@@ -49,6 +49,7 @@ TURNS = (
         ("provider=nobody", []),
         ("model=nobody/x", []),
         ("project=acme&limit=1", ["t3"]),
+        ("project=&limit=1", ["t3"]),
     ],
 )
 async def test_a_list_holds_what_was_asked_for(serve: Any, query: str, ids: list[str]) -> None:
@@ -115,8 +116,9 @@ async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
 async def test_while_nobody_needs_a_key_everything_is_seen(serve: Any) -> None:
     async with serve() as house:
         await house.parts.turns.keep(TURNS)
-        _, page = await house.get("/v1/turns")
-        assert {turn["id"] for turn in page["data"]} == {"t1", "t2", "t3", "x1"}
+        for query in ("", "?project="):
+            _, page = await house.get(f"/v1/turns{query}")
+            assert {turn["id"] for turn in page["data"]} == {"t1", "t2", "t3", "x1"}
 
 
 async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s
-from voicepipe.server import turn_stream
+from voicepipe.server import rest_line, turn_stream
 from voicepipe.telemetry.feed import MOST_READERS, Reader
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.testing.waiting import eventually
 
 WAIT_S = 20
 
@@ -106,6 +108,34 @@ async def test_what_was_lost_is_told(serve: Any, monkeypatch: Any) -> None:
         while told["events"] == 0:
             told = (await events.next("dropped"))[0]
         assert told["events"] == readers[0].lost == 5
+
+
+async def test_a_reader_who_takes_nothing_holds_up_nobody(serve: Any, monkeypatch: Any) -> None:
+    """On a real socket: its events are dropped and counted, another reader gets every one of them."""
+    monkeypatch.setattr(rest_line, "STUCK_S", 3 * WAIT_S)
+    async with serve() as house, reading(house) as quick:
+        await quick.next("sessions")
+        known = set(house.parts.feed._readers)
+
+        async def joined() -> set[Reader] | None:
+            return house.parts.feed._readers - known or None
+
+        address = urlsplit(house.base)
+        _, writer = await asyncio.open_connection(address.hostname, address.port, limit=1_024)
+        writer.write(b"GET /v1/turns/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        try:
+            async with asyncio.timeout(3 * WAIT_S):
+                slow = await eventually(joined)
+                n_told = 0
+                while not house.parts.feed.dropped:
+                    for _ in range(50):
+                        house.parts.feed.hear(kept(f"t{n_told}"))
+                        assert (await quick.next("turn"))[0]["id"] == f"t{n_told}"
+                        n_told += 1
+        finally:
+            writer.transport.abort()
+        assert {reader.lost for reader in known} == {0}
+        assert sum(reader.lost for reader in slow) > 0
 
 
 async def test_sessions_are_counted_as_they_come_and_go(serve: Any, gate: Any, monkeypatch: Any) -> None:

@@ -59,12 +59,14 @@ class Visitor:
     def project_asked(self, asked: str | None) -> str | None:
         """The project whose things they get to see, when `?project=` says `asked`; None: those of all projects.
 
+        An empty one was not asked for.
+
         Raises:
             AuthError: 403: they asked for another's.
         """
         if self.sees_all:
-            return asked
-        if asked is not None and asked != self.project:
+            return asked or None
+        if asked and asked != self.project:
             raise AuthError(
                 f"This credential is of the project {self.project!r}: others are seen with an API key that has the "
                 f"scope {OPERATE_ALL!r}.",
