@@ -1,10 +1,14 @@
-"""The page for operators is true: every metric is in it, and no other."""
+"""The page for operators is true: every metric and every line of the log is in it, and no other."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import voicepipe
+from voicepipe.server.rest_exchange import KINDS
 from voicepipe.telemetry.families import FAMILIES
 
 PAGE = (Path(__file__).parents[1] / "web" / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -30,3 +34,60 @@ def test_every_metric_is_told_and_no_other() -> None:
         (f"`{each.full_name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.help)
         for each in FAMILIES
     ]
+
+
+LEVELS = {"info", "warning", "error"}
+
+
+def log_calls() -> Iterator[tuple[tuple[str, ...], set[str], set[str], bool]]:
+    """(events, levels, fields, whether it has fields that don't stand in the source) of each `log_event`."""
+    for path in Path(voicepipe.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(ast.Name("log_event"), [name, *_], keywords):
+                    level = next((ast.unparse(each.value) for each in keywords if each.arg == "level"), "logging.INFO")
+                    levels = {found.lower() for found in re.findall(r"logging\.(\w+)", level)}
+                    fields = {each.arg for each in keywords if each.arg not in (None, "level")}
+                    more = any(each.arg is None for each in keywords)
+                    yield events(name), levels, {each for each in fields if each}, more
+
+
+def events(name: ast.expr) -> tuple[str, ...]:
+    """`f"{self._kind}_closed"` stands for one event of each kind."""
+    match name:
+        case ast.Constant(str(text)):
+            return (text,)
+        case ast.JoinedStr([ast.FormattedValue(), ast.Constant(str(ending))]):
+            return tuple(f"{kind}{ending}" for kind in KINDS.values())
+    raise AssertionError(f"an event's name can't be read: {ast.unparse(name)}")
+
+
+def names(cell: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def test_every_line_of_the_log_is_told_and_no_other() -> None:
+    """With its fields, and its level where that stands in the source."""
+    told = {event: row for row in rows(section("Logs")) for event in names(row[0])}
+    by_hand = {"crashed", "log_lines_dropped"}  # these two have no `log_event`
+    assert {event for its in log_calls() for event in its[0]} | by_hand == set(told)
+    for logged, levels, fields, _ in log_calls():
+        for event in logged:
+            _, level, its_fields, _ = told[event]
+            assert set(level.split(", ")) <= LEVELS, event
+            assert not levels or levels == set(level.split(", ")), event
+            assert fields <= names(its_fields), event
+
+
+def test_every_field_that_is_told_is_logged_somewhere() -> None:
+    """Where all of an event's fields stand in the source."""
+    sets: dict[str, set[str]] = {}
+    open_ended = {"crashed", "log_lines_dropped"}
+    for logged, _, fields, more in log_calls():
+        for event in logged:
+            sets.setdefault(event, set()).update(fields)
+            open_ended |= {event} if more else set()
+    for row in rows(section("Logs")):
+        closed = names(row[0]) - open_ended
+        if closed:
+            assert names(row[2]) == set().union(*(sets[event] for event in closed)), row[0]

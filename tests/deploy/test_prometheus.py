@@ -128,6 +128,7 @@ def test_the_dashboard_shows_or_an_alert_watches_whatever_is_counted(root: Path,
     looked_at = {name for _, expr in all_expressions(root, board) for name, _ in asked(expr)}
     rarely = {"speculation_saved_seconds_total", "sessions_opened_total", "ready", "rest_limit", "rest_seconds"}
     rarely |= {"provider_opened_total", "provider_in_flight", "gc_longest_pause_seconds", "build_info"}
+    rarely |= {"stream_readers"}
     for family in FAMILIES:
         names = {family.full_name + ending for ending in ("", *FUNCTIONS_OF_HISTOGRAMS)}
         assert bool(names & looked_at) != (family.name in rarely), family.name

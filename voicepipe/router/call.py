@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
@@ -14,8 +13,7 @@ from voicepipe.router.accounts import summed
 from voicepipe.router.race import Attempt
 from voicepipe.router.seam import Seam
 from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
-
-_log = logging.getLogger(__name__)
+from voicepipe.telemetry.log import log_crash
 
 MOST_WAITING: Final = 256
 """Events of one answer that nobody has taken. Full: its provider is read no further until somebody does."""
@@ -78,7 +76,7 @@ class Call:
         except Overload as full:
             listener.broke(self, self._refused(full))
         except Exception as bug:
-            _log.exception("llm by %s broke in our own code", self.spec)
+            log_crash(f"llm by {self.spec}", bug)
             why = f"internal error ({type(bug).__name__})"
             listener.broke(self, StageBroken("llm", provider=self.spec, why=why, retryable=False))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,8 +25,7 @@ from voicepipe.stages.transcriber import (
     TranscriberCapabilities,
     TranscriptStream,
 )
-
-_log = logging.getLogger(__name__)
+from voicepipe.telemetry.log import log_crash
 
 UNREAD_TEXTS = 64
 """The most texts that nobody has read. Full: the ear that listens is read no further until somebody does."""
@@ -134,7 +132,7 @@ class Relay:
             except Overload as full:
                 failure = StageBroken("stt", provider=candidate.spec, why=full.why, retryable=True)
             except Exception as bug:
-                _log.exception("stt by %s broke in our own code", candidate.spec)
+                log_crash(f"stt by {candidate.spec}", bug)
                 bad = f"internal error ({type(bug).__name__})"
                 failure = StageBroken("stt", provider=candidate.spec, why=bad, retryable=False)
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,7 @@ from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice
-
-_log = logging.getLogger(__name__)
+from voicepipe.telemetry.log import log_crash
 
 MOST_WAITING: Final = 32
 """Pieces of sound that nobody has taken. Full: the voice is read no further until somebody does."""
@@ -103,7 +101,7 @@ class Take:
             refused = StageRefused("tts", provider=self.spec, why=why, retryable=True, retry_after_ms=after_ms)
             listener.broke(self, refused)
         except Exception as bug:
-            _log.exception("tts by %s broke in our own code", self.spec)
+            log_crash(f"tts by {self.spec}", bug)
             why = f"internal error ({type(bug).__name__})"
             listener.broke(self, StageBroken("tts", provider=self.spec, why=why, retryable=False))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,12 +14,11 @@ from voicepipe.stages.aloud import Aloud, speaking
 from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
 from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.record import ModelAttempt
-
-_log = logging.getLogger(__name__)
 
 LEAD_MS = 20
 """Silence kept before the first audible sample: an onset cut to the sample clicks."""
@@ -229,7 +227,7 @@ async def _kept_to(stage: e.StageName, provider: str) -> AsyncIterator[None]:
     except Overload as full:
         raise StageBroken(stage, provider=provider, why=full.why, retryable=True) from full
     except Exception as bug:
-        _log.exception("%s by %s broke in our own code", stage, provider)
+        log_crash(f"{stage} by {provider}", bug)
         raise StageBroken(
             stage, provider=provider, why=f"internal error ({type(bug).__name__})", retryable=False
         ) from bug

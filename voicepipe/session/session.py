@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from voicepipe.session.replies import Replies
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.voices import Voices
 from voicepipe.stages.transcriber import Hearing
+from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import announcements as a
 from voicepipe.turn import commands as c
@@ -41,8 +41,6 @@ from voicepipe.turn.journal import Opening
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import Agent, Caller
-
-_log = logging.getLogger(__name__)
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
@@ -274,8 +272,8 @@ class Session:
                     self._do(order)
                 self._facts.popleft()
             self._note_end_of_turn()
-        except Exception:
-            _log.exception("session %s broke", self.grant.session_id)
+        except Exception as bug:
+            log_crash("session", bug, session=self.grant.session_id)
             self._facts.clear()
             self._broken.set()
 

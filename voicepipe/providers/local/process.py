@@ -20,8 +20,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError, StageBroken, VoicepipeError
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.prerequisites import check_machine, check_packages, check_socket_path
-
-log = logging.getLogger(__name__)
+from voicepipe.telemetry.log import log_event
 
 OnProgress = Callable[[wire.Progress], None]
 """Called with each stage's `loading`, then `ready` (with `took_ms`) or `failed` (with `why`)."""
@@ -120,7 +119,7 @@ class LocalEngine:
             if self._lease is not None:
                 await _lost(self._lease[0])
                 self._drop_lease()
-                log.warning("local engine: process %d went away", self.pid)
+                log_event("local_engine_gone", level=logging.WARNING, pid=self.pid)
             now_ms = monotonic_ms()
             while recent and recent[0] < now_ms - _WINDOW_MS:
                 recent.popleft()
@@ -130,7 +129,7 @@ class LocalEngine:
             try:
                 await self._attach()
             except VoicepipeError as error:
-                log.error("local engine: %s", error)
+                log_event("local_engine_failed", level=logging.ERROR, why=str(error))
 
     async def _attach(self) -> None:
         """Take a lease, starting the engine if there is none, and wait until it has loaded."""

@@ -9,7 +9,6 @@ lingers until the vendor confirms its end, its messages are dropped, and the nex
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -23,8 +22,7 @@ from voicepipe.providers.net import failures
 from voicepipe.providers.net.peer import Peer
 from voicepipe.providers.net.ws import Line, VendorSocket
 from voicepipe.stages.helpers import Helpers
-
-_log = logging.getLogger(__name__)
+from voicepipe.telemetry.log import log_crash
 
 B = TypeVar("B")
 T = TypeVar("T")
@@ -222,7 +220,7 @@ class SharedSocket(Generic[B]):
         except StageError as failure:
             await self._fail(failure)
         except Exception as bug:  # it must not end those who share the sockets' lifetime
-            _log.exception("%s: reading a message broke in our own code", self._source.peer.name)
+            log_crash(f"reading from {self._source.peer.name}", bug)
             why = f"internal error ({type(bug).__name__})"
             await self._fail(failures.broken(self._source.peer, why, retryable=False))
 
