@@ -179,15 +179,17 @@ async def test_a_receiver_that_fails_hangs_and_cuts_gets_it_at_last(tmp_path: Pa
     """Each attempt has the same id and body, and its own time in the signature."""
     async with (
         receiving(500, "hang", "cut") as receiver,
-        sending(tmp_path, receiver.url, timeout_ms=300) as (webhooks, queue),
+        sending(tmp_path, receiver.url, timeout_ms=1_500, patience=replace(QUICK, attempts=20)) as (webhooks, queue),
     ):
         webhooks.tell("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
-        attempts = [await receiver.next() for _ in range(4)]
-        whys = [await queue.next() for _ in range(4)]
-        assert whys[0] == "HTTP 500"
-        assert whys[1] == "no answer within 300 ms"
-        assert whys[2] in ("ServerDisconnectedError", "ClientOSError")
-        assert whys[3] == "delivered"
+        whys = [await queue.next()]
+        while whys[-1] != "delivered":
+            whys.append(await queue.next())
+        # On a machine that is busy an attempt may be too late before its answer comes: one more of that kind.
+        assert {"HTTP 500", "no answer within 1500 ms"} <= set(whys)
+        assert {"ServerDisconnectedError", "ClientOSError"} & set(whys)
+        attempts = [receiver.got.get_nowait() for _ in range(receiver.got.qsize())]
+        assert len(attempts) >= 4
         assert {headers["webhook-id"] for headers, _ in attempts} == {attempts[0][0]["webhook-id"]}
         for headers, body in attempts:
             webhook = Webhook(name="x", url="", secrets=read_secrets(SECRET))
