@@ -155,7 +155,7 @@ class Dashboard {
       (each) => Reflect.get(before, each) !== Reflect.get(this.view, each),
     );
     if (before !== this.view) this.now.clear();
-    this.views.listed = [];
+    this.views.forget();
     this.showViews();
     this.filters.show();
     this.lineChanged(null);

@@ -147,7 +147,7 @@ function words({ caller_text, agent_text, heard_text, filler, outcome }) {
 /** @param {TurnRecord} turn */
 function done(turn) {
   const took = turn.actions.map((/** @type {string} */ action) => make("li", {}, `It ${ACTIONS[action] ?? action}.`));
-  const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("Nothing had to be done to be in time.");
+  const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("Nothing was done to save time.");
   const route = turn.route ? [make("p", { class: "faint" }, `Why that model: ${turn.route}`)] : [];
   if (!turn.attempts.length) return [list, ...route];
   const heads = ["Model", "As", "Came to", "Began, ms", "First word, ms", "Cost"];

@@ -33,6 +33,10 @@ const STEPS = /** @type {Record<Window, [Window, number]>} */ ({
   "24h": ["24h", 1_800_000],
 });
 
+/** Figures of so many turns move little with one more: they are asked for again only after a while. */
+const MANY = 1000;
+const STALE_MS = 10_000;
+
 export class Views {
   /**
    * @param {Ask} ask
@@ -50,6 +54,15 @@ export class Views {
     this.listed = [];
     /** Where it ends; null: there are no more. @type {string | null} */
     this.next = null;
+    /** Figures of many turns by what was asked; bounded by the windows of one view. */
+    this.kept = /** @type {Map<string, {stats: any, at_ms: number}>} */ (new Map());
+  }
+
+  /** Another view was chosen, or another person came. */
+  forget() {
+    this.listed = [];
+    this.next = null;
+    this.kept.clear();
   }
 
   /**
@@ -80,15 +93,20 @@ export class Views {
     );
     const slow = turns({ ...view, session: "" }, { order: "slowest", limit: 5 }, now_ms);
     const newest = turns({ ...view, session: "", window: "24h" }, { order: "newest", limit: 6 }, now_ms);
-    const got = await this.ask(signal, ...asked, slow, newest);
+    const stale = asked.filter((path) => now_ms - (this.kept.get(path)?.at_ms ?? -Infinity) > STALE_MS);
+    const got = await this.ask(signal, slow, newest, ...stale);
     if (!got) return null;
-    const windows = /** @type {Record<Window, any>} */ (Object.fromEntries(names.map((name, i) => [name, got[i]])));
+    const [worst, latest, ...figured] = got;
+    const fresh = new Map(stale.map((path, i) => [path, figured[i]]));
+    for (const [path, stats] of fresh) if (stats.turns >= MANY) this.kept.set(path, { stats, at_ms: now_ms });
+    const all = asked.map((path, i) => [names[i], fresh.get(path) ?? this.kept.get(path)?.stats]);
+    const windows = /** @type {Record<Window, any>} */ (Object.fromEntries(all));
     const limit_ms = totalOf(windows["24h"])?.limit_ms ?? about.limits.total;
     this.now.limit_ms = limit_ms;
-    this.now.begin(got[4].data);
+    this.now.begin(latest.data);
     this.chart.show(windows[long].series, { since_ms: end_ms - WINDOWS[long], until_ms: end_ms, step_ms, limit_ms });
     const { chart, now, go } = this;
-    return overview({ view, about, windows, slowest: got[3].data, chart, now: now.place, now_ms: end_ms, go });
+    return overview({ view, about, windows, slowest: worst.data, chart, now: now.place, now_ms: end_ms, go });
   }
 
   /**
