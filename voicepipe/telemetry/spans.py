@@ -48,9 +48,9 @@ def spans_around(instant_ms: int) -> tuple[Span, ...]:
     return tuple(at(instant_ms, level_ms) for level_ms in LEVELS)
 
 
-def coarsest(step_ms: int | None) -> int:
-    """The longest level of which a step holds whole ones; the longest of all without a step."""
-    return DAY_MS if step_ms is None else max(level_ms for level_ms in LEVELS if step_ms % level_ms == 0)
+def coarsest(step_ms: int) -> int:
+    """The longest level of which a step holds whole ones."""
+    return max(level_ms for level_ms in LEVELS if step_ms % level_ms == 0)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

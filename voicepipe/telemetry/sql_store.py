@@ -82,12 +82,13 @@ class SqlTurnStore:
         return await self._database.write(turn_rows.delete(project, "caller", user)) if user else 0
 
     async def tidy(self, now_ms: int) -> bool:
-        """Sum up one span that is over, or let go of an old hour's minutes."""
+        """Let go of an old day's minutes, or sum up one span that is over."""
+        if await self._database.write(tidying.prune(now_ms)):
+            return True
         done = await self._database.read(tidying.sum_up(now_ms), aside=True)
-        if done is None:
-            return await self._database.write(tidying.prune(now_ms))
-        await self._database.write(tidying.put_down(done))
-        return True
+        if done is not None:
+            await self._database.write(tidying.put_down(done))
+        return done is not None
 
     async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
         """Delete some of the oldest turns beyond these limits."""

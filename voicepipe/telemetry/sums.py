@@ -31,24 +31,28 @@ _MIXED: Final = "t.agent, t.route, t.language, t.outcome, t.cause, t.arm, t.late
 
 def stats(project: str | None, query: StatsQuery) -> Work[Stats]:
     """The turns that match, summed up."""
-    sheet = _Sheet(query)
+    total, series = _Total(query), _Series(query)
+    sheets: tuple[_Sheet, ...] = (total, series) if query.step_ms is not None else (total,)
+    partial = False
     for each in (yield from projects(project)):
         if query.session is not None or query.user is not None or query.text is not None:
-            yield from _of_few(each, query, sheet)
+            partial |= yield from _of_few(each, query, sheets)
         else:
-            yield from _of_range(each, query, sheet)
-    return stats_of(sheet.total, series=sheet.series, groups=sheet.groups, partial=sheet.partial)
+            for sheet in sheets:
+                yield from _of_range(each, query, sheet)
+    return stats_of(total.figures, series=series.points, groups=total.groups, partial=partial)
 
 
 class _Sheet:
     """Where figures are added up while they come."""
 
+    top_ms = DAY_MS
+    """The longest spans that will do."""
+
+    by: str | None = None
+
     def __init__(self, query: StatsQuery) -> None:
-        self._step_ms, self.by, self.wanted = query.step_ms, query.by, wanted_by(query)
-        self.total = Figures()
-        self.series: dict[int, Gist] = defaultdict(Gist)
-        self.groups: dict[str, Gist] = defaultdict(Gist)
-        self.partial = False
+        self.wanted = wanted_by(query)
 
     def facet(self, level_ms: int) -> tuple[str, str]:
         """(facet, name) of the figures of spans that answer for all that is asked but the groups."""
@@ -65,36 +69,72 @@ class _Sheet:
             for name, figures in unpacked_by_name(data, self._is_wanted):
                 self.add_mix(read_mix(name), from_ms, figures)
         else:
-            self._count(from_ms, unpacked(data))
+            self.add_all(from_ms, data)
 
     def _is_wanted(self, mix: str) -> bool:
         return not self.wanted or read_mix(mix).matches(self.wanted)
 
+    def add_all(self, from_ms: int, data: bytes) -> None:
+        """Count figures that are wanted as they are."""
+        raise NotImplementedError
+
     def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
         """Count figures of one mix, which is wanted."""
-        self._count(from_ms, figures)
+        raise NotImplementedError
+
+
+class _Total(_Sheet):
+    """All turns together, and by group."""
+
+    def __init__(self, query: StatsQuery) -> None:
+        super().__init__(query)
+        self.by = query.by
+        self.figures = Figures()
+        self.groups: dict[str, Gist] = defaultdict(Gist)
+
+    def add_all(self, from_ms: int, data: bytes) -> None:
+        self.figures.add(unpacked(data))
+
+    def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
+        self.figures.add(figures)
         if self.by is not None:
             for its in mix.names(self.by):
                 self.groups[its].add_gist(figures)
 
-    def _count(self, from_ms: int, figures: Figures) -> None:
-        self.total.add(figures)
-        if self._step_ms is not None:
-            self.series[from_ms - from_ms % self._step_ms].add_gist(figures)
+    def add_group(self, name: str, data: bytes) -> None:
+        """Count figures of one group, which are counted in all already."""
+        self.groups[name].add_gist(unpacked_gist(data))
 
 
-def _of_few(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
-    """Turn by turn: who asks for a session or a user asks for few."""
+class _Series(_Sheet):
+    """Turns by the step in which they began."""
+
+    def __init__(self, query: StatsQuery) -> None:
+        super().__init__(query)
+        self._step_ms = query.step_ms or DAY_MS
+        self.top_ms = coarsest(self._step_ms)
+        self.points: dict[int, Gist] = defaultdict(Gist)
+
+    def add_all(self, from_ms: int, data: bytes) -> None:
+        self.points[from_ms - from_ms % self._step_ms].add_gist(unpacked_gist(data))
+
+    def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
+        self.points[from_ms - from_ms % self._step_ms].add_gist(figures)
+
+
+def _of_few(project: str, query: StatsQuery, sheets: tuple[_Sheet, ...]) -> Work[bool]:
+    """Turn by turn: who asks for a session or a user asks for few. Whether there were more than are counted."""
     where, values = yield from condition(project, query)
     rows = yield from asked(turns_sql(where, f"ORDER BY t.started_at_ms DESC LIMIT {TURNS_MOST + 1}"), *values)
-    sheet.partial |= len(rows) > TURNS_MOST
     for from_ms, mix, figures in turns_in(rows[:TURNS_MOST]):
-        sheet.add_mix(mix, from_ms, figures)
+        for sheet in sheets:
+            sheet.add_mix(mix, from_ms, figures)
+    return len(rows) > TURNS_MOST
 
 
 def _of_range(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
     since_ms, until_ms = query.since_ms or 0, _LAST_MS if query.until_ms is None else query.until_ms
-    reading = yield from _reading(project, since_ms, until_ms, coarsest(query.step_ms))
+    reading = yield from _reading(project, since_ms, until_ms, sheet.top_ms)
     by_level: dict[int, set[int]] = defaultdict(set)
     for span in reading.spans:
         by_level[span.level_ms].add(span.from_ms)
@@ -103,10 +143,10 @@ def _of_range(project: str, query: StatsQuery, sheet: _Sheet) -> Work[None]:
         for from_ms, _, data in (yield from _figures(project, level_ms, facet, name, begins)):
             if from_ms in begins:
                 sheet.add(facet, from_ms, data)
-        if sheet.by is not None and facet == ALL:
+        if isinstance(sheet, _Total) and sheet.by is not None and facet == ALL:
             for from_ms, its, data in (yield from _figures(project, level_ms, sheet.by, None, begins)):
                 if from_ms in begins:
-                    sheet.groups[its].add_gist(unpacked_gist(data))
+                    sheet.add_group(its, data)
     for since_ms, until_ms in reading.gaps:
         sql = turns_sql("t.project = ? AND t.started_at_ms >= ? AND t.started_at_ms < ?")
         for from_ms, mix, figures in turns_in((yield from asked(sql, project, since_ms, until_ms))):

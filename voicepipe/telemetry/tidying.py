@@ -91,20 +91,21 @@ def put_down(done: Sum) -> Work[None]:
 
 
 def prune(now_ms: int) -> Work[bool]:
-    """Let go of the minutes of one old hour; return whether there was one."""
+    """Let go of the minutes of one old day; return whether there were any.
+
+    Summed up or not: quarters of an hour are summed up from their turns where there are no minutes.
+    """
     before_ms = at(now_ms - MINUTES_MS, HOUR_MS).from_ms
-    oldest = yield from asked(
-        "SELECT project, min(from_ms) FROM spans WHERE level_ms = ? AND from_ms < ? GROUP BY project LIMIT 1",
-        *(MINUTE_MS, before_ms),
-    )
-    if not oldest:
-        return False
-    ((project, from_ms),) = oldest
-    until_ms = at(from_ms, HOUR_MS).until_ms
-    dirty_ms = yield from _first_dirty(project)
-    if dirty_ms is not None and dirty_ms < until_ms:
-        return False
-    until = (project, MINUTE_MS, until_ms)
+    for project, *_ in (yield from asked(PROJECTS)):
+        sql = "SELECT min(from_ms) FROM spans WHERE project = ? AND level_ms = ?"
+        ((from_ms,),) = yield from asked(sql, project, MINUTE_MS)
+        if from_ms is not None and from_ms < before_ms:
+            yield from _prune(project, min(before_ms, at(from_ms, DAY_MS).until_ms))
+            return True
+    return False
+
+
+def _prune(project: str, until_ms: int) -> Work[None]:
     yield from told(
         "UPDATE projects SET pruned_ms = ? WHERE project = ? AND pruned_ms < ?", [(until_ms, project, until_ms)]
     )
@@ -112,14 +113,15 @@ def prune(now_ms: int) -> Work[bool]:
         f"DELETE FROM figures WHERE {_FACET} AND from_ms < ?",
         [(project, MINUTE_MS, facet, until_ms) for facet in (ALL, MIX)],
     )
-    yield from told("DELETE FROM spans WHERE project = ? AND level_ms = ? AND from_ms < ?", [until])
-    return True
+    yield from told(
+        "DELETE FROM spans WHERE project = ? AND level_ms = ? AND from_ms < ?", [(project, MINUTE_MS, until_ms)]
+    )
 
 
 def trim_before(before_ms: int) -> Work[int]:
     """Delete some of the turns that began before a time, in any project; return how many."""
     for project, *_ in (yield from asked(PROJECTS)):
-        limit_ms = at(before_ms, MINUTE_MS).from_ms
+        limit_ms = at(before_ms, QUARTER_MS).from_ms  # whole quarters: the others can still be summed up from turns
         dirty_ms = yield from _first_dirty(project)
         limit_ms = limit_ms if dirty_ms is None else min(limit_ms, dirty_ms)
         sql = "SELECT number FROM turns WHERE project = ? AND started_at_ms < ? ORDER BY started_at_ms LIMIT ?"
@@ -142,7 +144,7 @@ def oldest_piece() -> Work[int | None]:
         sql = "SELECT started_at_ms FROM turns WHERE project = ? ORDER BY started_at_ms LIMIT ?"
         begins = [at_ms for (at_ms,) in (yield from asked(sql, project, PIECE))]
         oldest += [(begins[0], begins[-1])] if begins else []
-    return at(min(oldest)[1], MINUTE_MS).until_ms if oldest else None
+    return at(min(oldest)[1], QUARTER_MS).until_ms if oldest else None
 
 
 def _first_dirty(project: str) -> Work[int | None]:
