@@ -121,3 +121,29 @@ async def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert f" | 0 of 6 | {sum(map(len, TEXTS)) / 10:.6f} |" in printed.out
     assert "ollama/x: 6 of 6" in printed.err
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["tts.csv", "tts.md", "tts.svg"]
+
+
+async def test_what_is_kept_on_disk_is_measured_beside_the_voice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The voice is asked for its own row and twice more, so that all is kept; then nobody is, and nothing is paid."""
+    (tmp_path / "texts").write_text("One.\nTwo.\n")
+    async with FakeVendor() as vendor:
+        settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))
+        command = ("bench", "tts", "ollama/x", "--n", "4", "--cached", "--texts", str(tmp_path / "texts"))
+        status = await asyncio.to_thread(main, (*command, *settings))
+        assert sorted(asked.question["input"] for asked in vendor.tts.asked) == ["One."] * 4 + ["Two."] * 4
+    printed = capsys.readouterr()
+    assert status == 0
+    rows = [line for line in printed.out.splitlines() if line.startswith("| ollama/x")]
+    assert [row.split(" | ")[0] for row in rows] == ["| ollama/x", "| ollama/x, from disk"]
+    assert rows[1].endswith(" | 0 of 4 | 0.000000 |")
+
+
+async def test_a_voice_that_can_t_say_the_texts_keeps_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with FakeVendor() as vendor:
+        vendor.tts.usual = TtsCue(fault=Status(500))
+        settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))
+        command = ("bench", "tts", "ollama/x", "--n", "1", "--cached")
+        assert await asyncio.to_thread(main, (*command, *settings)) == 2
+    assert "--cached: expected a voice that can say the texts, got" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from voicepipe.audio.samples import first_audible
 from voicepipe.bench.rounds import Told, rounds
 from voicepipe.clock import loop_s
 from voicepipe.errors import ConfigError, StageError
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 TEXTS: Final = (
@@ -80,15 +80,32 @@ async def measure(mouths: Sequence[Mouth], texts: Sequence[str], n: int, at_once
     return spoken
 
 
+async def learn(mouth: Mouth, texts: Sequence[str]) -> None:
+    """Have each text said as often as a voice must say it for it to be kept; nothing is measured.
+
+    Raises:
+        StageError: it could not be said.
+    """
+    for text in (*texts, *texts):
+        async with mouth.synthesizer.open(mouth.voice) as speech:
+            _say(speech, text)
+            async for _ in speech:
+                pass
+
+
+def _say(speech: Speech, text: str) -> None:
+    splitter = ClauseSplitter()
+    for clause in (*splitter.push(text), *splitter.flush()):
+        speech.say(clause)
+    speech.finish()
+
+
 async def _speak(mouth: Mouth, texts: Sequence[str], n: int) -> Utterance:
     text, error = texts[n % len(texts)], ""
     hearing = _Hearing()
     try:
         async with mouth.synthesizer.open(mouth.voice) as speech:
-            splitter = ClauseSplitter()
-            for clause in (*splitter.push(text), *splitter.flush()):
-                speech.say(clause)
-            speech.finish()
+            _say(speech, text)
             async for spoken in speech:
                 hearing.take(spoken, loop_s())
     except StageError as failure:

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
 from voicepipe.bench import stt as ears
 from voicepipe.bench import stt_report, tts_report
@@ -14,11 +19,16 @@ from voicepipe.bench.stt_manifest import read_manifest
 from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
 from voicepipe.cli.options import Options
 from voicepipe.config import Settings
-from voicepipe.errors import ConfigError
+from voicepipe.errors import ConfigError, StageError
+from voicepipe.router.sound_store import open_store
+from voicepipe.router.stored_voice import StoredVoice
 from voicepipe.stages.synthesizer import Voice
 from voicepipe.stages.transcriber import Hearing
 from voicepipe.wiring.audio import heard_usd, spoken_usd
 from voicepipe.wiring.stages import Stages
+
+KEPT_BYTES: Final = 256 << 20
+"""Of the texts of a bench, on disk while it runs."""
 
 
 def stt(options: Options, settings: Settings) -> Report:
@@ -75,8 +85,32 @@ def tts(options: Options, settings: Settings) -> Report:
 async def _speak(options: Options, settings: Settings, texts: Sequence[str]) -> list[mouths.Utterance]:
     stages = Stages(settings)
     asked = [_mouth(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
-    async with engines(settings, stages, "tts", options.specs):
+    async with engines(settings, stages, "tts", options.specs), AsyncExitStack() as stack:
+        if options.cached:
+            asked += [await _kept(stack, mouth, texts[: options.n]) for mouth in asked]
         return await mouths.measure(asked, texts, options.n, options.concurrency, tell)
+
+
+async def _kept(stack: AsyncExitStack, mouth: mouths.Mouth, texts: Sequence[str]) -> mouths.Mouth:
+    """The same voice once the texts are on disk, as `server.audio_cache_mb` has it.
+
+    Raises:
+        ConfigError: it could not say them.
+    """
+    folder = stack.enter_context(TemporaryDirectory(prefix="voicepipe-bench-", ignore_cleanup_errors=True))
+    store = await stack.enter_async_context(open_store(Path(folder), most_bytes=KEPT_BYTES))
+    kept = replace(
+        mouth,
+        spec=f"{mouth.spec}, from disk",
+        synthesizer=StoredVoice(mouth.synthesizer, store),
+        cost_usd=lambda n_chars: 0.0,
+    )
+    try:
+        await mouths.learn(kept, texts)
+    except StageError as failure:
+        raise ConfigError(f"--cached: expected a voice that can say the texts, got {failure}") from None
+    await store.settled()
+    return kept
 
 
 def _mouth(options: Options, settings: Settings, stages: Stages, text: str) -> mouths.Mouth:

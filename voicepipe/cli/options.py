@@ -72,6 +72,7 @@ class Options:
     prompts: Path | None = None
     manifest: Path | None = None
     texts: Path | None = None
+    cached: bool = False
     voice: str | None = None
     language: str | None = None
     n: int = 20
@@ -261,6 +262,7 @@ def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
     tts = _add(actions, "tts", "have several voices speak the same texts, and tell how soon and how steadily each does")
     tts.add_argument("specs", nargs="+", metavar="SPEC", help="the voices, as provider/model")
     tts.add_argument("--texts", type=Path, metavar="FILE", help="a text on each line")
+    tts.add_argument("--cached", action="store_true", help="measure each voice's sounds from disk, too")
     tts.add_argument("--voice", metavar="NAME", help="the voice's name at its provider")
     tts.add_argument("--language", metavar="TAG", help="BCP-47")
     _repeated(tts, "tts")
