@@ -267,6 +267,27 @@ def test_who_the_question_waited_for() -> None:
     assert endpoint_owner(slow_client) == "client"
 
 
+def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> None:
+    """Not for the turn's end: for the words, as soon as they were asked for. Unless the answer was ready and held."""
+    slow_words = Story(speculate=True, silence_ms=900)
+    slow_words.speaks()
+    slow_words.pauses()
+    slow_words.passes(400)
+    slow_words.hears()
+    slow_words.model_asked()
+    slow_words.stops()
+    slow_words.passes(300)
+    slow_words.token()
+    slow_words.clause()
+    slow_words.sound()
+    slow_words.sent()
+    slow_words.model_done()
+    slow_words.voice_done()
+    slow_words.passes(5_000)
+    assert endpoint_owner(slow_words) == "fake/stt"
+    assert endpoint_owner(told(speculate=True)) == "settings"
+
+
 def endpoint_owner(story: Story) -> str:
     """Who owns the endpoint of a story's only turn."""
     return next(span.owner for span in record(story).stages if span.stage == "endpoint")

@@ -117,9 +117,8 @@ def judge(
     `total_ms`; a turn that never came to its end has no total and no contributions.
     """
     path, held_path = (_SPEECH_PATH, _HELD_PATH) if audible else (_TEXT_PATH, _HELD_TEXT_PATH)
-    last, ready = (HEARD, FIRST_SOUND) if audible else (FIRST_SENT, FIRST_DELTA)
-    total_ms = _span(marks, VOICED_LAST, last)
-    held = GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
+    total_ms = _span(marks, VOICED_LAST, HEARD if audible else FIRST_SENT)
+    held = waited_for_the_gate(marks, audible=audible)
     critical = _contributions(marks, held_path if held else path) if total_ms is not None else ()
     # What waits behind the gate is the caller's turn, not our own queues.
     spans = ((stage, GATE_OPENED if held and stage == "overhead" else a, b) for stage, a, b in path)
@@ -134,6 +133,12 @@ def judge(
         unattributed_ms,
         _breach(stages, total_ms, limits, silence_setting),
     )
+
+
+def waited_for_the_gate(marks: Mapping[str, int], *, audible: bool) -> bool:
+    """Whether the reply was ready before the turn was over, so that the caller waited for the turn's end alone."""
+    ready = FIRST_SOUND if audible else FIRST_DELTA
+    return GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
 
 
 def _span(marks: Mapping[str, int], a: str, b: str) -> int | None:

@@ -107,21 +107,32 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
 
 
 def _endpoint_owner(turn: Turn, marks: Mapping[str, int]) -> str:
-    """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us.
+    """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us."""
+    waits = _waits(turn, marks)
+    return max(waits, key=lambda wait: wait[1] - wait[0] - held_ms(marks, wait[0], wait[1]))[2]
+
+
+def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], ...]:
+    """(from, until, for whom).
 
     Words that come last are waited for since they were asked for, with the end of the turn meanwhile: a shorter
-    silence would not have helped.
+    silence would not have helped. A question that went out before the turn was over did not wait for its end, unless
+    the answer did.
     """
-    t0_ms = marks.get(budget.VOICED_LAST, 0)
+    t0_ms, stt = marks.get(budget.VOICED_LAST, 0), turn.providers.get("stt", "server")
+    end = "settings" if turn.cause == "vad" else "client"
     ended_ms = marks.get(budget.ENDED, t0_ms)
+    asked_ms = marks.get(budget.ASKED, ended_ms)
+    if asked_ms < ended_ms and not budget.waited_for_the_gate(marks, audible=turn.reply.audible):
+        known_ms = min(asked_ms, marks.get(budget.TRANSCRIBED, asked_ms))
+        silent_ms = min(known_ms, marks.get(budget.FLUSHED, known_ms))
+        return (t0_ms, silent_ms, end), (silent_ms, known_ms, stt), (known_ms, asked_ms, end)
     known_ms = max(ended_ms, marks.get(budget.TRANSCRIBED, ended_ms))
     silent_ms = min(ended_ms, marks.get(budget.FLUSHED, ended_ms)) if known_ms > ended_ms else ended_ms
     wished_ms = max(known_ms, marks.get(budget.REQUESTED, known_ms))
-    asked_ms = max(wished_ms + 1, marks.get(budget.ASKED, wished_ms))
-    waits = (
-        (t0_ms, silent_ms, "settings" if turn.cause == "vad" else "client"),
-        (silent_ms, known_ms, turn.providers.get("stt", "server")),
+    return (
+        (t0_ms, silent_ms, end),
+        (silent_ms, known_ms, stt),
         (known_ms, wished_ms, "client"),
-        (wished_ms, asked_ms, "server"),
+        (wished_ms, max(wished_ms + 1, asked_ms), "server"),
     )
-    return max(waits, key=lambda wait: wait[1] - wait[0] - held_ms(marks, wait[0], wait[1]))[2]
