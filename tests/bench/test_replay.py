@@ -39,6 +39,7 @@ def test_each_plot_is_there() -> None:
     assert [turn.outcome for turn in turns["interruption"]] == ["interrupted", "completed"]
     assert [(turn.revision > 0, turn.outcome) for turn in turns["revision"]] == [(True, "completed")]
     assert [turn.cause for turn in turns["tool"]] == ["vad", "tool"]
+    assert [turn.heard_by for turn in turns["reported"]] == ["reported"] * 2
     assert [(turn.cause, turn.outcome) for turn in turns["failure"]] == [
         ("vad", "failed"),
         ("apology", "completed"),

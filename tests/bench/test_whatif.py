@@ -19,7 +19,7 @@ from voicepipe.turn import budget
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import TurnSettings
 
-NAMES = ("answer", "failure", "interruption", "revision", "tool")
+NAMES = ("answer", "failure", "interruption", "reported", "revision", "tool")
 
 
 def data(name: str) -> bytes:
@@ -54,6 +54,17 @@ def test_the_turn_is_over_after_the_other_silence(silence_ms: int) -> None:
     changes = Changes({"silence_ms": silence_ms, "end_of_turn": "silence"})
     for record in enact(learned("answer"), changes).records.values():
         assert silence_ms <= waited_ms(record) <= silence_ms + 60
+
+
+def test_what_the_client_said_of_its_loudspeaker_is_kept() -> None:
+    """It plays as long after the first sound came as it did, whenever that is."""
+    known = learned("reported")
+    done = enact(known, Changes({"silence_ms": 900}))
+    for record in done.records.values():
+        marks, before = dict(record.marks), dict(known.records[record.id].marks)
+        assert record.heard_by == "reported"
+        assert marks[budget.HEARD] - marks[budget.FIRST_SENT] == before[budget.HEARD] - before[budget.FIRST_SENT]
+        assert marks[budget.HEARD] > before[budget.HEARD] + 200
 
 
 def test_there_and_back() -> None:
@@ -101,7 +112,11 @@ def test_what_the_client_does_with_a_call_comes_after_the_call() -> None:
     """Later, if the call is: the client can't answer what it has not been asked."""
     known = learned("tool")
     slow = enact(known, Changes({"silence_ms": 1_500, "end_of_turn": "silence"})).records
-    asked = [dict(record.marks)[budget.REQUESTED] for record in (*known.records.values(), *slow.values()) if record.cause == "tool"]
+    asked = [
+        dict(record.marks)[budget.REQUESTED]
+        for record in (*known.records.values(), *slow.values())
+        if record.cause == "tool"
+    ]
     assert asked[1] > asked[0] + 500
 
 

@@ -57,7 +57,9 @@ def test_what_if(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(turn["change_ms"] < 0 for turn in turns)
 
 
-@pytest.mark.parametrize("pair", ["silence_ms", "agents.default.llm=groq/x", "server.port=1", "silence_ms=soon", "silence_ms=5"])
+@pytest.mark.parametrize(
+    "pair", ["silence_ms", "agents.default.llm=groq/x", "server.port=1", "silence_ms=soon", "silence_ms=5"]
+)
 def test_settings_that_can_t_be_tried_are_refused(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown, no number, below what the setting allows; or of a provider, of whose world a journal knows nothing."""
     assert main(["replay", ANSWER, "--what-if", pair]) == 2

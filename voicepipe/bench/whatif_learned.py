@@ -51,6 +51,9 @@ class LearnedReply:
     sent_after_ms: int | None = None
     """How long its first sound took to the socket, once there was some and the gate was open."""
 
+    played_after_ms: int | None = None
+    """From there to the first sound at the client, by the client's word."""
+
     @property
     def whole(self) -> bool:
         """Whether it was made to its end."""
@@ -229,6 +232,10 @@ def _learn_tools(learned: Learned) -> None:
 
 
 def _learn_playback(learned: Learned) -> None:
-    marks = (dict(record.marks) for record in learned.records.values() if record.heard_by == "reported")
-    spans = [m[budget.HEARD] - m[budget.FIRST_SENT] for m in marks if budget.FIRST_SENT in m and budget.HEARD in m]
+    replies, spans = {reply.key: reply for reply in learned.replies}, []
+    for record in learned.records.values():
+        marks, reply = dict(record.marks), replies.get((record.turn, record.revision))
+        if reply is not None and record.heard_by == "reported" and {budget.FIRST_SENT, budget.HEARD} <= marks.keys():
+            reply.played_after_ms = marks[budget.HEARD] - marks[budget.FIRST_SENT]
+            spans.append(reply.played_after_ms)
     learned.played_after_ms = median_low(spans) if spans else None

@@ -335,7 +335,8 @@ class _World:
         if key not in self._running:
             return
         self._tell(e.OutputSent(*key, own_ms), now_ms)
-        played_ms = self._learned.played_after_ms
+        own = running.source.played_after_ms
+        played_ms = self._learned.played_after_ms if own is None else own
         if first and played_ms is not None and running.audible_at_ms is not None:
             lasts_ms = min(REPORT_MS, max(0, own_ms - running.audible_at_ms))
             heard = running.audible_at_ms + lasts_ms

@@ -294,7 +294,7 @@ def _simulate(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _replay(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, "replay", "tell the core again what a journal holds, and show the first difference")
-    command.add_argument("files", nargs="+", type=Path, metavar="JOURNAL", help="files, folders, or ids of sessions here")
+    command.add_argument("files", nargs="+", type=Path, metavar="JOURNAL", help="files, folders, ids of sessions")
     command.add_argument(
         "--what-if", nargs="+", action="extend", metavar="KEY=VALUE", help="what callers would have felt with these"
     )

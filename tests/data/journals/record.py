@@ -1,7 +1,8 @@
 """Records the journals of this folder, from a server with fake providers; or renews what stands in them.
 
-`python tests/data/journals/record.py` records all scenes anew; with `--renew` it keeps the facts of each journal and
-writes down what the core makes of them now, for when it is meant to do something else: read the diff.
+`python tests/data/journals/record.py` records all scenes anew, or those that it is told; with `--renew` it keeps the
+facts of each journal and writes down what the core makes of them now, for when that is meant to be something else: read
+the diff.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from voicepipe import clock
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
 from voicepipe.stages.transcriber import Samples
@@ -106,8 +108,24 @@ async def failure(caller: Caller, vendor: FakeVendor) -> None:
     await say(caller, pause(1_200))
 
 
+async def reported(caller: Caller, vendor: FakeVendor) -> None:
+    """Two answers, of which the client says when it played them: 80 ms after they came."""
+    extensions = {"voicepipe": {"playback_reports": True}}
+    await caller.send("session.update", session={"type": "realtime", "providerData": extensions})
+    vendor.llm.usual = usual("It is noon. Anything else?")
+    started_ms = clock.monotonic_ms()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(say(caller, word(), pause(2_600), word(), pause(2_600)))
+        for _ in range(2):
+            delta = await caller.until("response.output_audio.delta")
+            await asyncio.sleep(0.18)
+            played = {"item_id": delta["item_id"], "played_ms": 100, "buffered_ms": 100}
+            await caller.send("voicepipe.playback", **played, input_ms=clock.monotonic_ms() - started_ms)
+            await caller.until("response.done")
+
+
 SCENES: dict[str, Callable[[Caller, FakeVendor], Awaitable[None]]] = {
-    scene.__name__: scene for scene in (answer, interruption, revision, tool, failure)
+    scene.__name__: scene for scene in (answer, interruption, revision, tool, failure, reported)
 }
 
 
@@ -152,6 +170,9 @@ def renewed(data: bytes) -> bytes:
 
 
 if __name__ == "__main__":
+    told = set(sys.argv[1:]) - {"--renew"}
     for name, scene in SCENES.items():
+        if told and name not in told:
+            continue
         path = HERE / f"{name}.jsonl"
         path.write_bytes(renewed(path.read_bytes()) if "--renew" in sys.argv else asyncio.run(recorded(scene)))
