@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from voicepipe.telemetry.counted import Counted
@@ -208,10 +209,12 @@ def turns_sql(where: str, more: str = "") -> str:
 
 
 def turns_in(rows: Iterable[Row]) -> Iterator[tuple[int, Mix, Figures]]:
-    """(started_at_ms, mix, figures) of single turns."""
+    """(started_at_ms, mix, figures) of single turns; one whose record is damaged counts as none."""
     for started_at_ms, record, *mixed in rows:
         mixed[6] = bool(mixed[6])
-        yield started_at_ms, Mix(*mixed), Counted.read(zlib.decompress(record)).figures()
+        # A page that holds it fails, and says so; the figures of a year must not.
+        with suppress(ValueError, zlib.error):
+            yield started_at_ms, Mix(*mixed), Counted.read(zlib.decompress(record)).figures()
 
 
 def summed(turns: Iterable[tuple[Mix, Figures]]) -> dict[Mix, Figures]:
