@@ -87,11 +87,11 @@ async def test_money_is_counted_for_both(fake_house: Any) -> None:
 
 
 async def test_a_limit_on_spending_needs_prices(fake_house: Any) -> None:
-    prices = {name: price for name, price in PRICES.items() if "hearing" not in name}
-    async with fake_house(prices) as house, await client_of(house, limits={"spend_usd": 5}) as client:
-        await say(client)
+    other = {"server.transcription_models": ["other/ear"], "providers.other.base_url": "http://127.0.0.1:9/v1"}
+    limits = {"spend_usd": 5, "models": ["other/ear"]}
+    async with fake_house(PRICES | other) as house, await client_of(house, limits=limits) as client:
         with pytest.raises(openai.PermissionDeniedError) as refused:
-            await hear(client)
+            await hear(client, model="other/ear")
     assert refused.value.code == "price_unknown"
 
 

@@ -19,6 +19,7 @@ PRICES = {
     "providers.fake.input_usd_per_million": 1,
     "providers.fake.output_usd_per_million": 10,
     "providers.fake.speech_usd_per_million": 1,
+    "providers.fake.hearing_usd_per_minute": 1,
 }
 TOOL = {"type": "function", "name": "weather", "description": "", "parameters": {"type": "object"}}
 
