@@ -134,6 +134,35 @@ async def test_a_callers_trace_goes_on(collector: Any) -> None:
     assert (version, trace, above, flags) == ("00", TRACE, span.id, "01")
 
 
+async def test_the_usual_switches_switch_it_off(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Altogether, or spans or figures alone."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with sending() as tracing:
+        with session(tracing):
+            assert OUTGOING.get() == ""
+            tracing.hear(kept())
+    monkeypatch.delenv("OTEL_SDK_DISABLED")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    async with sending() as tracing:
+        tracing.hear(kept())
+    assert collector.spans == []
+    assert "voicepipe.heard" in collector.figures
+    monkeypatch.delenv("OTEL_TRACES_EXPORTER")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    collector.figures.clear()
+    async with sending() as tracing:
+        tracing.hear(kept())
+    assert collector.figures == set()
+    assert len(collector.spans) == 8
+
+
+async def test_who_sends_is_as_the_environment_names_it(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "front-desk")
+    async with sending() as tracing:
+        tracing.hear(kept())
+    assert {span.service for span in collector.spans} == {"front-desk"}
+
+
 @pytest.mark.parametrize(
     "header",
     ["", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{SPAN}-01", CALLERS.upper()],

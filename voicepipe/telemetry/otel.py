@@ -126,8 +126,10 @@ def _callers() -> Context:
 
 
 def traceparent(span: Span) -> str:
-    """A span as the header names it (W3C Trace Context, 3.2)."""
+    """A span as the header names it (W3C Trace Context, 3.2); empty where `OTEL_SDK_DISABLED` leaves none."""
     its = span.get_span_context()
+    if not its.is_valid:
+        return ""
     return f"00-{its.trace_id:032x}-{its.span_id:016x}-{its.trace_flags:02x}"
 
 

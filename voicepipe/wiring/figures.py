@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.router.sound_store import SoundStore
 from voicepipe.telemetry.families import Sample
 from voicepipe.telemetry.feed import Feed
+from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.log import lines_dropped, log_turn_closed
 from voicepipe.telemetry.prometheus import Metrics
 from voicepipe.telemetry.sink import TurnSink
@@ -34,27 +36,33 @@ def log_turn(turn: KeptTurn) -> None:
     log_turn_closed(turn.record)
 
 
-def counts_of(
-    sink: TurnSink, sounds: SoundStore | None, sessions: Sessions, spans: Tracing, webhooks: Webhooks, feed: Feed
-) -> Callable[[], Iterator[Sample]]:
-    """What the parts behind the server have counted, whenever it is called."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The parts behind the server that count. Called, it tells what they have counted so far."""
 
-    def counts() -> Iterator[Sample]:
-        yield Sample("sessions_stuck_total", sessions.n_stuck)
-        yield Sample("records_dropped_total", sink.dropped)
-        yield Sample("records_lost_total", sink.lost)
+    sink: TurnSink
+    sounds: SoundStore | None
+    sessions: Sessions
+    spans: Tracing
+    webhooks: Webhooks
+    feed: Feed
+    journals: JournalKeeper
+
+    def __call__(self) -> Iterator[Sample]:
+        yield Sample("sessions_stuck_total", self.sessions.n_stuck)
+        yield Sample("records_dropped_total", self.sink.dropped)
+        yield Sample("records_lost_total", self.sink.lost)
         yield Sample("log_lines_dropped_total", lines_dropped())
-        yield Sample("spans_dropped_total", spans.dropped)
-        yield Sample("spans_lost_total", spans.lost)
-        told = webhooks.counts
+        yield Sample("spans_dropped_total", self.spans.dropped)
+        yield Sample("spans_lost_total", self.spans.lost)
+        yield Sample("journal_facts_dropped_total", self.journals.dropped)
+        told = self.webhooks.counts
         yield Sample("webhook_attempts_total", told.delivered, ("delivered",))
         yield Sample("webhook_attempts_total", told.failed, ("failed",))
         yield Sample("webhook_attempts_total", told.given_up, ("given_up",))
         yield Sample("webhooks_dropped_total", told.dropped)
-        yield Sample("stream_readers", feed.n_readers)
-        yield Sample("stream_events_dropped_total", feed.dropped)
-        if sounds is not None:
-            yield Sample("audio_cache_hits_total", sounds.hits)
-            yield Sample("audio_cache_misses_total", sounds.misses)
-
-    return counts
+        yield Sample("stream_readers", self.feed.n_readers)
+        yield Sample("stream_events_dropped_total", self.feed.dropped)
+        if self.sounds is not None:
+            yield Sample("audio_cache_hits_total", self.sounds.hits)
+            yield Sample("audio_cache_misses_total", self.sounds.misses)

@@ -38,7 +38,7 @@ from voicepipe.telemetry.store import KeptTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
-from voicepipe.wiring.figures import counts_of, log_turn, metrics_of
+from voicepipe.wiring.figures import Counts, log_turn, metrics_of
 from voicepipe.wiring.forewarned import look_ahead
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.records import open_turns, retention_of
@@ -118,7 +118,15 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             records_lost=lambda: sink.dropped + sink.lost,
             forget_journal=journals.forget,
             metrics=metrics,
-            counts=counts_of(sink, sounds, sessions, spans, webhooks, feed),
+            counts=Counts(
+                sink=sink,
+                sounds=sounds,
+                sessions=sessions,
+                spans=spans,
+                webhooks=webhooks,
+                feed=feed,
+                journals=journals,
+            ),
             tracing=spans,
             loop=loop,
         )
