@@ -21,7 +21,7 @@ _LOOKED_THROUGH: Final = ("route", "provider", "model", "language", "cause")
 def worthwhile(project: str, query: TurnQuery) -> Work[list[tuple[int, int]] | None]:
     """(from_ms, until_ms) of all times in which turns may match, newest first; None where an index serves better."""
     names = {facet: name for facet, name in wanted_by(query).items() if facet in _LOOKED_THROUGH}
-    if not names or query.order != "newest" or query.session is not None or query.user is not None:
+    if not names or query.session is not None or query.user is not None:
         return None
     hours: set[int] | None = None
     for facet, name in names.items():

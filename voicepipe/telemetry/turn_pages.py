@@ -8,9 +8,13 @@ from typing import Final
 
 from voicepipe.telemetry import turn_hours
 from voicepipe.telemetry.record_json import record_from_json
+from voicepipe.telemetry.spans import HOUR_MS
 from voicepipe.telemetry.store import KeptTurn, TurnFilter, TurnPage, TurnQuery, cursor, read_cursor
 from voicepipe.telemetry.turn_conditions import clean, condition, projects, within
 from voicepipe.telemetry.work import Row, Work, asked
+
+_FEW_HOURS_MS: Final = 24 * HOUR_MS
+"""Hours whose turns are looked through for the slowest of a kind, rather than all turns in the order of latency."""
 
 _FEW: Final = 7_000
 """Turns that are sorted rather than looked up in the order of their latency."""
@@ -43,18 +47,27 @@ def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:
 
 def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
     where, values = yield from condition(project, query)
-    if query.order == "slowest":
-        order = "+t.total_ms" if (yield from _are_few(project, query)) else "t.total_ms"
-        return (yield from _in_order(f"{where} AND t.total_ms IS NOT NULL", values, order, query, query.limit + 1))
     ranges = yield from turn_hours.worthwhile(project, query)
+    if query.order == "slowest":
+        where += " AND t.total_ms IS NOT NULL"
+        if ranges is not None and sum(until_ms - from_ms for from_ms, until_ms in ranges) <= _FEW_HOURS_MS:
+            return (yield from _of_ranges(ranges, where, values, "+t.total_ms", query))
+        order = "+t.total_ms" if (yield from _are_few(project, query)) else "t.total_ms"
+        return (yield from _in_order(where, values, order, query, query.limit + 1))
     if ranges is None:
         return (yield from _in_order(where, values, "t.started_at_ms", query, query.limit + 1))
+    return (yield from _of_ranges(ranges, where, values, "t.started_at_ms", query))
+
+
+def _of_ranges(
+    ranges: Sequence[tuple[int, int]], where: str, values: Sequence[object], order: str, query: TurnQuery
+) -> Work[Sequence[Row]]:
+    """The first rows in this order, as far as a page needs: of all ranges, or of the newest where that is the order."""
     rows: list[Row] = []
+    inside = f"{where} AND t.started_at_ms >= ? AND t.started_at_ms < ?"
     for range_ in ranges:
-        inside = f"{where} AND t.started_at_ms >= ? AND t.started_at_ms < ?"
-        missing = query.limit + 1 - len(rows)
-        rows += yield from _in_order(inside, [*values, *range_], "t.started_at_ms", query, missing)
-        if len(rows) > query.limit:
+        rows += yield from _in_order(inside, [*values, *range_], order, query, query.limit + 1)
+        if len(rows) > query.limit and query.order == "newest":
             break
     return rows
 

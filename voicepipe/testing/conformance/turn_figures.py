@@ -287,7 +287,12 @@ async def finds_what_is_rare(open_store: OpenStore) -> None:
                 if (before := page.next) is None:
                     break
             assert seen == [f"r{n}" for n in reversed(range(7))]
+            slowest = await store.list("p", TurnQuery(language="cy", order="slowest", limit=5))
+            assert [turn.record.id for turn in slowest.turns] == [f"r{n}" for n in reversed(range(2, 7))]
+            rest = await store.list("p", TurnQuery(language="cy", order="slowest", before=slowest.next))
+            assert [turn.record.id for turn in rest.turns] == ["r1", "r0"]
             assert (await store.list("p", TurnQuery(model="nobody/nothing"))).turns == ()
+            assert (await store.list("p", TurnQuery(model="nobody/nothing", order="slowest"))).turns == ()
             await tidied(store)
 
 
