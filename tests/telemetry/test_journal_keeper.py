@@ -17,6 +17,7 @@ from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.journal_lines import read_journal
 from voicepipe.telemetry.journal_replay import replay
 from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.testing.waiting import eventually
 from voicepipe.turn import events as e
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.settings import CoreSettings, TurnSettings
@@ -70,6 +71,25 @@ def test_a_session_is_written_down(keep: Keep) -> None:
     assert (replay(journal).n_facts, replay(journal).difference) == (3, None)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(keeper.folder.stat().st_mode) == 0o700
+
+
+async def test_what_was_told_is_on_the_disk_before_the_session_ends(keep: Keep) -> None:
+    """A server that dies takes no more with it than what it was about to write."""
+    keeper = keep()
+    opening = Opening("sess_a", TurnSettings(), CoreSettings())
+    keeper.open(opening, agent="a").note(5, e.TimePassed(), ())
+
+    async def written() -> bool | None:
+        found = [path.read_bytes() for path in keeper.folder.iterdir()]
+        return (bool(found) and found[0].count(b"\n") == 2) or None
+
+    await eventually(written)
+    (path,) = keeper.folder.iterdir()
+    journal = read_journal(path.read_bytes())
+    assert ([line.now_ms for line in journal.lines], journal.lacks) == (
+        [5],
+        "the session had not ended, or its server died",
+    )
 
 
 def test_nothing_is_written_unless_it_is_wanted(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from voicepipe.telemetry.journal_lines import JournalError, is_journal, read_jou
 from voicepipe.telemetry.journal_plain import plain, typed
 from voicepipe.telemetry.journal_replay import replay
 from voicepipe.telemetry.journal_words import Disguise
-from voicepipe.testing.replaying import journal_of
+from voicepipe.testing.replaying import Replaying, journal_of
 from voicepipe.testing.story import Story
 from voicepipe.turn import events as e
-from voicepipe.turn.conversation import FunctionCall, InputImage, InputText, Message, OutputText
+from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputImage, InputText, Message, OutputText
 from voicepipe.turn.journal import Entry, Opening
 from voicepipe.turn.prices import PriceList, Tariff
 from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
@@ -93,9 +93,28 @@ def test_no_picture_and_no_secret_is_written() -> None:
     picture = e.ItemOffered(None, Message("i", "user", (InputImage("data:image/png;base64,AAAA"),)), None)
     broke = e.StageFailed(1, 0, "llm", "fake/llm", "refused Authorization: Bearer sk-hush-hush")
     named = e.SettingsChanged(TurnSettings(reply=ReplySettings(instructions="The api_key=hush-hush opens it.")))
-    data = journal_of(opening, [Entry(1, fact, ()) for fact in (picture, broke, named)])
+    given = e.ItemOffered(None, FunctionOutput("i", "c", '{"token": "hush-hush"}'), None)
+    noted = e.SettingsChanged(TurnSettings(metadata=(("note", "password=hush-hush"),)))
+    data = journal_of(opening, [Entry(1, fact, ()) for fact in (picture, broke, named, given, noted)])
     assert b"base64" not in data
     assert b"hush" not in data
+
+
+def test_secrets_that_are_struck_out_make_no_difference() -> None:
+    """Tokens are reckoned from the lengths of texts, and a reply that was begun in vain is counted by them."""
+    secret = ReplySettings(instructions="The api_key=0123456789abcdef0123456789abcdef opens the door of the house.")
+    sessions = Replaying()
+    with sessions.watching():
+        story = Story(speculate=True, reply=secret)
+        story.speaks()
+        story.pauses()
+        story.hears("what time")
+        story.model_asked()
+        story.token("It is noon.")
+        story.speaks()
+        story.leaves()
+    assert any(record.speculation.wasted_input_tokens for record in story.book.records.values())
+    assert sessions.problems() == []
 
 
 # --- without the words ----------------------------------------------------------------------------

@@ -17,7 +17,10 @@ TEXTS: Final = frozenset(
 ) | {"caller_text", "agent_text", "heard_text"}
 """Fields in which the words of people, models and their instructions stand."""
 
-_MAY_HOLD_SECRETS: Final = frozenset(("why", "reason", "message", "instructions", "route"))
+_MAY_HOLD_SECRETS: Final = frozenset(
+    ("why", "reason", "message", "instructions", "route", "output", "description", "parameters_json")
+)
+"""Texts that come whole: of one that comes in pieces, the pieces would not be struck out as the whole is."""
 
 _PICTURE: Final = "url"
 """Left out: a picture can be megabytes, and the core never looks at it."""
@@ -57,11 +60,17 @@ def _names(kind: type) -> tuple[str, ...]:
 
 def _field(name: str, value: Any, words: Words) -> Any:
     if isinstance(value, str):
-        text = redact(value) if name in _MAY_HOLD_SECRETS and value else value
+        text = _struck(value) if name in _MAY_HOLD_SECRETS and value else value
         return "" if name == _PICTURE else words(text) if name in TEXTS else text
-    if name == _PAIRS and words is not as_it_is:
-        return [[key, ""] for key, _ in value]
+    if name == _PAIRS:
+        return [[key, _struck(text) if words is as_it_is else ""] for key, text in value]
     return plain(value, words)
+
+
+def _struck(text: str) -> str:
+    """Without its secrets, and as long as it was: by the lengths of texts tokens are reckoned."""
+    struck = redact(text)
+    return text if struck == text else struck[: len(text)].ljust(len(text), "*")
 
 
 def typed(found: Any, kind: Any) -> Any:
