@@ -23,7 +23,7 @@ const NAMES = {
 };
 
 /** @type {Record<string, string>} */
-const WITNESSES = { reported: "as heard here", estimated: "estimated by the server" };
+const WITNESSES = { reported: "as it was heard", estimated: "estimated by the server" };
 
 /** How long the bar is that nothing is known of yet: the second that an answer may take. */
 const SCALE_MS = 1000;

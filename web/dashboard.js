@@ -58,7 +58,12 @@ class Dashboard {
     this.about = null;
     /** @type {keyof typeof LINES} */
     this.lineState = "connecting";
-    this.vitals = new Map();
+    /** At the head of the page, in this order. */
+    this.vitals = new Map([
+      ["Sessions", "–"],
+      ["Loop lag", "–"],
+      ["Dropped", "–"],
+    ]);
     this.line = new AbortController();
     this.asking = new AbortController();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -249,7 +254,7 @@ class Dashboard {
       this.vitals.set("Dropped", String(data.records + data.events));
       if (data.gap) this.again(AGAIN_MS);
     }
-    const late = (/** @type {string} */ name) => name === "Dropped" && this.vitals.get(name) !== "0";
+    const late = (/** @type {string} */ name) => name === "Dropped" && Number(this.vitals.get(name)) > 0;
     const lines = [...this.vitals].map(([name, value]) =>
       make(
         "div",

@@ -22,6 +22,8 @@ export const SPANS = { "1m": "the last minute", "15m": "the last 15 minutes", "2
 /** @type {Record<Window, string>} */
 export const NAMES = { "1m": "1 min", "15m": "15 min", "24h": "24 h" };
 
+const PARTIAL = "So many turns are like that that only the newest of them were counted.";
+
 /** @type {Record<string, string>} */
 const GROUP_NAMES = {
   agent: "Agent",
@@ -53,6 +55,7 @@ export function overview(shown) {
   if (!stats.turns) return [nothing(shown), now];
   const limit_ms = totalOf(stats)?.limit_ms ?? about.limits.total;
   return [
+    ...(stats.partial ? [make("p", { class: "faint" }, PARTIAL)] : []),
     tiles(stats, windows, limit_ms, about.over_allowed),
     section("second", "Where the second goes", ...second(stats, limit_ms), shown.chart.place, chartWords()),
     make("div", { class: "columns" }, slowest(shown), now),

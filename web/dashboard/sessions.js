@@ -40,12 +40,13 @@ export function sessions(view, open, kept, now_ms) {
  * @param {number} now_ms
  */
 function list(view, id, caption, found, now_ms) {
-  const heads = ["Session", "Began", "Agent", "User", "Turns", "Over", "Failed", "Slowest", "Cost"];
+  const [agent, user] = ["Agent", "User"].map((name) => make("th", { scope: "col", class: "words" }, name));
+  const heads = ["Session", "Began", agent, user, "Turns", "Over", "Failed", "Slowest", "Cost"];
   const rows = found.map((each) =>
     row(link(view, { view: "turns", session: each.id, order: "newest" }, { title: each.id }, short(each.id)), [
       clock(each.started_at ?? each.started_at_ms, now_ms),
-      each.agent,
-      each.user || "–",
+      make("td", { class: "words" }, each.agent),
+      make("td", { class: "words" }, each.user || "–"),
       String(each.turns ?? 0),
       share(each.over ?? 0, each.turns ?? 0),
       String(each.failed ?? 0),
