@@ -103,10 +103,12 @@ async def test_what_another_stage_did_is_not_held_against_a_voice() -> None:
     """A model's failure ends the speech as well."""
     experience = Experience()
     lone = LoneVoice(FakeSynthesizer(TtsCue(), name="v/voice"), experience)
+    async with lone.open(Voice(model="any")):
+        assert of(experience, "tts").in_flight == 1
     with pytest.raises(StageBroken):
         async with lone.open(Voice(model="any")):
             raise StageBroken("llm", provider="m/m", why="cut", retryable=True)
-    assert of(experience, "tts").state == "closed"
+    assert (of(experience, "tts").state, of(experience, "tts").in_flight) == ("closed", 0)
     assert experience.breaker_of("v/voice").is_troubled is False
 
 

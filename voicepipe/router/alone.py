@@ -22,7 +22,7 @@ class _Watched:
     """What is noted of one provider."""
 
     def __init__(self, stage: Literal["stt", "llm", "tts"], spec: str, experience: Experience) -> None:
-        self._stage, self._spec = stage, spec
+        self._stage, self._spec, self._experience = stage, spec, experience
         self._breaker = experience.breaker_of(spec)
 
     def is_well(self) -> None:
@@ -30,7 +30,8 @@ class _Watched:
         self._breaker.succeeded()
 
     async def enter(self, stack: AsyncExitStack, opened: AbstractAsyncContextManager[T]) -> T:
-        """Open it; raises what that raises."""
+        """Open it; raises what that raises. It is in flight until the stack is left."""
+        stack.enter_context(self._experience.in_flight(self._spec))
         try:
             return await stack.enter_async_context(opened)
         except StageError as failure:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -59,6 +61,15 @@ class Experience:
         """A call is in flight."""
         spec = attempt.candidate.spec
         self.running[spec] = self.running.get(spec, 0) + 1
+
+    @contextmanager
+    def in_flight(self, spec: str) -> Iterator[None]:
+        """One is, for as long as this lasts."""
+        self.running[spec] = self.running.get(spec, 0) + 1
+        try:
+            yield
+        finally:
+            self.running[spec] -= 1
 
     def ended(self, attempt: Attempt) -> None:
         """It no longer is."""
