@@ -107,7 +107,7 @@ OPENMP = "libgomp1"
 POSTGRES = "postgresql"
 NGINX = "nginx-light"
 PROMETHEUS = "prometheus"
-"""Of it only `promtool` is used; nothing is started."""
+"""With its `promtool`, by which the tests judge the alerts."""
 
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
 

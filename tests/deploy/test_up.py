@@ -97,7 +97,12 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
     """One run tells everything that is wrong, its last line is pytest's, and a lint error is still an error."""
     assert up.test(up.Environment(tools(tmp_path, broken=("ruff",))), ["-k", "turn"]) == 1
     ran = (tmp_path / "ran").read_text().splitlines()
-    assert ran == ["ruff check .", "ruff format --check .", "mypy ", f"python -m pytest {' '.join(up.SIDE_BY_SIDE)} -k turn"]
+    assert ran == [
+        "ruff check .",
+        "ruff format --check .",
+        "mypy ",
+        f"python -m pytest {' '.join(up.SIDE_BY_SIDE)} -k turn",
+    ]
 
 
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("mypy",), 1), (("python",), 1)])
