@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry import journal_keeper
+from voicepipe.telemetry import journal_file, journal_keeper
 from voicepipe.telemetry.journal import NO_JOURNAL
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.journal_lines import read_journal
@@ -201,6 +201,18 @@ def test_a_disk_that_fails_costs_nothing_else(keep: Keep) -> None:
     keeper.start()
     session(keeper, "sess_b")
     assert [path.name.partition("-")[2] for path in files(keeper)] == ["sess_b.jsonl"]
+
+
+def test_a_full_disk_is_told_once(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not with every fact."""
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_file, "_private", lambda path: Path("/dev/full").open("wb"))  # noqa: SIM115
+        keeper = keep()
+        session(keeper, n_facts=50)
+        keeper.stop()
+    assert [record.getMessage() for record in caplog.records] == ["journal_failed"]
 
 
 def test_a_folder_that_can_t_be_made_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -59,9 +60,13 @@ class JournalWriter:
             self._gap = why
             self._file(self._path).write(journal_lines.gap(n_lost, why))
 
-    def refuse(self) -> None:
-        """There is no room for it: write nothing at all."""
+    def give_up(self) -> None:
+        """There is no room for it: write nothing more, not even that."""
         self._gap, self._left_bytes = "no room", 0
+        for file in self._files.values():
+            with suppress(OSError):
+                file.close()
+        self._files.clear()
 
     def flush(self) -> None:
         """Let the files have all that was written."""
@@ -85,5 +90,10 @@ class JournalWriter:
 
     def _file(self, path: Path) -> BufferedWriter:
         if path not in self._files:
-            self._files[path] = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+            self._files[path] = _private(path)
         return self._files[path]
+
+
+def _private(path: Path) -> BufferedWriter:
+    """A new file for its owner only."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

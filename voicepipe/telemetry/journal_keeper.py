@@ -130,15 +130,20 @@ class JournalKeeper:
     def _catch_up(self) -> None:
         while self._ended and self._work.empty():
             self._ended.popleft()()
-        for writer in self._writers:
-            _guarded(writer.flush)
+        for writer in tuple(self._writers):
+            try:
+                writer.flush()
+            except OSError as why:  # a full disk: what is on it stands, and is cut off somewhere
+                _log_failed(why)
+                writer.give_up()
+                self._writers.discard(writer)
 
     def begin(self, writer: JournalWriter, stem: str) -> None:
         """A session's first line is about to be written: make room for all of its journal. In the thread."""
         self._writers.add(writer)
         self._open.add(stem)
         if len(self._open) * self._settings.session_mb > self._settings.total_mb:
-            writer.refuse()
+            writer.give_up()
             log_event("journal_refused", level=logging.WARNING, why="too many at once for journals.total_mb")
         _guarded(self._make_room)
 
@@ -217,11 +222,19 @@ def _guarded(work: _Work, writer: JournalWriter | None = None) -> None:
     """Do it; what goes wrong costs a journal and nothing else."""
     try:
         work()
-    except Exception as why:  # a full disk, a folder that was taken away, a value that can't be written
-        log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
+    except OSError as why:  # a full disk, a folder that was taken away
+        _log_failed(why)
+        if writer is not None:
+            writer.give_up()
+    except Exception as why:  # a value that can't be written: a bug of ours
+        _log_failed(why)
         if writer is not None:
             with suppress(Exception):
                 writer.break_off(0, "it could not be written")
+
+
+def _log_failed(why: Exception) -> None:
+    log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
 
 
 def _session_of(path: Path) -> str:
