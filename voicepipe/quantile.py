@@ -26,6 +26,9 @@ FLOOR_MS: Final = 1e-3
 CEILING_MS: Final = 1e9
 """What is longer counts as this (11 days); with `FLOOR_MS` it bounds a sketch at 1400 buckets."""
 
+_SLACK: Final = 1e-9
+"""0.07 of 100 values are 7, though the product of these floats is a little more."""
+
 _LOG_GAMMA: Final = math.log(GAMMA)
 _ZERO: Final = -32_768  # a bucket no positive value falls into; the smallest index in the bytes' int16
 _HEADER: Final = struct.Struct("<4sddI")  # magic, min_ms, max_ms, number of buckets
@@ -72,8 +75,9 @@ class Sketch:
         self.add_state(other.state)
 
     def quantile(self, q: float) -> float | None:
-        """The value in ms at rank `floor(q * (count - 1))` of the sorted values, or None when there are none.
+        """The smallest value in ms that at least the share `q` of all does not exceed, or None when there are none.
 
+        The nearest rank, `ceil(q * count)`: of five values the p95 is the largest, not the second.
         Within `RELATIVE_ERROR` of the true one, and never outside the smallest and largest seen.
 
         Raises:
@@ -81,7 +85,7 @@ class Sketch:
         """
         if not 0 <= q <= 1:
             raise ValueError(f"expected a quantile from 0 to 1, got {q}")
-        rank = math.floor(q * (self.count - 1))
+        rank = max(0, math.ceil(q * self.count - _SLACK) - 1)
         for index in sorted(self._counts):
             rank -= self._counts[index]
             if rank < 0:

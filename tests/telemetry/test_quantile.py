@@ -18,7 +18,17 @@ quantiles = st.floats(min_value=0, max_value=1)
 
 
 def true_quantile(values: list[float], q: float) -> float:
-    return sorted(values)[math.floor(q * (len(values) - 1))]
+    """By its definition: the smallest that at least this share does not exceed."""
+    within = (value for n, value in enumerate(sorted(values), 1) if n >= q * len(values) - 1e-9)
+    return next(within)
+
+
+def test_of_few_values_the_highest_quantiles_are_the_largest() -> None:
+    """Who reads that 95 % were heard within so many ms must not find a fifth of them above it."""
+    sketch = Sketch([100, 200, 300, 400, 1_000])
+    assert sketch.p95_ms == sketch.p99_ms == pytest.approx(1_000, rel=RELATIVE_ERROR)
+    assert sketch.p50_ms == pytest.approx(300, rel=RELATIVE_ERROR)
+    assert sketch.quantile(0) == 100
 
 
 def test_the_promised_error_is_at_most_one_percent() -> None:
