@@ -100,7 +100,7 @@ def test_a_server_that_others_reach_warns_and_asks_for_keys(tmp_path: Path) -> N
     assert "--tls-cert" in warning
     said = "\n".join(greeting(settings, base_url="http://127.0.0.1:8080", is_open=False))
     assert "voicepipe keys create" in said
-    assert "Authorization: Bearer YOUR KEY" in said
+    assert "/dashboard  with the key of `voicepipe keys create --scope operate`" in said
     assert "--url" not in said
 
 
