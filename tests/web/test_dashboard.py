@@ -17,9 +17,11 @@ import pytest_asyncio
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.client import connect
 from voicepipe.config import load
+from voicepipe.telemetry.record_json import record_plain
 from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn import marks
 from voicepipe.wiring import running
 
@@ -204,6 +206,36 @@ async def test_every_mark_and_action_has_words(watched: Watched) -> None:
         )
     assert stamped - set(known[0]) == set()
     assert set(known[1]) >= {"hedge", "fallback", "continuation", "short_clause", "filler", "apology"}
+
+
+PLANTED: tuple[tuple[str, str, str], ...] = (
+    ("asked", "settings", "it took 1525 ms to be sure that the caller had finished, of 150 allowed."),
+    ("asked", "ears/slow", "the ear ears/slow was late with its text, 1525 ms until the model was asked"),
+    ("first_delta", "minds/slow", "the model minds/slow took 1235 ms to its first words, of 600 allowed."),
+    ("first_clause", "minds/slow", "the model minds/slow took 1060 ms to finish its first clause, of 100 allowed."),
+    ("first_sound", "voices/slow", "the voice voices/slow took 1110 ms to its first sound, of 150 allowed."),
+    ("first_sent", "server", "the server itself held it up for 1003 ms, of 20 allowed."),
+    ("heard", "client", "the sound took 1050 ms to reach the caller, of 50 allowed."),
+)
+"""A second more before a mark, who owned that stage, and the sentence that it makes."""
+
+
+async def test_each_stage_is_blamed_in_a_sentence(watched: Watched) -> None:
+    """Whatever is a second late, the sentence at the top of its turn's page names it and whose it is."""
+    records = [late(mark, owner) for mark, owner, _ in PLANTED]
+    async with watched.page() as page:
+        script = f"import('/web/dashboard/why.js').then(({{ why }}) => {json.dumps(records)}.map((turn) => why(turn)))"
+        told = await page.evaluate(script)
+    assert [words for _, _, words in PLANTED if not any(words in sentence for sentence in told)] == []
+    assert all(re.match(r"\d+ ms too late: ", sentence) for sentence in told)
+
+
+def late(mark: str, owner: str) -> dict[str, Any]:
+    """A turn whose way to `mark` took a second longer, all owners being `owner`."""
+    at = dict(MARKS)
+    moved = tuple((name, ms + 1_000 * (ms >= at[mark] and name != "voiced_last")) for name, ms in MARKS)
+    stages = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback")
+    return record_plain(turn_record(moved, owners=dict.fromkeys(stages, owner)))
 
 
 async def test_events_are_read_however_the_line_cuts_them(watched: Watched) -> None:

@@ -8,9 +8,16 @@ import { stageName } from "../bars.js";
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */
 
+/** The end of the turn, where no ear is to blame. @type {Record<string, (ms: number) => string>} */
+const ENDED = {
+  settings: (ms) => `it took ${ms} ms to be sure that the caller had finished`,
+  client: (ms) => `it took ${ms} ms until the client wanted an answer`,
+  server: (ms) => `the server took ${ms} ms to ask the model`,
+};
+
 /** What a stage did, with whom and for how long put in. @type {Record<string, (who: string, ms: number) => string>} */
 const DID = {
-  endpoint: (who, ms) => `${who || "it"} took ${ms} ms to be sure that the caller had finished`,
+  endpoint: (who, ms) => `the ear ${who} was late with its text, ${ms} ms until the model was asked`,
   llm_ttft: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to its first words`,
   first_clause: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to finish its first clause`,
   tts_ttfb: (who, ms) => `the voice${who && ` ${who}`} took ${ms} ms to its first sound`,
@@ -81,10 +88,16 @@ export function why(turn) {
 
 /** @param {any} stage the worst one */
 function blame(stage) {
-  const who = ["settings", "client", "server"].includes(stage.owner) ? "" : stage.owner;
-  const did = DID[stage.stage]?.(who, stage.waited_ms) ?? `${stageName(stage.stage)} took ${stage.waited_ms} ms`;
+  const did = deed(stage);
   if (stage.waited_ms > stage.limit_ms) return `${did}, of ${stage.limit_ms} allowed`;
   return `no stage broke its limit, but all together did. Longest: ${did}`;
+}
+
+/** @param {any} stage */
+function deed({ stage, owner, waited_ms }) {
+  if (stage === "endpoint" && ENDED[owner]) return ENDED[owner](waited_ms);
+  const who = ENDED[owner] ? "" : owner;
+  return DID[stage]?.(who, waited_ms) ?? `${stageName(stage)} took ${waited_ms} ms`;
 }
 
 /**
