@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from voicepipe.config import load
@@ -11,6 +16,9 @@ from voicepipe.errors import ConfigError
 from voicepipe.router.policies import Ask, pool_of
 from voicepipe.telemetry.retention import Retention
 from voicepipe.testing.conformance.turn_store import kept
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.postgres import postgres
+from voicepipe.wiring import running
 from voicepipe.wiring.records import open_turns, retention_of, turns_file, way_of
 
 ROUTED = """
@@ -82,3 +90,55 @@ def test_nothing_set_is_a_month_and_two_gigabytes_and_0_is_no_limit(tmp_path: Pa
     )
     assert usual == Retention(keep_days=30, most_bytes=2_000_000_000)
     assert free == Retention(keep_days=None, most_bytes=None)
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    """A database for one server after another."""
+    with postgres() as url:
+        yield url
+
+
+async def ask(line: aiohttp.ClientWebSocketResponse, text: str) -> str:
+    """One reply in text to a written question; gives the turn's id."""
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    await line.send_json({"type": "conversation.item.create", "item": item})
+    await line.send_json({"type": "response.create", "response": {"output_modalities": ["text"]}})
+    async with asyncio.timeout(20):
+        while (event := json.loads(await line.receive_str()))["type"] != "response.done":
+            assert event["type"] != "error", event
+    return str(event["response"]["metadata"]["voicepipe_turn"])
+
+
+async def test_a_server_keeps_its_turns_in_postgres_and_says_whose_they_are(tmp_path: Path, postgres_url: str) -> None:
+    """The next server, elsewhere, tells of them: by language and pool, and in its figures."""
+    async with FakeVendor() as vendor, aiohttp.ClientSession() as http:
+
+        def settings_in(folder: str) -> Any:
+            return load(
+                overrides={
+                    "server.port": 0,
+                    "server.data_dir": str(tmp_path / folder),
+                    "server.drain_ms": 0,
+                    "records.url": postgres_url,
+                    "providers.fake.base_url": vendor.base_url,
+                    "agents.default.stt": "fake/ear",
+                    "agents.default.llm": "pool/fast",
+                    "agents.default.tts": "fake/mouth",
+                    "agents.default.language": "de",
+                    "pools.fast.models": ["fake/mind", "fake/better-mind"],
+                },
+                environ={"HOME": str(tmp_path)},
+                folder=tmp_path,
+            )
+
+        async with running(settings_in("one")) as server, http.ws_connect(f"{server.base_url}/v1/realtime") as line:
+            id_ = await ask(line, "Hello?")
+        async with running(settings_in("two")) as server:
+            async with http.get(f"{server.base_url}/v1/turns?language=de&route=fast") as answer:
+                (turn,) = (await answer.json())["data"]
+            async with http.get(f"{server.base_url}/v1/stats?model=fake/mind") as answer:
+                stats = await answer.json()
+    assert (turn["id"], turn["language"], turn["pool"], turn["outcome"]) == (id_, "de", "fast", "completed")
+    assert stats["turns"] == 1
+    assert not (tmp_path / "one" / "turns.sqlite3").exists()
