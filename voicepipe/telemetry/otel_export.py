@@ -68,8 +68,8 @@ class SpanQueue(SpanProcessor):
         self._closing.set()
         self._due.set()
         self._thread.join(CLOSE_S)
-        self._exporter.shutdown()  # ends its tries
-        self._thread.join(CLOSE_S)
+        self._exporter.shutdown()  # ends its tries; a request that hangs ends with the process
+        self._thread.join(CLOSE_S / 10)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Send what waits soon; doesn't wait for it."""
