@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -91,6 +92,31 @@ def test_a_closed_turn_tells_its_outcome_and_never_its_words() -> None:
     )
     assert "noon" not in line
     assert "What time" not in line
+
+
+async def test_lines_bear_the_session_that_is_worked_for() -> None:
+    """Those of tasks that are born in its work too, whatever else runs; and no longer than it lasts."""
+
+    async def work() -> None:
+        log.log_event("provider_failed", provider="a/m")
+
+    async def session(name: str) -> None:
+        with log.working_for(name):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(work())
+                group.create_task(work())
+            log.log_event("provider_failed", session="sess_other")
+            log.log_crash("here", ValueError("x"))
+
+    stream = io.StringIO()
+    with log.logging_to(stream, style="json"):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(session("sess_1"))
+            group.create_task(session("sess_2"))
+        await session("sess_3")
+        await work()
+    sessions = [json.loads(line).get("session") for line in stream.getvalue().splitlines()]
+    assert sorted(map(str, sessions)) == sorted([*("sess_1", "sess_2", "sess_3", "sess_other") * 3, "None"])
 
 
 def test_a_turn_that_broke_a_limit_says_which_and_what_would_move_it() -> None:

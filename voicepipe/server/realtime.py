@@ -29,7 +29,7 @@ from voicepipe.server.refusals import Missing, refusal
 from voicepipe.server.resume import resume
 from voicepipe.server.socket import AiohttpSocket, upgrade
 from voicepipe.session.grant import Dialect, SessionGrant
-from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.telemetry.log import log_crash, log_event, working_for
 from voicepipe.turn.record import TurnRecord
 
 STARTING_WAIT_MS = 2_000
@@ -61,7 +61,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         return _upgrade_required()
     with parts.lobby.place() as place:
         async with parts.slots.slot(grant.session_id, grant.project), _admitted(meter, grant, parts) as session:
-            with _traced(grant, parts):
+            with _traced(grant, parts), working_for(grant.session_id):
                 await line.prepare(request)
                 socket = place.socket = AiohttpSocket(line, request.transport)
                 with parts.resumptions.running(grant.session_id, session, place):

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Final, Literal, TextIO
 
 import msgspec
@@ -28,6 +29,20 @@ _LOGGER: Final = logging.getLogger("voicepipe")
 _LINES_MAX: Final = 10_000
 _DROPPED: Final = [0]
 """Lines that nobody took, since the process began."""
+
+
+_SESSION: ContextVar[str] = ContextVar("session", default="")
+"""Whose work this task does; tasks that are born in it inherit it."""
+
+
+@contextmanager
+def working_for(session: str) -> Iterator[None]:
+    """Have lines bear this session's id that are written in the block, and in tasks that are born in it."""
+    before = _SESSION.set(session)
+    try:
+        yield
+    finally:
+        _SESSION.reset(before)
 
 
 @contextmanager
@@ -60,9 +75,11 @@ def logging_to(stream: TextIO | None = None, *, style: Style = "auto", level: in
 def log_event(event: str, /, *, level: int = logging.INFO, session: str = "", turn: str = "", **fields: Value) -> None:
     """Log one notable thing: `event` in the past tense (`session_opened`), and plain values.
 
+    In the work for a session (`working_for`) its id need not be given.
+
     Nothing that was said belongs into `fields`. A field whose name means a secret is hidden.
     """
-    named = {"session": session, "turn": turn} | fields
+    named = {"session": session or _SESSION.get(), "turn": turn} | fields
     _LOGGER.log(level, event, extra={"fields": {k: v for k, v in named.items() if v not in ("", None)}})
 
 
@@ -113,7 +130,8 @@ def log_records_lost(count: int, why: str) -> None:
 
 def log_crash(where: str, error: BaseException, *, session: str = "", turn: str = "") -> None:
     """Something broke that should not have: our bug. The traceback goes along, in one line of JSON."""
-    fields = {"where": where} | {k: v for k, v in (("session", session), ("turn", turn)) if v}
+    ids = (("session", session or _SESSION.get()), ("turn", turn))
+    fields = {"where": where} | {name: id_ for name, id_ in ids if id_}
     _LOGGER.error("crashed", exc_info=error, extra={"fields": fields})
 
 
