@@ -5,8 +5,8 @@ them in a file, `postgres` for many machines, and what either does is `work` in 
 `turn_rows`, `turn_pages` and `session_rows` write and find, `sums` adds up and `tidying` sums up for
 later, when `retention` has it done; `figures` are what is added. `sink` stands between a session that
 can't wait and a store that may be slow. `record_json` is a record as the API serves it, `feed` tells it
-to who watches and `webhooks`, `webhook_queue` and `webhook_sender` to who asked to be told; `live` the
-quantiles of the last minutes, `waterfall` and `picture` one turn's milliseconds as rows and as a
+to who watches and `webhooks`, `webhook_queue` and `webhook_sender` to who asked to be told;
+`waterfall` and `picture` one turn's milliseconds as rows and as a
 drawing, `log` the lines on stderr.
 
 `families` declares every metric and `prometheus` counts them; `loop_health` watches the event loop.
