@@ -187,11 +187,6 @@ class Session:
         """Nobody comes back any more: a line that is down ends the session, now or when it breaks."""
         self._comebacks.forbid()
 
-    @property
-    def language(self) -> str:
-        """BCP-47, as it is set now; empty: the transcriber finds out."""
-        return self._core.floor.settings.language or ""
-
     # --- the client's events ------------------------------------------------------------------
 
     async def _take(self, raw: str | bytes) -> None:

@@ -52,6 +52,7 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `actions`             list of strings: what was done to save the budget
     `projected`           object, mark -> the heard latency that was expected then, in ms
     `filler`              what was said while the answer was awaited; no part of `agent_text`
+    `language`            what the caller spoke, as BCP-47: as the ear heard it, or else as it is set
     `route`               why that model answered; empty when there was no choice
     `attempts`            list of objects, the calls that a router made for the answer: `provider`,
                           `role`, `outcome`, `began_ms`, `first_ms` or null, `why`, `cost_usd` or null

@@ -81,7 +81,6 @@ class TurnSink:
         began_unix_ms: int,
         keep_texts: bool,
         user: str = "",
-        language: Callable[[], str] = str,
         way: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
     ) -> Callable[[TurnRecord], None]:
         """What a session calls with each record (`KeepRecord`); never waits, never raises.
@@ -92,7 +91,6 @@ class TurnSink:
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
             keep_texts: False empties the texts, before the record is queued anywhere.
             user: who calls, as the token's maker names them.
-            language: tells the session's, as it is set now.
             way: tells the pool and the experiment's arm from a record's route in words.
         """
 
@@ -100,7 +98,7 @@ class TurnSink:
             began_ms = record.marks[0][1] if record.marks else 0
             kept = record if keep_texts else without_texts(record)
             route, arm = way(record.route)
-            whose = {"user": user, "language": language(), "route": route, "arm": arm}
+            whose = {"user": user, "language": record.language, "route": route, "arm": arm}
             self.offer(KeptTurn(kept, project, agent, began_unix_ms + began_ms, **whose))
 
         return keep_record

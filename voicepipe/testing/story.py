@@ -105,10 +105,13 @@ class Story:
 
     # --- the transcriber ----------------------------------------------------------------------
 
-    def hears(self, words: str = "What time is it?", *, of: int | None = None) -> list[Order]:
+    def hears(
+        self, words: str = "What time is it?", *, of: int | None = None, language: str | None = None
+    ) -> list[Order]:
         """The transcriber answers the latest flush: of all, or of an utterance (0 for the first)."""
         utterance = max(self._flushes) if of is None else self._utterances[of]
-        return self._tell(e.TranscriptFinished(utterance, self._flushes[utterance], words, provider="fake/stt"))
+        flush = self._flushes[utterance]
+        return self._tell(e.TranscriptFinished(utterance, flush, words, language, provider="fake/stt"))
 
     def ends_it(self, words: str = "What time is it?") -> list[Order]:
         """The transcriber ends the utterance by itself."""

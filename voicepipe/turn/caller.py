@@ -198,6 +198,8 @@ class CallerSide:
             self._floor.purse.charge(utterance.turn)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, fact.language)
+        if utterance.turn is not None and fact.language:
+            utterance.turn.language = fact.language
         if utterance.committed:
             self._floor.due.pop(f"transcript {utterance.number}", None)
             dictation.write_down(self._floor, utterance)

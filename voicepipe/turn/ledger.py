@@ -73,6 +73,7 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         actions=(*turn.actions, *ear_actions(turn)),
         projected=tuple(turn.projected.items()),
         filler=turn.filler,
+        language=turn.language or floor.settings.language or "",
         route=whole_route(turn),
         attempts=tuple(turn.attempts),
         itl_ms=between_ms,

@@ -214,6 +214,9 @@ class TurnRecord:
     filler: str = ""
     """What was said while the answer was awaited; no part of `agent_text`."""
 
+    language: str = ""
+    """What the caller spoke, as BCP-47: as the ear heard it, or else as it is set; empty: nobody said."""
+
     route: str = ""
     """Why that model answered, in words, and who stepped in for an ear or a voice; empty when there was no choice."""
 

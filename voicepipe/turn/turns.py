@@ -159,6 +159,9 @@ class Turn:
     """When the latest words of the model came, or arguments of a call."""
 
     providers: dict[str, str] = field(default_factory=dict)
+    language: str = ""
+    """What the ear heard its caller speak, as BCP-47; empty while it has not said."""
+
     route: str = ""
     """Why that model answers."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -53,14 +52,13 @@ class Sessions:
         config = config_of(self._settings.agents[grant.agent], grant)
         if grant.config is not None:
             config = config.merged(grant.config)
-        session = Session(
+        return Session(
             grant=grant,
             config=config,
             stages=self._stages[grant.agent],
             settings=self._core_settings(grant.agent),
-            hooks=self._hooks(grant, note_turn, lambda: session.language),
+            hooks=self._hooks(grant, note_turn),
         )
-        return session
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings
@@ -80,14 +78,13 @@ class Sessions:
             prices=self._prices.of_agent(agent),
         )
 
-    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn, language: Callable[[], str]) -> SessionHooks:
+    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:
         store = self._sink.of_session(
             project=grant.project,
             agent=grant.agent,
             began_unix_ms=clock.unix_ms(),
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
-            language=language,
             way=way_of(self._settings, grant.agent),
         )
 
