@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,11 +13,10 @@ from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused,
 from voicepipe.providers.stt import cartesia
 from voicepipe.providers.stt.cartesia import CartesiaOptions, open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
-from voicepipe.testing.conformance.transcriber import push
+from voicepipe.testing.conformance.transcriber import heard, push
 from voicepipe.testing.fakes.cartesia_stt import KEY, FakeInk, FakeInkTurns, said, transcript, turn
-from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.tone import tone
 
@@ -61,12 +59,6 @@ async def calling(vendor: FakeInk, transcriber: Transcriber) -> AsyncIterator[tu
         push(stream, SECOND)
         await call.until(lambda: call.heard_ms == 1_000)
         yield stream, call
-
-
-async def heard(stream: TranscriptStream) -> Heard:
-    """The next text."""
-    async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
 
 
 # --- what is sent -----------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from voicepipe.providers.stt import deepgram
 from voicepipe.providers.stt.deepgram import open_transcriber
 from voicepipe.providers.stt.deepgram_options import DeepgramOptions
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
-from voicepipe.testing.conformance.transcriber import final, push
+from voicepipe.testing.conformance.transcriber import final, heard, push
 from voicepipe.testing.fakes.deepgram import KEY, FakeDeepgram, results
-from voicepipe.testing.fakes.desk import WAIT_S, soon
+from voicepipe.testing.fakes.desk import soon
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import eventually
@@ -60,12 +60,6 @@ async def calling(vendor: FakeDeepgram, transcriber: Transcriber) -> AsyncIterat
     """A stream that is up, and the vendor's end of it."""
     async with transcriber.open(HEARING) as stream:
         yield stream, await vendor.nth(0)
-
-
-async def heard(stream: TranscriptStream) -> Heard:
-    """The next text."""
-    async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
 
 
 async def flushed(call: Call, n: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,11 +13,10 @@ from voicepipe.errors import ConfigError, StageBroken, StageExpired, StageRefuse
 from voicepipe.providers.stt import elevenlabs
 from voicepipe.providers.stt.elevenlabs import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
-from voicepipe.testing.conformance.transcriber import final, push
+from voicepipe.testing.conformance.transcriber import final, heard, push
 from voicepipe.testing.fakes.cues import SttCue
-from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.elevenlabs_stt import KEY, FakeScribe, committed, failed, partial
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.tone import tone
@@ -61,12 +59,6 @@ async def calling(
     """A stream that is up, and the vendor's end of it."""
     async with transcriber.open(hearing) as stream:
         yield stream, await vendor.nth(0)
-
-
-async def heard(stream: TranscriptStream) -> Heard:
-    """The next text."""
-    async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
 
 
 # --- what is sent -----------------------------------------------------------------------------

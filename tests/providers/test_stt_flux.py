@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,11 +17,10 @@ from voicepipe.providers.stt.deepgram_options import READERS as OF_NOVA
 from voicepipe.providers.stt.flux import FluxOptions, open_transcriber
 from voicepipe.providers.tts.deepgram import FOR_THE_EAR, open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
-from voicepipe.testing.conformance.transcriber import push
+from voicepipe.testing.conformance.transcriber import heard, push
 from voicepipe.testing.fakes.deepgram import KEY
-from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.flux import FakeFlux, turn_info
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.tone import tone
@@ -66,12 +64,6 @@ async def calling(vendor: FakeFlux, transcriber: Transcriber) -> AsyncIterator[t
         stream.begin(1)
         push(stream, SECOND)
         yield stream, call
-
-
-async def heard(stream: TranscriptStream) -> Heard:
-    """The next text."""
-    async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
 
 
 # --- what is sent -----------------------------------------------------------------------------

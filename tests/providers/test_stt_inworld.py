@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,13 +14,12 @@ from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.providers.stt import inworld
 from voicepipe.providers.stt.inworld import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.live_transcriber import LiveTranscriberConformance
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
 from voicepipe.testing.conformance.storm import TranscriberStorm
-from voicepipe.testing.conformance.transcriber import SttDesk, final, push
+from voicepipe.testing.conformance.transcriber import SttDesk, final, heard, push
 from voicepipe.testing.fakes.cues import SttCue
-from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.inworld_stt import KEY, FakeInworldStt, error, transcription, usage
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.tone import tone
@@ -82,12 +80,6 @@ async def calling(
         call = await vendor.nth(0)
         await call.until(lambda: bool(call.texts))
         yield stream, call
-
-
-async def heard(stream: TranscriptStream) -> Heard:
-    """The next text."""
-    async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
 
 
 # --- what is sent -----------------------------------------------------------------------------

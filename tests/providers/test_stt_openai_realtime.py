@@ -17,11 +17,10 @@ from voicepipe.errors import ConfigError, StageBroken, StageExpired, StageRefuse
 from voicepipe.providers.stt import committing, openai_realtime
 from voicepipe.providers.stt.openai_realtime import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
-from voicepipe.testing.conformance.transcriber import final, push
+from voicepipe.testing.conformance.transcriber import final, heard, push
 from voicepipe.testing.fakes.cues import SttCue
-from voicepipe.testing.fakes.desk import WAIT_S
 from voicepipe.testing.fakes.live_call import Call
 from voicepipe.testing.fakes.live_ear import FakeLiveEar
 from voicepipe.testing.fakes.openai_realtime_stt import (
@@ -88,12 +87,6 @@ async def calling(
         call = await vendor.nth(0)
         await call.until(lambda: bool(call.texts))
         yield stream, call
-
-
-async def heard(stream: TranscriptStream) -> Heard:
-    """The next text."""
-    async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
 
 
 # --- what is sent -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber, TranscriptStream
+from voicepipe.stages.transcriber import Final, Heard, Hearing, Samples, Transcriber, TranscriptStream
 from voicepipe.testing.conformance.promptness import (
     REFUSALS,
     LeavesNothing,
@@ -45,10 +45,16 @@ class SttDesk(Protocol):
 async def final(stream: TranscriptStream) -> Final:
     """The next final text; interim ones before it are passed over."""
     async with asyncio.timeout(WAIT_S):
-        async for heard in stream:
-            if isinstance(heard, Final):
-                return heard
+        async for text in stream:
+            if isinstance(text, Final):
+                return text
     raise AssertionError("the stream ended without a final text")
+
+
+async def heard(stream: TranscriptStream) -> Heard:
+    """The next text of any kind."""
+    async with asyncio.timeout(WAIT_S):
+        return await anext(aiter(stream))
 
 
 def push(stream: TranscriptStream, samples: Samples, *, piece_samples: int = 320) -> None:
