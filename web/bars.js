@@ -152,7 +152,7 @@ function stages(record, open) {
     for (const span of row.held) track.append(segment(span, length_ms, `held stage-${row.stage}`, row.stage));
     track.append(limit(row.span.start_ms + row.limit_ms, length_ms, "of this stage"));
     track.append(limit(record.total_limit_ms, length_ms, "of the whole"));
-    const figures = make("td", { class: "figures" }, `${length(row.span)} ms`, make("small", {}, ` of ${row.limit_ms}`));
+    const figures = make("td", { class: "figures" }, `${row.duration_ms} ms`, make("small", {}, ` of ${row.limit_ms}`));
     if (row.over) figures.append(make("small", { class: "mark" }, " over"));
     const head = make("th", { scope: "row", title: `owner: ${row.owner}` }, stageName(row.stage));
     const line = make("tr", { "data-stage": row.stage }, head, make("td", {}, track), figures);

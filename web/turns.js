@@ -13,6 +13,7 @@
  * @property {Span} span
  * @property {Span[]} critical the parts that the caller waited for; the stage ran hidden during the rest
  * @property {Span[]} held waited for on its account after it had ended: a gate that was still closed
+ * @property {number} duration_ms how long it took: less than its span where our own event loop was held up
  * @property {number} limit_ms
  * @property {boolean} over
  * @property {string} owner
@@ -94,6 +95,7 @@ function row(stage, end_ms, waits) {
     span,
     critical: lasting(own.map((wait) => overlap(wait, span))),
     held: lasting(own.map((wait) => ({ start_ms: Math.max(wait.start_ms, end_ms), end_ms: wait.end_ms }))),
+    duration_ms: stage.duration_ms,
     limit_ms: stage.limit_ms,
     over: stage.verdict === "over",
     owner: stage.owner,

@@ -55,10 +55,13 @@ def test_stages_lie_where_their_marks_are() -> None:
 
 def test_a_held_loop_lies_in_pieces() -> None:
     """What it delayed is waited for before it and behind it; the server's row reaches over all of its own."""
-    turn = waterfall(turn_record(tuple(with_holds(dict(MARKS), [(5_600, 5_755)]).items())))
+    held = turn_record(tuple(with_holds(dict(MARKS), [(5_600, 5_755)]).items()))
+    turn = waterfall(held)
     rows = {row.stage: row for row in turn.rows}
     assert (rows["llm_ttft"].span, rows["llm_ttft"].critical) == (Span(525, 760), (Span(525, 600), Span(755, 760)))
     assert (rows["overhead"].span, rows["overhead"].critical) == (Span(600, 933), (Span(600, 755), Span(930, 933)))
+    assert (rows["llm_ttft"].duration_ms, rows["overhead"].duration_ms) == (80, 158)  # what is drawn is longer
+    assert "   80 ms  limit  600" in drawn(held)
     assert sum(wait.span.duration_ms for wait in turn.waits) == turn.total_ms == 983
 
 

@@ -10,7 +10,7 @@ from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.story import STEP_MS, Story
 from voicepipe.turn.commands import NoteOverrun
-from voicepipe.turn.holds import AFTERMATH_MS, MOST, with_holds
+from voicepipe.turn.holds import AFTERMATH_MS, MOST, REMEMBERED, with_holds
 from voicepipe.turn.record import Breach, StageSpan, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -171,6 +171,50 @@ def test_of_many_holds_the_longest_are_kept() -> None:
     kept = [(marks[f"held_{i}"], marks[f"released_{i}"]) for i in range(1, MOST + 1)]
     assert kept == sorted(holds, key=lambda hold: hold[0] - hold[1])[:MOST]
     assert len(marks) == len(AT) + 2 * MOST
+
+
+def test_a_record_stays_as_it_was_when_it_was_heard() -> None:
+    """However often the loop is held while the answer plays: a client's later word finds the same turn."""
+    story = Story()
+    story.says()
+    story.model_asked()
+    story.passes(300)
+    story.token()
+    story.loop_was_held(200)
+    story.clause()
+    story.sound(20_000)
+    story.sent(20_000)
+    story.model_done()
+    story.voice_done()
+    for _ in range(2 * REMEMBERED):
+        story.passes(60)
+        story.loop_was_held(30)
+    story.reports(8_000)
+    story.passes(30_000)
+    (record,) = story.book.records.values()
+    marks = dict(record.marks)
+    assert [name for name in marks if name.startswith("held")] == ["held_1"]
+    assert marks["released_1"] - marks["held_1"] == 200
+
+
+def test_a_turn_remembers_what_delayed_it_before_it_is_heard() -> None:
+    """A model that takes long on a loop that is held all the time: the hold before its words is not forgotten."""
+    story = Story()
+    story.says()
+    story.model_asked()
+    story.passes(300)
+    story.token("It")
+    story.loop_was_held(200)
+    for _ in range(2 * REMEMBERED):
+        story.passes(60)
+        story.loop_was_held(30)
+    turn = story.book.core.agent.turn
+    assert turn is not None
+    assert len(turn.holds) <= REMEMBERED + 1
+    story.clause("It")
+    story.leaves()
+    (record,) = story.book.records.values()
+    assert dict(record.marks)["released_1"] - dict(record.marks)["held_1"] == 200
 
 
 @given(

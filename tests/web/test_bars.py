@@ -43,8 +43,8 @@ import("/web/turns.js").then(({ waterfall }) => {
   const { rows, waits, end_ms } = waterfall(%s);
   const pair = ({ start_ms, end_ms }) => [start_ms, end_ms];
   return {
-    rows: rows.map(({ stage, span, critical, held, limit_ms, over }) =>
-      [stage, pair(span), critical.map(pair), held.map(pair), limit_ms, over]),
+    rows: rows.map(({ stage, span, critical, held, duration_ms, limit_ms, over }) =>
+      [stage, pair(span), critical.map(pair), held.map(pair), duration_ms, limit_ms, over]),
     waits: waits.map((wait) => [wait.stage, pair(wait)]),
     end_ms,
   };
@@ -80,6 +80,7 @@ def laid_out(record: TurnRecord) -> dict[str, Any]:
             pair(row.span),
             [pair(span) for span in row.critical],
             [pair(span) for span in row.held],
+            row.duration_ms,
             row.limit_ms,
             row.verdict == "over",
         ]

@@ -151,7 +151,7 @@ def _bar(row: Row, scale: _Scale, total_limit_ms: int) -> Text:
             for column in scale.columns(span):
                 cells[column] = mark
     over = row.verdict == "over"
-    figures = f"{row.span.duration_ms:>6} ms  limit {row.limit_ms:>4}{'  OVER' if over else ''}"
+    figures = f"{row.duration_ms:>6} ms  limit {row.limit_ms:>4}{'  OVER' if over else ''}"
     bar, words = ("red", "bold red") if over else ("cyan", "")
     return Text.assemble(f"{row.stage:<{_NAME_WIDTH}}", ("".join(cells), bar), (figures, words))
 

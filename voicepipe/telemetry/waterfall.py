@@ -46,6 +46,10 @@ class Row:
     held: tuple[Span, ...]
     """What the caller waited for on this stage's account after it had ended: a gate that was still closed."""
 
+    duration_ms: int
+    """How long it took: its span, without the time in which our own event loop was held up to its delay; of the
+    server, that time and its own."""
+
     limit_ms: int
     verdict: Verdict
     owner: str
@@ -123,7 +127,7 @@ def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:
     span = Span(min(end_ms - stage.duration_ms, *(piece.start_ms for piece in own), end_ms), end_ms)
     critical = _lasting(Span(max(wait.start_ms, span.start_ms), min(wait.end_ms, span.end_ms)) for wait in own)
     held = _lasting(Span(max(wait.start_ms, span.end_ms), wait.end_ms) for wait in own)
-    return Row(stage.stage, span, critical, held, stage.limit_ms, stage.verdict, stage.owner)
+    return Row(stage.stage, span, critical, held, stage.duration_ms, stage.limit_ms, stage.verdict, stage.owner)
 
 
 def _lasting(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -10,6 +10,7 @@ from voicepipe.turn.commands import Announce, Order, WakeAt
 from voicepipe.turn.conversation import Conversation
 from voicepipe.turn.cost import Purse
 from voicepipe.turn.finals import FinalTimes
+from voicepipe.turn.holds import MOST, Span, noted
 from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record import Cause
 from voicepipe.turn.settings import CoreSettings, TurnSettings
@@ -47,9 +48,12 @@ class Floor:
     phrases: frozenset[str] = frozenset()
     """What can be said at once."""
 
-    # Bounded: the oldest is forgotten. Of a loop that is held without end a turn's record keeps the longest anyway.
-    holds: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=64))
-    """When the event loop was held up: (from, until) in session ms."""
+    # Bounded: the oldest is forgotten. Turns that run have their own.
+    holds: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST))
+    """When the event loop was held up of late."""
+
+    running: list[Turn] = field(default_factory=list)
+    """Turns without an outcome, and perhaps some that have got one meanwhile."""
 
     usual: UsualTimes = field(init=False)
     purse: Purse = field(init=False)
@@ -75,8 +79,17 @@ class Floor:
     def new_turn(self, cause: Cause) -> Turn:
         turn_id = self.new_id("turn")
         turn = Turn(self.counts["turn"], turn_id, cause, reply=self.settings.reply)
+        turn.holds = list(self.holds)
         self.begun.append(turn)
+        self.running = [each for each in self.running if each.outcome is None] + [turn]
         return turn
+
+    def note_hold(self, hold: Span) -> None:
+        """The event loop was held up: that may have delayed any turn that runs, and the next one."""
+        self.holds.append(hold)
+        for turn in self.running:
+            if turn.outcome is None:
+                turn.holds = noted(turn.marks, turn.holds, hold)
 
     def arm(self) -> None:
         """Order a wake-up for the nearest deadline, unless one is set that comes no later."""

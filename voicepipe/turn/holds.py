@@ -19,6 +19,7 @@ from voicepipe.turn.marks import (
     FIRST_SOUND,
     FLUSHED,
     GATE_OPENED,
+    HEARD,
     TRANSCRIBED,
 )
 
@@ -27,6 +28,9 @@ AFTERMATH_MS: Final = 20
 
 MOST: Final = 8
 """So many holds find their way into a record; of more, the longest."""
+
+REMEMBERED: Final = 64
+"""So many are kept of a turn that is not heard yet, before those are dropped that delayed nothing."""
 
 Span = tuple[int, int]
 """(from, until) in session ms."""
@@ -42,12 +46,20 @@ _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
 `playback` is the client's clock."""
 
 
+def noted(marks: Mapping[str, int], holds: list[Span], hold: Span) -> list[Span]:
+    """The holds that may have delayed a turn with these marks, and one more. What was heard already is delayed no
+    more; of very many, those stay that did delay it, and the latest."""
+    if marks.get(HEARD, hold[1]) < hold[0]:
+        return holds
+    if len(holds) < REMEMBERED:
+        return [*holds, hold]
+    return [*_longest(marks, holds[:-MOST]), *holds[-MOST:], hold]
+
+
 def with_holds(marks: Mapping[str, int], holds: Iterable[Span]) -> dict[str, int]:
     """The marks of a turn, and those of the holds that delayed it: `held_1` and `released_1`, in time order."""
-    delaying = [hold for hold in holds if any(_delayed(marks, stage, hold) for stage in ("endpoint", *_WAITING))]
-    longest = sorted(delaying, key=lambda hold: hold[0] - hold[1])[:MOST]
     named = dict[str, int]()
-    for i, (from_ms, until_ms) in enumerate(sorted(longest), 1):
+    for i, (from_ms, until_ms) in enumerate(_longest(marks, holds), 1):
         named |= {f"{_HELD}{i}": from_ms, f"{_RELEASED}{i}": until_ms}
     return {**marks, **named}
 
@@ -70,6 +82,12 @@ def held_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
     """How much of that time the loop was held, by the holds that delayed this turn."""
     spans = ((marks[held], marks[released]) for held, released in _pairs(marks))
     return sum(max(0, min(b, until_ms) - max(a, from_ms)) for a, b in spans)
+
+
+def _longest(marks: Mapping[str, int], holds: Iterable[Span]) -> list[Span]:
+    """Of those that delayed the turn, in time order."""
+    delaying = [hold for hold in holds if any(_delayed(marks, stage, hold) for stage in ("endpoint", *_WAITING))]
+    return sorted(sorted(delaying, key=lambda hold: hold[0] - hold[1])[:MOST])
 
 
 def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) 
 def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
     """The record of a turn, judged by the marks that it has so far."""
     limits = floor.core.budget
-    marks = with_holds(turn.marks, floor.holds)
+    marks = with_holds(turn.marks, turn.holds)
     judged = budget.judge(
         marks,
         limits,

@@ -273,7 +273,7 @@ class Core:
     # --- time and the line --------------------------------------------------------------------
 
     def _loop_held(self, fact: e.LoopHeld, now_ms: int) -> None:
-        self.floor.holds.append((fact.from_ms, fact.until_ms))
+        self.floor.note_hold((fact.from_ms, fact.until_ms))
 
     def _line_lost(self, fact: e.LineLost, now_ms: int) -> None:
         if self.floor.lost_ms is None:

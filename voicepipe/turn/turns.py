@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from voicepipe.turn import budget
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
 from voicepipe.turn.ear_events import EarChanged
+from voicepipe.turn.holds import Span
 from voicepipe.turn.record import Cause, ModelAttempt, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.voiced import Voiced
@@ -196,6 +197,9 @@ class Turn:
     """How long it took, from the caller's first sound to its end; known then."""
     outcome: Outcome | None = None
     reason: str = ""
+    holds: list[Span] = field(default_factory=list)
+    """When our event loop was held up, as far as it may have delayed this."""
+
     noted: set[str] = field(default_factory=set)
     """Stages whose overrun was already logged."""
 
