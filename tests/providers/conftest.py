@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from voicepipe.providers.net import http
-from voicepipe.registry import ProviderSettings
+from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.stages.transcriber import Transcriber
 from voicepipe.testing.conformance.promptness import PATIENT_MS
 from voicepipe.testing.fakes.vendor import FakeVendor
 
@@ -39,3 +40,24 @@ def settings(vendor: FakeVendor, patience_ms: int) -> Callable[..., ProviderSett
         )
 
     return make
+
+
+@pytest.fixture
+def ears_at() -> Callable[..., Callable[..., Transcriber]]:
+    """`ears_at(SPEC, base_url, kind="deepgram", key=KEY)` gives what makes an ear there, with options as keywords."""
+
+    def at(spec: Spec, base_url: str, *, kind: str, key: str) -> Callable[..., Transcriber]:
+        def make(*, api_key: str = key, idle_timeout_ms: int = PATIENT_MS, **options: str) -> Transcriber:
+            settings = ProviderSettings(
+                kind=kind,
+                base_url=base_url,
+                api_key=api_key,
+                idle_timeout_ms=idle_timeout_ms,
+                options=tuple(options.items()),
+            )
+            ear: Transcriber = factory(kind, "stt", key="stt")(spec, settings)
+            return ear
+
+        return make
+
+    return at

@@ -35,20 +35,9 @@ async def vendor() -> AsyncIterator[FakeAssemblyAi]:
 
 
 @pytest.fixture
-def ear(vendor: FakeAssemblyAi) -> Ear:
+def ear(vendor: FakeAssemblyAi, ears_at: Callable[..., Ear]) -> Ear:
     """Make an ear, with options as keywords."""
-
-    def make(*, api_key: str = KEY, idle_timeout_ms: int = PATIENT_MS, **options: str) -> Transcriber:
-        settings = ProviderSettings(
-            kind="assemblyai",
-            base_url=vendor.base_url,
-            api_key=api_key,
-            idle_timeout_ms=idle_timeout_ms,
-            options=tuple(options.items()),
-        )
-        return open_transcriber(SPEC, settings)
-
-    return make
+    return ears_at(SPEC, vendor.base_url, kind="assemblyai", key=KEY)
 
 
 @asynccontextmanager

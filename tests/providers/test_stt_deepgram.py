@@ -16,7 +16,7 @@ from voicepipe.providers.stt.deepgram import open_transcriber
 from voicepipe.providers.stt.deepgram_options import DeepgramOptions
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
-from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
+from voicepipe.testing.conformance.promptness import promptly
 from voicepipe.testing.conformance.transcriber import final, heard, push
 from voicepipe.testing.fakes.deepgram import KEY, FakeDeepgram, results
 from voicepipe.testing.fakes.desk import soon
@@ -39,20 +39,9 @@ async def vendor() -> AsyncIterator[FakeDeepgram]:
 
 
 @pytest.fixture
-def ear(vendor: FakeDeepgram) -> Ear:
+def ear(vendor: FakeDeepgram, ears_at: Callable[..., Ear]) -> Ear:
     """Make an ear, with options as keywords."""
-
-    def make(*, api_key: str = KEY, idle_timeout_ms: int = PATIENT_MS, **options: str) -> Transcriber:
-        settings = ProviderSettings(
-            kind="deepgram",
-            base_url=vendor.base_url,
-            api_key=api_key,
-            idle_timeout_ms=idle_timeout_ms,
-            options=tuple(options.items()),
-        )
-        return open_transcriber(SPEC, settings)
-
-    return make
+    return ears_at(SPEC, vendor.base_url, kind="deepgram", key=KEY)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from voicepipe.providers.stt.flux import FluxOptions, open_transcriber
 from voicepipe.providers.tts.deepgram import FOR_THE_EAR, open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber, TranscriptStream
-from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
+from voicepipe.testing.conformance.promptness import promptly
 from voicepipe.testing.conformance.transcriber import heard, push
 from voicepipe.testing.fakes.deepgram import KEY
 from voicepipe.testing.fakes.flux import FakeFlux, turn_info
@@ -40,20 +40,9 @@ async def vendor() -> AsyncIterator[FakeFlux]:
 
 
 @pytest.fixture
-def ear(vendor: FakeFlux) -> Ear:
+def ear(vendor: FakeFlux, ears_at: Callable[..., Ear]) -> Ear:
     """Make an ear, with options as keywords."""
-
-    def make(*, api_key: str = KEY, idle_timeout_ms: int = PATIENT_MS, **options: str) -> Transcriber:
-        settings = ProviderSettings(
-            kind="flux",
-            base_url=vendor.base_url,
-            api_key=api_key,
-            idle_timeout_ms=idle_timeout_ms,
-            options=tuple(options.items()),
-        )
-        return open_transcriber(SPEC, settings)
-
-    return make
+    return ears_at(SPEC, vendor.base_url, kind="flux", key=KEY)
 
 
 @asynccontextmanager

@@ -14,7 +14,9 @@ from voicepipe.testing.conformance.promptness import (
     REFUSALS,
     LeavesNothing,
     TakesCues,
+    ends_when_cancelled,
     impatient,
+    lets_failures_out,
     names_its_provider,
     promptly,
 )
@@ -108,19 +110,11 @@ class ModelConformance(LeavesNothing):
                     begun.set()
                     await asyncio.Event().wait()
 
-        async with asyncio.TaskGroup() as group:
-            asking = group.create_task(ask())
-            await soon(begun)
-            asking.cancel()
-            async with promptly():
-                await asyncio.wait([asking])
-        assert asking.cancelled()
+        await ends_when_cancelled(ask(), begun)
 
     async def test_body_failure_leaves_as_it_is(self, model: Model, question: ModelRequest) -> None:
         """What the caller raises inside comes out unchanged, and is not taken for the provider's."""
-        with pytest.raises(TimeoutError, match="the caller's own"):
-            async with model.open(question):
-                raise TimeoutError("the caller's own")
+        await lets_failures_out(model.open(question))
 
     async def test_questions_side_by_side(self, model: Model, question: ModelRequest) -> None:
         """One instance answers several at once, each completely."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 
 from voicepipe.errors import StageError
+from voicepipe.testing.fakes.desk import soon
 
 PROMPT_S = 2.0
 """How long leaving may take in a suite. The promise is 100 ms; the rest is for a machine that is busy with other
@@ -27,6 +29,24 @@ async def promptly() -> AsyncIterator[None]:
     """What is inside must be over within `PROMPT_S`."""
     async with asyncio.timeout(PROMPT_S):
         yield
+
+
+async def ends_when_cancelled(work: Coroutine[Any, Any, None], begun: asyncio.Event) -> None:
+    """A task that is cancelled in the middle of such work ends as cancelled, promptly."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        await soon(begun)
+        task.cancel()
+        async with promptly():
+            await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def lets_failures_out(opened: AbstractAsyncContextManager[object]) -> None:
+    """What the caller raises inside comes out unchanged, and is not taken for the provider's."""
+    with pytest.raises(TimeoutError, match="the caller's own"):
+        async with opened:
+            raise TimeoutError("the caller's own")
 
 
 class LeavesNothing:

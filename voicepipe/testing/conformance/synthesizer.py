@@ -15,7 +15,9 @@ from voicepipe.testing.conformance.promptness import (
     REFUSALS,
     LeavesNothing,
     TakesCues,
+    ends_when_cancelled,
     impatient,
+    lets_failures_out,
     names_its_provider,
     promptly,
 )
@@ -150,19 +152,11 @@ class SynthesizerConformance(LeavesNothing):
                 async for _ in speech:
                     begun.set()
 
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(turn())
-            await soon(begun)
-            task.cancel()
-            async with promptly():
-                await asyncio.wait([task])
-        assert task.cancelled()
+        await ends_when_cancelled(turn(), begun)
 
     async def test_body_failure_leaves_as_it_is(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """What the caller raises inside comes out unchanged."""
-        with pytest.raises(TimeoutError, match="the caller's own"):
-            async with synthesizer.open(voice):
-                raise TimeoutError("the caller's own")
+        await lets_failures_out(synthesizer.open(voice))
 
 
 class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):

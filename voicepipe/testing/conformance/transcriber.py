@@ -14,7 +14,9 @@ from voicepipe.testing.conformance.promptness import (
     REFUSALS,
     LeavesNothing,
     TakesCues,
+    ends_when_cancelled,
     impatient,
+    lets_failures_out,
     names_its_provider,
     promptly,
 )
@@ -181,19 +183,11 @@ class TranscriberConformance(LeavesNothing):
                 flushed.set()
                 await asyncio.Event().wait()
 
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(listen())
-            await soon(flushed)
-            task.cancel()
-            async with promptly():
-                await asyncio.wait([task])
-        assert task.cancelled()
+        await ends_when_cancelled(listen(), flushed)
 
     async def test_body_failure_leaves_as_it_is(self, transcriber: Transcriber, hearing: Hearing) -> None:
         """What the caller raises inside comes out unchanged."""
-        with pytest.raises(TimeoutError, match="the caller's own"):
-            async with transcriber.open(hearing):
-                raise TimeoutError("the caller's own")
+        await lets_failures_out(transcriber.open(hearing))
 
 
 class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
