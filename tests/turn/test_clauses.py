@@ -139,3 +139,12 @@ def test_hurry_means_the_first_clause_only() -> None:
     assert early.hurry() == []
     assert early.push("able. And") == ["Unbelievable."]
     assert not early.cut_short
+
+
+@pytest.mark.parametrize("mark", [".", "\n", "-. ", "?\n"])
+def test_marks_without_words_cost_no_more_than_their_length(mark: str) -> None:
+    """A model that goes astray sends them for minutes, and nobody else is heard meanwhile. Twice as many, four times
+    as long: these would take hours."""
+    splitter = ClauseSplitter()
+    assert splitter.push(mark * 200_000) == []
+    assert splitter.push("Well. Yes") == [f"{mark * 200_000}Well.".strip()]

@@ -65,32 +65,33 @@ class ClauseSplitter:
     def flush(self) -> list[str]:
         """The text is over; returns what is left, if it can be spoken."""
         rest, self._text = self._text.strip(), ""
-        return [rest] if _speakable(rest) else []
+        return [rest] if _first_spoken(rest) < len(rest) else []
 
     def _cut(self) -> int | None:
         text = self._text
-        for i, char in enumerate(text):
+        first = _first_spoken(text)
+        for i in range(first + 1, len(text)):
+            char = text[i]
             if char in _SENTENCE_END or char == "\n":
                 end = _past_closers(text, i + 1)
                 if _ends_sentence(text, i, end):
                     return end
             elif char in _CLAUSE_END and self._first and _ends_clause(text, i):
                 return i + 1
-        if self._hurried and _speakable(text, space := text.rfind(" ") + 1):
+        if self._hurried and first < (space := text.rfind(" ") + 1):
             self.cut_short = True
             return space
-        if len(text) > MAX_CHARS and (space := text.rfind(" ", 0, MAX_CHARS)) > 0 and _speakable(text, space):
+        if len(text) > MAX_CHARS and first < (space := text.rfind(" ", 0, MAX_CHARS)):
             return space
         return None
 
 
-def _speakable(text: str, end: int | None = None) -> bool:
-    return any(text[at].isalnum() for at in range(len(text) if end is None else end))
+def _first_spoken(text: str) -> int:
+    """Where its first letter or digit is; its length if it has none. What ends before that has nothing to say."""
+    return next((i for i, char in enumerate(text) if char.isalnum()), len(text))
 
 
 def _ends_sentence(text: str, i: int, end: int) -> bool:
-    if not _speakable(text, i):
-        return False
     if text[i] in _WIDE_END or text[i] == "\n":
         return True
     if end < len(text) and not text[end].isspace():
@@ -111,7 +112,7 @@ def _numbers_item(before: str, *, whole: bool) -> bool:
 
 def _ends_clause(text: str, i: int) -> bool:
     goes_on = text[i] not in _WIDE_COMMA and not (i + 1 < len(text) and text[i + 1].isspace())
-    return i + 1 >= FIRST_MIN_CHARS and not goes_on and _speakable(text, i)
+    return i + 1 >= FIRST_MIN_CHARS and not goes_on
 
 
 def _past_closers(text: str, at: int) -> int:
