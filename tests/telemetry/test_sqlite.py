@@ -149,6 +149,24 @@ async def test_every_list_finds_its_turns_by_an_index(query: TurnQuery, tmp_path
     assert sum("B-TREE" in line for line in plan) == 1, plan  # of the page alone
 
 
+async def test_the_slowest_of_a_long_time_are_found_by_their_latency(tmp_path: Path) -> None:
+    """Not by going through all of that time."""
+    store = await SqliteTurnStore.open(tmp_path / "turns.db")
+    await store.keep([kept("a", 5)])
+    work = turn_pages.page("p", TurnQuery(order="slowest", since_ms=1, until_ms=9))
+    count = next(work)
+    assert isinstance(count, Ask)
+    assert "count(*)" in count.sql
+    step = work.send([(10**6,)])
+    assert isinstance(step, Ask)
+    connection = sqlite3.connect(tmp_path / "turns.db")
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {step.sql}", tuple(step.values))]
+    connection.close()
+    await store.close()
+    assert any("INDEX turns_by_total" in line for line in plan), plan
+    assert not any("INDEX turns_by_time" in line for line in plan), plan
+
+
 VERSION_1: Final = """
     CREATE TABLE turns (
         project TEXT NOT NULL, id TEXT NOT NULL, started_at_ms INTEGER NOT NULL, session TEXT NOT NULL,

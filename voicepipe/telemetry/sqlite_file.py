@@ -18,6 +18,9 @@ from voicepipe.telemetry.turn_rows import deflated
 BUSY_MS: Final = 5_000
 """How long to wait for another process's transaction; ours take a few ms."""
 
+_CACHE_KB: Final = 32_768
+"""Of the writer's pages: with the usual 2 MB it reads five times as much, the indexes' pages over and over."""
+
 _PAUSE_MS: Final = 10
 _PAGE_MIN_BYTES: Final = 512  # the smallest page, hence the smallest database (SQLite, Database File Format, 1.3.2)
 
@@ -95,6 +98,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """
     _use_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
     # What is deleted is overwritten, not only let go of: who asks for it may mean it.
     connection.execute("PRAGMA secure_delete = ON").fetchall()
     connection.create_function("deflated", 1, lambda text: deflated(text.encode()), deterministic=True)

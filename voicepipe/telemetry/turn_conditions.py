@@ -12,8 +12,8 @@ from voicepipe.telemetry.work import Work, any_of, asked
 
 PROJECTS: Final = "SELECT project, trimmed_ms, pruned_ms FROM projects"
 
-_SESSIONS_MOST: Final = 200
-"""Sessions of which turns are looked up one by one; where more match, turns are looked through instead."""
+_SESSIONS_MOST: Final = 2_000
+"""Sessions of which turns are looked up one by one; where more match, a page is soon found among all turns."""
 
 
 def projects(project: str | None) -> Work[list[str]]:

@@ -52,8 +52,10 @@ def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
         where += " AND t.total_ms IS NOT NULL"
         if ranges is not None and sum(until_ms - from_ms for from_ms, until_ms in ranges) <= _FEW_HOURS_MS:
             return (yield from _of_ranges(ranges, where, values, "+t.total_ms", query))
-        order = "+t.total_ms" if (yield from _are_few(project, query)) else "t.total_ms"
-        return (yield from _in_order(where, values, order, query, query.limit + 1))
+        if (yield from _are_few(project, query)):
+            return (yield from _in_order(where, values, "+t.total_ms", query, query.limit + 1))
+        by_latency = where.replace("t.started_at_ms", "+t.started_at_ms")
+        return (yield from _in_order(by_latency, values, "t.total_ms", query, query.limit + 1))
     if ranges is None:
         return (yield from _in_order(where, values, "t.started_at_ms", query, query.limit + 1))
     return (yield from _of_ranges(ranges, where, values, "t.started_at_ms", query))
@@ -85,7 +87,7 @@ def _in_order(where: str, values: Sequence[object], order: str, query: TurnQuery
 def _are_few(project: str, query: TurnFilter) -> Work[bool]:
     """Whether sorting all that match is quicker than to go through the project's slowest turns until some match.
 
-    A plus before the column is how both databases are told not to take the index of it.
+    A plus before a column is how both databases are told not to take the index of it.
     """
     if query.session is not None or query.user is not None:
         return True
