@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from voicepipe.audio import echo as module
 from voicepipe.audio import g711
 from voicepipe.audio.echo import HOP_MS, LONGEST_DELAY_MS, Echo, profile
 from voicepipe.audio.files import read_sound
@@ -104,6 +108,24 @@ def test_silence_is_like_nothing(echo: Echo) -> None:
     assert echo.likeness(nothing, RATE_HZ, SENT_MS + 2_000) < 0.1
     assert Echo().likeness(nothing, RATE_HZ, 0) == 0
     assert echo.likeness(nothing[:0], RATE_HZ, SENT_MS) == 0
+
+
+def test_what_is_to_be_played_is_not_gone_through(agent: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may take minutes of sound at once; each question would take as long as all of it is."""
+    looked_at = []
+
+    class Looked(deque[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for each in super().__iter__():
+                looked_at.append(each)
+                yield each
+
+    monkeypatch.setattr(module, "deque", Looked)
+    echo = Echo()
+    for first in range(0, 3_000 * 480, 480):
+        echo.plays(agent[first % len(agent) :][:480], RATE_HZ, SENT_MS)
+    echo.has(heard(agent[: 1_000 * MS]), RATE_HZ, SENT_MS + 1_000)
+    assert 0 < len(looked_at) < 300
 
 
 def test_old_sound_is_forgotten(agent: Samples) -> None:

@@ -164,6 +164,8 @@ class Echo:
         said = np.zeros((n_hops, len(_EDGES_HZ) - 1), dtype=np.float32)
         for at_ms, piece in self._said:
             first = (at_ms - begins_ms) // HOP_MS
+            if first >= n_hops:
+                break  # the rest is to be played: minutes of it, where a client takes sound faster than it plays
             low, high = max(0, first), min(n_hops, first + len(piece))
             if low < high:
                 said[low:high] = piece[low - first : high - first]
