@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from voicepipe.errors import StageError
+from voicepipe.errors import Overload, StageError
 from voicepipe.session.listen import Listener
 from voicepipe.stages.notes import TookOver
 from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber
+from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
@@ -63,8 +64,11 @@ class KeptHearing:
                         pause_s = FIRST_PAUSE_S
                         self._post(self._fact(heard))
                 why = "ended its stream"
-            except StageError as failure:
+            except (StageError, Overload) as failure:
                 why = failure.why
+            except Exception as bug:
+                log_crash(f"stt by {self._hearer}", bug)
+                why = f"internal error ({type(bug).__name__})"
             self._listener.detach()
             self._post(e.TranscriberFailed(self._listener.latest_utterance, self._transcriber.name, why))
             await asyncio.sleep(pause_s)

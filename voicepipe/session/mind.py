@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.clock import SessionClock
+from voicepipe.errors import Overload, StageError
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.messages import request_of
 from voicepipe.stages.model import Model, ModelRequest
+from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.machine import Core
 
@@ -43,10 +45,15 @@ class Mind:
         return self._clock.now_ms() - self._asked_ms >= COLD_MS
 
     async def warm(self) -> None:
-        """Let the model open its line and read what it will be asked, before the turn needs it."""
+        """Let the model open its line and read what it will be asked, before the turn needs it. Fails in silence."""
         floor = self._core.floor
         order = StartReply(0, 0, "", floor.settings.reply, tuple(floor.conversation.items))
-        await self._model.warm(self.question(order))
+        try:
+            await self._model.warm(self.question(order))
+        except (StageError, Overload):
+            pass  # the turn itself will say so
+        except Exception as bug:
+            log_crash(f"llm by {self._model.name}", bug)
 
     def _queued_ms(self, turn: int, revision: int) -> int:
         running = self._core.agent.find(turn, revision)

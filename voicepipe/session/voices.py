@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
-from voicepipe.errors import StageError
+from voicepipe.errors import Overload, StageError
 from voicepipe.protocol.session_config import DEFAULT_VOICE
 from voicepipe.session.phrases import PhraseBook, RecitingVoice, clauses_of
 from voicepipe.stages.synthesizer import Synthesizer, Voice
+from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.apology import phrases_of
 from voicepipe.turn.floor import Floor
@@ -42,10 +44,20 @@ class Voices:
         """Have the voice ready, as it is at each time, for as long as this runs."""
         while True:
             voice = self.usual
-            with self.synthesizer.keep_warm(voice):
+            with self._warm(voice):
                 while self.usual == voice:
                     self._told.clear()
                     await self._told.wait()
+
+    @contextmanager
+    def _warm(self, voice: Voice) -> Iterator[None]:
+        """Have that voice ready; one that breaks over it stays cold."""
+        with ExitStack() as kept:
+            try:
+                kept.enter_context(self.synthesizer.keep_warm(voice))
+            except Exception as bug:
+                log_crash(f"tts by {self.synthesizer.name}", bug)
+            yield
 
     def reciting(self) -> RecitingVoice:
         """The same voice for a phrase."""
@@ -70,6 +82,9 @@ class Voices:
             for words in self.book.prepared:
                 for clause in clauses_of(words):
                     await self.book.make(voice, clause)
-        except StageError:
+        except (StageError, Overload):
             return  # answers will fail likewise, and tell
+        except Exception as bug:
+            log_crash(f"tts by {self.book.name}", bug)
+            return
         self.tell()
