@@ -23,7 +23,7 @@ async def test_a_session_is_deleted_with_everything_that_tells_of_it(serve: Any,
     """Its turns, what webhooks wait to tell, what the live stream remembers, and its journal; no other's."""
     forgotten: list[str] = []
     async with serve(webhooks=[HOOK]) as house:
-        object.__setattr__(house.parts, "forget_journal", lambda session: forgotten.append(session) or 1)
+        object.__setattr__(house.parts, "forget_journal", lambda *whose: forgotten.append(whose) or 1)
         turns = [kept("a", "sess_1"), kept("b", "sess_1"), kept("c", "sess_2"), kept("x", "sess_1", project="bank")]
         await house.parts.turns.keep(turns)
         for turn in turns:
@@ -44,7 +44,7 @@ async def test_a_session_is_deleted_with_everything_that_tells_of_it(serve: Any,
         with house.parts.feed.reading(lambda event: event.project == "acme", after="of-before-1") as reader:
             event = await reader.next(0)
             assert (event.session, await reader.next(0)) == ("sess_2", None)
-        assert forgotten == ["sess_1"]
+        assert forgotten == [("acme", "sess_1")]
         assert (await house.delete("/v1/sessions/sess_1", headers=key))[1]["turns"] == 0
 
 
@@ -64,7 +64,8 @@ async def test_a_user_is_deleted_with_all_their_sessions(serve: Any) -> None:
         every = house.new_key("ops", scopes=["operate_all"])
         _, page = await house.get("/v1/turns", headers=every)
         assert {turn["id"] for turn in page["data"]} == {"c", "x"}
-        assert (await house.delete("/v1/users/anna", headers=every))[1]["turns"] == 0
+        status, body = await house.delete("/v1/users/anna", headers=every)
+        assert (status, body["error"]["param"]) == (400, "project")
         assert (await house.delete("/v1/users/anna?project=bank", headers=every))[1]["turns"] == 1
 
 

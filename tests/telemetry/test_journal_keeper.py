@@ -44,10 +44,12 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
         keeper.stop()
 
 
-def session(keeper: JournalKeeper, name: str = "sess_a", *, n_facts: int = 3, text: str = "hello") -> None:
+def session(
+    keeper: JournalKeeper, name: str = "sess_a", *, n_facts: int = 3, text: str = "hello", project: str = "acme"
+) -> None:
     """A session that is told a few facts, and ends."""
     opening = Opening(name, TurnSettings(), CoreSettings())
-    core, journal = opening.rebuilt(), keeper.open(opening, agent="sales")
+    core, journal = opening.rebuilt(), keeper.open(opening, agent="sales", project=project)
     for n in range(n_facts):
         fact = e.TranscriptGrew(1, f"{text} {n}")
         journal.note(n, fact, core.handle(fact, n))
@@ -172,9 +174,22 @@ def test_one_session_can_be_forgotten(keep: Keep) -> None:
     session(keeper, "sess_a")
     session(keeper, "sess_ab")
     keeper.stop()
-    assert keeper.forget("sess_a") == 3
+    assert keeper.forget("acme", "sess_a") == 3
     assert len(files(keeper)) == 3
-    assert keeper.forget("sess_a") == 0
+    assert keeper.forget("acme", "sess_a") == 0
+
+
+def test_another_project_forgets_nothing(keep: Keep) -> None:
+    """Also while it is only being written. What says of nobody that it is theirs may go."""
+    keeper = keep(audio=True)
+    session(keeper)
+    keeper.stop()
+    (keeper.folder / "5-sess_a.caller-24000hz.au").write_bytes(b"")
+    assert keeper.forget("bank", "sess_a") == 1
+    assert len(files(keeper)) == 3
+    keeper._open.update(path.name.partition(".")[0] for path in files(keeper))
+    next(keeper.folder.glob("*.jsonl")).write_bytes(b"")
+    assert keeper.forget("acme", "sess_a") == 0
 
 
 def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:

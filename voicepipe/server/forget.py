@@ -55,7 +55,10 @@ async def _operator(request: web.Request) -> tuple[Parts, str]:
     unknown = next((name for name in request.query if name not in ("project", "token")), None)
     if unknown is not None:
         raise ProtocolError("Unknown parameter; known is project.", field=unknown[:64])
-    return parts, visitor.project_asked(request.query.get("project")) or visitor.project
+    project = visitor.project_asked(request.query.get("project"))
+    if project is None and visitor.sees_all and visitor.holder is not None:
+        raise ProtocolError("An operator of all projects says in which one to delete.", field="project")
+    return parts, project or visitor.project
 
 
 async def _sessions_of(parts: Parts, project: str, user: str) -> list[str]:
@@ -73,5 +76,5 @@ async def _forget(parts: Parts, project: str, session: str) -> int:
     n_turns = await parts.turns.delete_session(project, session)
     parts.feed.forget(project, session)
     await parts.webhooks.forget(project, session)
-    await asyncio.to_thread(parts.forget_journal, session)
+    await asyncio.to_thread(parts.forget_journal, project, session)
     return n_turns

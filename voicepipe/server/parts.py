@@ -124,8 +124,8 @@ class Parts:
     records_lost: Callable[[], int] = int
     """How many turns could not be kept since the server began."""
 
-    forget_journal: Callable[[str], int] = len
-    """Delete what a session's journal holds, by the session's id; may wait for a disk: for a worker thread."""
+    forget_journal: Callable[[str, str], int] = lambda project, session: 0
+    """Delete the journal of a project's session, by project and id; may wait for a disk: for a worker thread."""
 
     yardstick: Yardstick = field(default_factory=Yardstick)
 

@@ -61,28 +61,42 @@ class JournalKeeper:
         """Where they are."""
         return self._folder
 
-    def open(self, opening: Opening, *, agent: str) -> Journal:
+    def open(self, opening: Opening, *, agent: str, project: str = "") -> Journal:
         """A journal for this session. Nothing is on the disk before its first fact."""
         if not self._settings.enabled:
             return NO_JOURNAL
         texts: Texts = "kept" if self._keeps_text else "disguised"
         words = as_it_is if self._keeps_text else Disguise(os.urandom(32))
         now_ms = clock.unix_ms()
+        head = partial(journal_lines.head, opening, agent=agent, project=project, began_unix_ms=now_ms)
         writer = JournalWriter(
             self._folder / f"{now_ms}-{opening.session}.jsonl",
-            head=partial(journal_lines.head, opening, agent=agent, began_unix_ms=now_ms, texts=texts, words=words),
+            head=partial(head, texts=texts, words=words),
             texts=texts,
             words=words,
             most_bytes=round(self._settings.session_mb * _MB),
         )
         return SessionJournal(self, writer, f"{now_ms}-{opening.session}", audio=self._settings.audio)
 
-    def forget(self, session: str) -> int:
-        """Delete what there is of a session that is over; returns how many files that were. Waits for the disk."""
+    def forget(self, project: str, session: str) -> int:
+        """Delete what there is of a project's session that is over; returns how many files that were. Waits for a disk.
+
+        Another project's stays: ids are no secrets. Files that don't say whose they are go too, such as the sound of a
+        journal that had to make room.
+        """
         found = [path for path in self._files() if _session_of(path) == session]
-        for path in found:
+        owners = {stem: self._owner(stem) for stem in {_stem(path) for path in found}}
+        gone = [path for path in found if owners[_stem(path)] in (project, "")]
+        for path in gone:
             path.unlink(missing_ok=True)
-        return len(found)
+        return len(gone)
+
+    def _owner(self, stem: str) -> str | None:
+        """The project, empty when nobody can tell any more; None: it is only being written."""
+        owner = ""
+        with suppress(FileNotFoundError), (self._folder / f"{stem}.jsonl").open("rb") as file:
+            owner = journal_lines.project_of(file.readline())
+        return None if not owner and stem in self._open else owner
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -163,7 +177,7 @@ class JournalKeeper:
     def _make_room(self) -> None:
         """Delete what is too old, and then the oldest until all that are open can grow as far as they may."""
         oldest_ms = clock.unix_ms() - self._settings.keep_days * _DAY_MS
-        kept = sorted((path for path in self._files() if path.name.partition(".")[0] not in self._open), key=_began_ms)
+        kept = sorted((path for path in self._files() if _stem(path) not in self._open), key=_began_ms)
         left = self._settings.total_mb * _MB - len(self._open) * self._settings.session_mb * _MB
         for path in reversed(kept):
             with suppress(FileNotFoundError):
@@ -237,8 +251,12 @@ def _log_failed(why: Exception) -> None:
     log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
 
 
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
 def _session_of(path: Path) -> str:
-    return path.name.partition("-")[2].partition(".")[0]
+    return _stem(path).partition("-")[2]
 
 
 def _began_ms(path: Path) -> int:

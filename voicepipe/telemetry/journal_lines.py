@@ -72,13 +72,14 @@ def words_of_orders(texts: Texts) -> Words:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def head(opening: Opening, *, agent: str, began_unix_ms: int, texts: Texts, words: Words) -> bytes:
-    """The first line. `words` is applied to what instructions and tools say."""
+def head(opening: Opening, *, agent: str, began_unix_ms: int, texts: Texts, words: Words, project: str = "") -> bytes:
+    """The first line. `words` is applied to what instructions and tools say; whose it is stands in `project`."""
     return _encoded(
         {
             "voicepipe_journal": FORMAT,
             "version": __version__,
             "session": opening.session,
+            "project": project,
             "agent": agent,
             "began_unix_ms": began_unix_ms,
             "texts": texts,
@@ -131,6 +132,12 @@ def read_journal(data: bytes) -> JournalFile:
         journal.lines.append(_known(partial(_line, each, number), f"fact {number}"))
     journal.lacks = "its last line was cut off" if torn else "the session had not ended, or its server died"
     return journal
+
+
+def project_of(first_line: bytes) -> str:
+    """Whose journal begins with this line; empty when it does not say so."""
+    first = next(_decoded([first_line]), {})
+    return str(first.get("project", ""))
 
 
 def is_journal(data: bytes) -> bool:

@@ -106,7 +106,7 @@ class Sessions:
             check_update=partial(check_update, locks=grant.locks),
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
-            open_journal=partial(self._journals.open, agent=grant.agent),
+            open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
             hear_of_holds=self._loop.listen,
             is_watched=lambda: self._feed.is_watched,
             tell_live=partial(_tell_live, self._feed, grant),
