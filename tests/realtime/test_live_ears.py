@@ -66,6 +66,7 @@ async def test_a_turn_through_it(fake_house: Any, speech: Samples, ear: Ear) -> 
             "agents.default.stt": ear.spec,
             f"providers.{name}.base_url": vendor.base_url,
             f"providers.{name}.api_key": ear.key,
+            f"providers.{name}.hearing_usd_per_minute": 0.6,
         }
         async with fake_house(settings) as house:
             house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
@@ -78,6 +79,8 @@ async def test_a_turn_through_it(fake_house: Any, speech: Samples, ear: Ear) -> 
             await call.until(call.closed.is_set)
     assert house.vendor.llm.asked[-1].question["messages"][-1] == {"role": "user", "content": QUESTION}
     assert (record["caller_text"], record["agent_text"]) == (QUESTION, "It is noon.")
+    assert record["ear_connect_hidden_ms"] is not None
+    assert 0 < record["cost"]["hearing_usd"] < 0.05, "of some seconds of sound, at a cent a second"
     assert record["providers"]["stt"] == ear.spec
 
 

@@ -79,13 +79,15 @@ async def test_the_first_choice_serves_when_it_is_well(opened: Any, speech: Samp
 
 @pytest.mark.parametrize("fault", [Status(503), HangUp()], ids=["refuses", "hangs-up"])
 async def test_an_utterance_is_heard_though_the_ear_breaks(opened: Any, speech: Samples, fault: Fault) -> None:
-    """Its sound goes to the next ear from the first sample on; the caller notices nothing."""
+    """Its sound goes to the next ear from the first sample on; the caller notices nothing, and the record says so."""
     async with opened() as house:
         house.ear.desk.usual = SttCue(fault=fault)
         record = await house.turn(speech)
         asked = await house.vendor.stt.nth(0)
     assert record["caller_text"] == QUESTION
     assert record["providers"]["stt"] == "fake/ear"
+    assert record["actions"] == ["continuation"]
+    assert record["route"].startswith("fake/ear hears: deepgram/nova-3: ")
     assert len(asked.samples)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from voicepipe.errors import StageBroken
 from voicepipe.router import sound_store
 from voicepipe.router.sound_store import MOST_SAMPLES, SoundStore, StoredSound, decoded, encoded, open_store
 from voicepipe.router.stored_voice import StoredVoice
+from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.synthesizer import Voice, WordTime
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Cut, TtsCue
@@ -74,6 +76,15 @@ async def test_what_is_said_again_is_played(inner: FakeSynthesizer, store: Sound
     assert len(inner.speeches) == 2
     assert np.array_equal(sound_of(heard, 0), tone("Of course!", ms_per_char=10))
     assert (store.hits, store.misses) == (1, 2)
+
+
+async def test_what_comes_from_disk_is_told(inner: FakeSynthesizer, store: SoundStore) -> None:
+    """So that nobody pays for it."""
+    stored = StoredVoice(inner, store)
+    await learn(stored, "Of course!")
+    told: list[TookOver | Unheard | Recited] = []
+    await speak(stored, replace(VOICE, note=told.append), "Of course!", "New.")
+    assert told == [Recited(inner.name, len("Of course!"))]
 
 
 async def test_what_is_said_once_is_not_kept(inner: FakeSynthesizer, store: SoundStore, tmp_path: Path) -> None:
