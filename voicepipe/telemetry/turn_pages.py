@@ -16,6 +16,7 @@ from voicepipe.telemetry.work import Row, Work, asked
 _FEW_HOURS_MS: Final = 24 * HOUR_MS
 """Hours whose turns are looked through for the slowest of a kind, rather than all turns in the order of latency."""
 
+_NAMED: Final = "t.session IN ("  # in a condition
 _FEW: Final = 7_000
 """Turns that are sorted rather than looked up in the order of their latency."""
 
@@ -57,7 +58,9 @@ def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
         by_latency = where.replace("t.started_at_ms", "+t.started_at_ms")
         return (yield from _in_order(by_latency, values, "t.total_ms", query, query.limit + 1))
     if ranges is None:
-        return (yield from _in_order(where, values, "t.started_at_ms", query, query.limit + 1))
+        # The turns of sessions that are named are few: they are looked up and sorted.
+        order = "+t.started_at_ms" if _NAMED in where else "t.started_at_ms"
+        return (yield from _in_order(where, values, order, query, query.limit + 1))
     return (yield from _of_ranges(ranges, where, values, "t.started_at_ms", query))
 
 
