@@ -87,8 +87,8 @@ def exported(tmp_path: Path, name: str) -> Path:
         case ".json":
             path.write_bytes(b'{"data": [' + b",".join(lines) + b"]}")
         case _:
-            rows = [f"{r['id']},{r['total_ms'] or ''},{r['total_verdict']},{r['outcome']}" for r in records]
-            path.write_text("\n".join(["id,total_ms,total_verdict,outcome", *rows]))
+            rows = [f"{r['total_ms'] or ''},{r['total_verdict']},{r['outcome']}" for r in records]
+            path.write_text("\n".join(["total_ms,total_verdict,outcome", *rows]), "utf-8-sig")
     return path
 
 

@@ -14,6 +14,7 @@ from voicepipe.bench.replay_report import told
 from voicepipe.telemetry.journal_lines import JournalFile, read_journal
 from voicepipe.telemetry.journal_replay import replay
 from voicepipe.turn import events as e
+from voicepipe.turn.record import Breach
 
 JOURNALS = sorted((Path(__file__).parents[1] / "data" / "journals").glob("*.jsonl"))
 
@@ -83,3 +84,13 @@ def test_the_turns_of_a_session_are_shown() -> None:
     assert len(lines) == 2 + 2 + 1
     totals = [str(record.total_ms) for record in replay(kept).records.values()]
     assert [line.split()[3] for line in lines[2:4]] == totals
+
+
+def test_a_long_name_leaves_the_words_apart() -> None:
+    """Whoever was late: their name does not run into what the caller said."""
+    kept = journal("answer")
+    replayed = replay(kept)
+    id, spoken = next((id, record) for id, record in replayed.records.items() if record.caller_text)
+    late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", "agents.NAME.llm")
+    lines = told(kept, replace(replayed, records={id: replace(spoken, breach=late)}))
+    assert any(line.endswith(f"({late.owner}) {spoken.caller_text}") for line in lines)

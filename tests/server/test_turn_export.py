@@ -34,8 +34,9 @@ async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: An
         assert [json.loads(line)["id"] for line in lines] == [f"t{number:03}" for number in reversed(range(250))]
         assert (json.loads(lines[0])["object"], json.loads(lines[0])["project"]) == ("voicepipe.turn", "acme")
         async with house.http.get(f"{house.base}/v1/turns/export?format=csv", headers=house.new_key()) as answer:
-            assert answer.content_type == "text/csv"
-            rows = list(csv.reader(io.StringIO(await answer.text())))
+            assert (answer.content_type, answer.charset) == ("text/csv", "utf-8")
+            assert (await answer.read()).startswith("\ufeffid,".encode())  # by which a spreadsheet knows UTF-8
+            rows = list(csv.reader(io.StringIO(await answer.text("utf-8-sig"))))
         assert rows[0] == list(COLUMNS)
         assert [row[0] for row in rows[1:]] == [f"t{number:03}" for number in reversed(range(250))]
 
@@ -45,10 +46,10 @@ async def test_the_file_holds_what_was_asked_for(serve: Any) -> None:
     async with serve() as house:
         await house.parts.turns.keep([kept(1), kept(2, outcome="failed")])
         async with house.http.get(f"{house.base}/v1/turns/export?format=csv&outcome=failed") as answer:
-            rows = list(csv.DictReader(io.StringIO(await answer.text())))
+            rows = list(csv.DictReader(io.StringIO(await answer.text("utf-8-sig"))))
         assert [row["id"] for row in rows] == ["t002"]
         async with house.http.get(f"{house.base}/v1/turns/export?format=csv&session=none") as answer:
-            assert (await answer.text()).splitlines() == [",".join(COLUMNS)]
+            assert (await answer.text("utf-8-sig")).splitlines() == [",".join(COLUMNS)]
         async with house.http.get(f"{house.base}/v1/turns/export?session=none") as answer:
             assert (answer.status, await answer.text()) == (200, "")
 
@@ -58,7 +59,7 @@ async def test_a_row_says_where_the_second_went(serve: Any) -> None:
     async with serve() as house:
         await house.parts.turns.keep([kept(1)])
         async with house.http.get(f"{house.base}/v1/turns/export?format=csv") as answer:
-            (row,) = csv.DictReader(io.StringIO(await answer.text()))
+            (row,) = csv.DictReader(io.StringIO(await answer.text("utf-8-sig")))
     spent = sum(int(row[f"{stage}_ms"] or 0) for stage in STAGES)
     assert spent + int(row["unattributed_ms"]) == int(row["total_ms"]) == 983
     assert (row["llm"], row["tokens_cached"], row["started_at"]) == ("fake-llm", "96", "1970-01-01T00:00:00.001Z")

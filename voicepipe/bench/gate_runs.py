@@ -62,7 +62,7 @@ def _rows(path: Path, data: bytes) -> Iterator[Mapping[str, Any]]:
         # As they were recorded, not as this version would judge them.
         yield from _recorded(data)
     elif path.suffix == ".csv":
-        yield from csv.DictReader(io.StringIO(data.decode("utf-8")))
+        yield from csv.DictReader(io.StringIO(data.decode("utf-8-sig")))
     elif path.suffix == ".jsonl":
         yield from (msgspec.json.decode(line, type=dict[str, Any]) for line in data.splitlines() if line.strip())
     else:

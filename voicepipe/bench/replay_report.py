@@ -22,14 +22,14 @@ def told(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
     yield f"{journal.opening.session}, agent {journal.agent}, {facts}, {texts}, by voicepipe {journal.version}"
     if journal.lacks:
         yield f"incomplete: {journal.lacks}"
-    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<28}caller"
+    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<41} caller"
     for record in sorted(replayed.records.values(), key=lambda record: record.turn):
         heard = "-" if record.total_ms is None else str(record.total_ms)
         breach = (
             "" if record.breach is None else f"{record.breach.stage} +{record.breach.over_ms} ({record.breach.owner})"
         )
         text = record.caller_text if journal.texts == "kept" else ""
-        yield f"{record.turn:<6}{record.cause:<9}{record.outcome or 'open':<13}{heard:>7}  {breach:<28}{text}".rstrip()
+        yield f"{record.turn:<6}{record.cause:<9}{record.outcome or 'open':<13}{heard:>7}  {breach:<41} {text}".rstrip()
     if replayed.difference is None:
         yield "no difference"
     else:

@@ -54,7 +54,7 @@ class StreamedLine:
         headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
         line = web.StreamResponse(headers={**headers, **self._headers()})
         line.content_type = self._content_type
-        if self._content_type == EVENTS:
+        if self._content_type.startswith("text/"):
             line.charset = "utf-8"
         self.line = line
         await line.prepare(self._request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -86,7 +87,7 @@ async def export_turns(request: web.Request) -> web.StreamResponse:
     content_type = "text/csv" if kind == "csv" else "application/x-ndjson"
     line = StreamedLine(request, content_type, lambda: {"Content-Disposition": f'attachment; filename="turns.{kind}"'})
     try:
-        await line.send(csv_rows([COLUMNS]) if kind == "csv" else b"")
+        await line.send(BOM_UTF8 + csv_rows([COLUMNS]) if kind == "csv" else b"")  # without it, Excel guesses
         async for turns in _pages(parts.turns, project, query, first):
             await line.send(await asyncio.to_thread(_written, turns, kind))
         return await line.end(b"")
