@@ -106,23 +106,30 @@ class Session:
         self._put(self._wire.hello())
         try:
             async with asyncio.TaskGroup() as group:
-                self._group = group
-                self.post(e.SettingsChanged(self._config.turn_settings()))
-                self._renew_phrases()
-                group.create_task(self._outbox.run(line), name="outbox")
-                group.create_task(self._hearing.run(), name="ear")
-                group.create_task(self._mind.warm(), name="warm")
-                group.create_task(self._voices.stay_warm(), name="voice")
-                group.create_task(self._guard(line), name="guard")
-                group.create_task(self._obey(line), name="obey")
-                group.create_task(self._expire(), name="expiry")
-                await self._receive(line)
+                try:
+                    self._begin(group, line)
+                    await self._receive(line)
+                finally:
+                    self._leave()
                 raise _LineClosed
         except* _LineClosed:
             pass
         finally:
             hear_no_more()
-            self._end()
+            self._comebacks.end()
+            self._journal.close()
+
+    def _begin(self, group: asyncio.TaskGroup, line: Line) -> None:
+        self._group = group
+        self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._renew_phrases()
+        group.create_task(self._outbox.run(line), name="outbox")
+        group.create_task(self._hearing.run(), name="ear")
+        group.create_task(self._mind.warm(), name="warm")
+        group.create_task(self._voices.stay_warm(), name="voice")
+        group.create_task(self._guard(line), name="guard")
+        group.create_task(self._obey(line), name="obey")
+        group.create_task(self._expire(), name="expiry")
 
     async def _receive(self, line: Line) -> None:
         while (raw := await line.receive()) is not None:
@@ -170,14 +177,13 @@ class Session:
                 await self._outbox.drained()
         await line.close(ending.close_code, ending.why)
 
-    def _end(self) -> None:
-        self._comebacks.end()
+    def _leave(self) -> None:
+        """Close every turn while the tasks still run: some take long to end, and nothing may begin meanwhile."""
+        self._group = None
         self._listener.close()
         self.post(e.CallerLeft("the caller left"))
-        self._journal.close()
         if self._wake is not None:
             self._wake.cancel()
-        self._group = None
 
     async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
         """Go on with this socket in place of the one before, if its client may; see `Comebacks.resume`."""

@@ -1,0 +1,114 @@
+"""A caller hangs up, and a stage takes its time to close: the turn is over at once, and none begins meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from voicepipe.clock import unix_s
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.stages.transcriber import Hearing
+from voicepipe.testing.fakes.cues import Hang, LlmCue, SttCue, TtsCue
+from voicepipe.testing.fakes.stages import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.turn import events as e
+from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.settings import CoreSettings, ReplySettings
+
+WAIT_S = 20.0
+
+
+class SlowToClose(FakeTranscriber):
+    """Says goodbye to its vendor, and waits for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__(SttCue())
+        self.closing, self.closed = asyncio.Event(), asyncio.Event()
+
+    def open(self, hearing: Hearing) -> Any:
+        return self._slowly(hearing)
+
+    @asynccontextmanager
+    async def _slowly(self, hearing: Hearing) -> AsyncIterator[Any]:
+        async with super().open(hearing) as ear:
+            try:
+                yield ear
+            finally:
+                self.closing.set()
+                await self.closed.wait()
+
+
+class Leaves:
+    """A client that asks for an answer, and leaves when it is being made."""
+
+    hung_up = True
+
+    def __init__(self) -> None:
+        self._asked, self._made = False, asyncio.Event()
+
+    async def receive(self) -> str | None:
+        if self._asked:
+            await self._made.wait()
+            return None
+        self._asked = True
+        return '{"type": "response.create"}'
+
+    async def send(self, frame: bytes) -> None:
+        if json.loads(frame)["type"] == "response.created":
+            self._made.set()
+
+    async def close(self, code: int, reason: str) -> None:
+        raise AssertionError(f"closed with {code}: {reason}")
+
+    def abort(self) -> None:
+        raise AssertionError("the line was dropped")
+
+
+async def test_nothing_is_begun_for_a_caller_who_has_left(caplog: pytest.LogCaptureFixture) -> None:
+    ear, records = SlowToClose(), list[TurnRecord]()
+    grant = SessionGrant(
+        session_id="sess_x",
+        project="p",
+        agent="default",
+        model="default",
+        identity=None,
+        config=None,
+        expires_at=unix_s() + 600,
+    )
+    config = SessionConfig.start(
+        session_id="sess_x", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
+    )
+    hooks = SessionHooks(
+        keep_record=records.append,
+        note_overrun=lambda order: None,
+        note_stuck=lambda order: None,
+        check_update=lambda before, after: None,
+        check_reply=lambda session, reply: None,
+        show=lambda session: session,
+    )
+    stages = SessionStages(
+        transcriber=ear,
+        model=FakeModel(LlmCue(fault=Hang())),
+        synthesizer=FakeSynthesizer(TtsCue()),
+        stt_model="",
+        llm_model="",
+        tts_model="",
+    )
+    session = Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
+    with caplog.at_level(logging.ERROR):
+        async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+            group.create_task(session.run(Leaves()))
+            await ear.closing.wait()
+            assert [record.outcome for record in records] == ["abandoned"]
+            # The clock and the ear go on: the silence of somebody who has left is a silence.
+            session.post(e.ReplyRequested(None, ReplySettings()))
+            ear.closed.set()
+    assert caplog.records == []
+    assert len(records) == 1
