@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from voicepipe.session import phrases
 from voicepipe.session.phrases import PhraseBook, Recital, RecitingVoice, clauses_of
 from voicepipe.stages.model import Finished, ModelRequest, TextDelta
 from voicepipe.stages.synthesizer import Voice
-from voicepipe.testing.fakes.cues import Status, TtsCue
+from voicepipe.testing.fakes.cues import Hang, Status, TtsCue
 from voicepipe.testing.fakes.synthesizer import FakeSynthesizer
 
 VOICE = Voice(model="m", voice="anna")
@@ -38,6 +40,19 @@ async def test_what_was_spoken_is_not_asked_for_again() -> None:
     once, twice = await book.make(VOICE, "One moment."), await book.make(VOICE, "One moment.")
     assert np.array_equal(once, twice)
     assert len(voice.desk.asked) == 1
+
+
+async def test_a_phrase_that_is_known_waits_for_no_other() -> None:
+    """A voice that hangs over one for another session must not keep this one's apology back."""
+    voice = FakeSynthesizer(TtsCue())
+    book = PhraseBook(voice)
+    known = await book.make(VOICE, "Sorry.")
+    voice.desk.cue(TtsCue(fault=Hang()))
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        hangs = group.create_task(book.make(VOICE, "One moment."))
+        await voice.desk.nth(1)
+        assert np.array_equal(await book.make(VOICE, "Sorry."), known)
+        hangs.cancel()
 
 
 async def test_a_book_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

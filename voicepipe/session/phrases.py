@@ -61,6 +61,8 @@ class PhraseBook:
         Raises:
             StageError: the voice failed.
         """
+        if (known := self._sounds.get((voice, clause))) is not None:
+            return known  # while another may be being spoken, or hang
         async with self._one_at_a_time:  # sessions that begin together want the same
             samples = self._sounds.get((voice, clause))
             if samples is None:
