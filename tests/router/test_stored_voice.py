@@ -217,6 +217,16 @@ async def test_sounds_outlive_the_process(inner: FakeSynthesizer, tmp_path: Path
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.glob("*.sound"))
 
 
+async def test_a_file_that_goes_while_others_are_found_stops_no_server(tmp_path: Path) -> None:
+    """Another process moves what it has written, and makes room, whenever it likes."""
+    folder = tmp_path / "audio-cache"
+    folder.mkdir()
+    (folder / "a.part").symlink_to("gone")
+    (folder / "b.sound").symlink_to("gone")
+    async with open_store(folder, most_bytes=MEGABYTE) as store:
+        assert store.n_bytes == 0
+
+
 async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: Path) -> None:
     """The folder stays within its bytes."""
     folder = tmp_path / "audio-cache"

@@ -12,7 +12,7 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -192,7 +192,10 @@ def _write(path: Path, sound: StoredSound) -> int:
 
 def _found(folder: Path) -> list[tuple[str, int]]:
     """The keys and sizes of whole files, the oldest first; what was left half written is removed."""
-    files = [(path, path.stat()) for path in folder.iterdir() if path.suffix in (_SUFFIX, _BEGUN)]
+    files = list[tuple[Path, os.stat_result]]()
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # another process has moved it meanwhile, or made room
+            files += [(path, path.stat())] if path.suffix in (_SUFFIX, _BEGUN) else []
     for path, stat in files:
         if path.suffix == _BEGUN and clock.unix_s() - stat.st_mtime > LEFTOVER_S:
             path.unlink(missing_ok=True)
