@@ -200,6 +200,47 @@ async def test_a_stall_in_a_sentence_is_noticed_before_its_provider_tells(monkey
     assert len(sound_of(heard, 0)) == 2_400 + len(tone(SENTENCE))
 
 
+async def test_who_lost_the_race_goes_on_for_one_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voicepipe.router.performance.STALL_MS", 50)
+    first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
+    second.desk.cue(TtsCue(fault=Hang()), TtsCue())
+    voice, told = listening()
+    async with asyncio.timeout(WAIT_S):
+        await speak(routed(first, second, policy="race"), voice, SENTENCE)
+    assert [(each.provider, each.role) for each in told] == [("v1/voice", "continuation")]
+
+
+async def test_the_last_voice_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow answer is better than none."""
+    monkeypatch.setattr("voicepipe.router.performance.STALL_MS", 1)
+    first, second = named(TtsCue(fault=Cut(after=4_800)), None)
+    async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
+        speech.say(SENTENCE)
+        speech.finish()
+        heard = [await anext(aiter(speech))]
+        rest = asyncio.create_task(_all_of(speech))
+        asked = await second.desk.nth(0)
+        await asyncio.sleep(0.05)
+        asked.send(tone("nine."))
+        asked.finish()
+        heard += await rest
+    assert len(sound_of(heard, 0)) >= len(tone("nine."))
+
+
+async def _all_of(speech: Any) -> list[Spoken]:
+    return [spoken async for spoken in speech]
+
+
+async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it has sounded: the next one says it, and nobody waits for the turn's own deadline."""
+    monkeypatch.setattr("voicepipe.router.performance.STALL_MS", 50)
+    voices = named(TtsCue(fault=Stall(after=4_800)), TtsCue(fault=Hang()), TtsCue())
+    voice, told = listening()
+    async with asyncio.timeout(WAIT_S):
+        await speak(routed(*voices), voice, SENTENCE)
+    assert [each.provider for each in told] == ["v2/voice"]
+
+
 async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     """A voice that has said all that it was given owes nothing while the model thinks."""
     monkeypatch.setattr("voicepipe.router.performance.STALL_MS", 1)

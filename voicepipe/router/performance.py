@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
 from voicepipe.router.lineup import Lineup
 from voicepipe.router.progress import Progress
@@ -212,8 +213,7 @@ class Performance:
         if rest is None and self._finished:
             self._end()  # it broke behind its last word
             return
-        failed = {take.spec for take in self._takes if take.failure is not None}
-        candidate = self._lineup.next_after(failed, self._voice.session, clock.monotonic_ms())
+        candidate = self._next_after(take.spec for take in self._takes if take.failure is not None)
         if candidate is None:
             self._fail(next(take.failure for take in reversed(self._takes) if take.failure is not None))
             return
@@ -221,6 +221,10 @@ class Performance:
         say = () if rest is None else (rest.text, *self._clauses[clause + 1 :])
         take = Take(self._speakers[candidate.spec], self._voice, clause=clause, heard_ms=rest.heard_ms if rest else 0)
         self._run(take, say=say)
+        self._watch()
+
+    def _next_after(self, failed: Iterable[str]) -> Candidate | None:
+        return self._lineup.next_after(set(failed), self._voice.session, clock.monotonic_ms())
 
     def _pass_on(self, spoken: Spoken) -> None:
         self._progress.note(spoken, self._clauses)
@@ -240,7 +244,10 @@ class Performance:
 
     def _stalled(self) -> None:
         speaker = next(iter(self._living()), None)
-        if speaker is not None and len(self._lineup.candidates) > 1:
+        if speaker is None:
+            return
+        failed = (take.spec for take in self._takes if take.failure is not None)
+        if self._next_after((speaker.spec, *failed)) is not None:  # the last one may take its time: nobody is sooner
             why = f"no sound came for {STALL_MS} ms in its speech"
             self.broke(speaker, StageTimeout("tts", provider=speaker.spec, why=why, retryable=True))
 
