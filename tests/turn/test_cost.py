@@ -8,9 +8,11 @@ import pytest
 
 from voicepipe.testing.story import Story
 from voicepipe.turn import events as e
+from voicepipe.turn.cost import KEPT_OPEN, Purse
 from voicepipe.turn.prices import PriceList, Tariff
 from voicepipe.turn.record import ModelAttempt, TurnRecord
 from voicepipe.turn.rescue import RescueSettings
+from voicepipe.turn.turns import Turn
 
 PRICES = PriceList(
     models={"fake/llm": Tariff(1.0, 10.0, 0.1)}, voices={"fake/tts": 20.0, "b/tts": 100.0}, ears={"fake/stt": 0.6}
@@ -205,3 +207,26 @@ def test_ears_are_paid_for_what_they_were_given() -> None:
     assert sum(record.cost.hearing_usd for record in story.book.records.values()) == pytest.approx(6 * 0.01)
     assert cost.hearing_usd >= 4 * 0.01
     assert cost.usd == pytest.approx(cost.answer_usd + cost.speech_usd + cost.hearing_usd)
+
+
+def test_a_turn_that_is_answered_long_after_is_counted_once() -> None:
+    """Many others may have been noted since it was begun, and of itself there are several records."""
+    purse = Purse(PRICES)
+    turns = [Turn(number, f"turn_{number}", "create") for number in range(1, 3 * KEPT_OPEN)]
+    late, others = turns[0], turns[1:]
+    for turn in others:
+        purse.note(turn)
+    late.voiced.give("fake/tts", 1_000_000)
+    for _ in range(3):
+        purse.note(late)
+    assert purse.total().usd == pytest.approx(20.0)
+
+
+def test_of_many_turns_none_is_forgotten() -> None:
+    purse = Purse(PRICES)
+    for number in range(1, 3 * KEPT_OPEN):
+        turn = Turn(number, f"turn_{number}", "create")
+        turn.voiced.give("fake/tts", 1_000_000)
+        purse.note(turn)
+        purse.note(turn)
+    assert purse.total().usd == pytest.approx(20.0 * (3 * KEPT_OPEN - 1))

@@ -116,7 +116,8 @@ class Purse:
             cost.whole,
         )
         if len(self._latest) > KEPT_OPEN:
-            self._closed = _added(self._closed, self._latest.pop(min(self._latest)))
+            oldest = min(number for number in self._latest if number != turn.number)
+            self._closed = _added(self._closed, self._latest.pop(oldest))
 
     def total(self) -> SessionCost:
         """The session so far."""
