@@ -168,3 +168,14 @@ def test_what_cannot_be_asked_is_refused(field: str, make: Callable[[], object])
     with pytest.raises(ProtocolError) as refusal:
         make()
     assert refusal.value.field == field
+
+
+async def test_a_fine_series_of_old_times_is_read_from_their_turns(tmp_path: Path) -> None:
+    """Minutes that are let go of leave no hole in a series by minutes."""
+    store = await SqliteTurnStore.open(tmp_path / "turns.db")
+    await store.keep([kept(f"t{number}", T0 + number * MINUTE_MS) for number in range(20)])
+    while await store.tidy(T0 + 10 * DAY_MS):
+        pass
+    query = StatsQuery(since_ms=T0, until_ms=T0 + HOUR_MS, step_ms=5 * MINUTE_MS)
+    assert [point.turns for point in (await store.stats("p", query)).series] == [5, 5, 5, 5]
+    await store.close()

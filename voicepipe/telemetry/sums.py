@@ -11,7 +11,7 @@ from typing import Final
 from voicepipe.telemetry.counted import Counted
 from voicepipe.telemetry.facets import ALL, MIX, Mix, facets_of, read_mix, wanted_by
 from voicepipe.telemetry.figures import Figures, Gist, packed, total_of, unpacked, unpacked_by_name, unpacked_gist
-from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, Reading, Span, coarsest, joined
+from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, LEVELS, QUARTER_MS, Reading, Span, coarsest, joined
 from voicepipe.telemetry.stats import Stats
 from voicepipe.telemetry.store import StatsQuery
 from voicepipe.telemetry.summary import stats_of
@@ -172,14 +172,15 @@ def _reading(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[Re
     spans: list[Span] = []
     gaps: list[tuple[int, int]] = []
     open_ranges = [(since_ms, until_ms)]
-    for level_ms in (each for each in reversed(LEVELS) if each <= top_ms):
+    # Quarters are looked at in any case: of old times there are no minutes.
+    for level_ms in (each for each in reversed(LEVELS) if each <= max(top_ms, QUARTER_MS)):
         finer: list[tuple[int, int]] = []
         for from_ms, to_ms in open_ranges:
             for begin_ms, clean in (yield from _spans(project, level_ms, from_ms, to_ms)):
                 inside = max(from_ms, begin_ms), min(to_ms, begin_ms + level_ms)
                 whole = inside == (begin_ms, begin_ms + level_ms)
                 lowest = level_ms == LEVELS[0] or (level_ms == LEVELS[1] and begin_ms < pruned_ms)
-                if clean and (whole or (lowest and begin_ms < trimmed_ms)):
+                if clean and ((whole and level_ms <= top_ms) or (lowest and begin_ms < trimmed_ms)):
                     # Of turns that are gone the span is all there is: it counts where it begins.
                     spans += [Span(begin_ms, level_ms)] if inside[0] == begin_ms else []
                 elif lowest:
