@@ -7,8 +7,13 @@ import pytest
 from voicepipe.testing.playbook import names
 from voicepipe.testing.story import Story
 from voicepipe.turn import announcements as a
+from voicepipe.turn import events as e
+from voicepipe.turn.commands import Announce
 from voicepipe.turn.finals import FinalTimes
+from voicepipe.turn.machine import Core
+from voicepipe.turn.settings import TurnSettings
 from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.utterances import REMEMBERED_UTTERANCES
 
 
 def heard_quickly(story: Story, times: int = 3) -> None:
@@ -152,3 +157,24 @@ def test_a_commit_long_after_the_last_word_is_counted_from_itself() -> None:
     times = FinalTimes()
     assert times.due_ms(5_000, 5_100) == (5_000, 6_000)
     assert times.due_ms(5_000, 9_000) == (9_000, 10_000)
+
+
+def test_many_short_utterances_are_all_told_of() -> None:
+    """Their guesses stand for a while, and more of them are on their way than are remembered otherwise."""
+    settings = TurnSettings(detection="none", transcribe=True, create_response=False)
+    core, now_ms, told = Core("sess_s", settings), 0, list[a.Announcement]()
+
+    def tell(fact: e.Fact) -> None:
+        told.extend(order.what for order in core.handle(fact, now_ms) if isinstance(order, Announce))
+
+    tell(e.SettingsChanged(settings))
+    for number in range(1, 2 * REMEMBERED_UTTERANCES):
+        tell(e.TranscriptGrew(number, "What time is it"))
+        tell(e.CommitRequested(None, 300, None))
+        now_ms += 300
+        tell(e.TimePassed())
+    while core.floor.due:
+        now_ms = min(core.floor.due.values())
+        tell(e.TimePassed())
+    done = [what.item_id for what in told if isinstance(what, a.TranscriptDone)]
+    assert len(set(done)) == len(done) == 2 * REMEMBERED_UTTERANCES - 1

@@ -27,7 +27,7 @@ class Utterances:
         item_id = self._floor.new_id("item")
         number = self._floor.counts["utterance"] = self._floor.counts.get("utterance", 0) + 1
         utterance = Utterance(number, item_id, audio_start_ms, aside=aside, ear_hidden_ms=self._ear_took_ms)
-        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and not u.known]
+        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and u.open]
         self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
         self._floor.order(BeginUtterance(number))
         return utterance
