@@ -118,7 +118,8 @@ class _Stream:
         if self._parts.loop is None:
             return []
         figures = self._parts.loop.figures()
-        lag = {"lag_p50_ms": figures.lag_p50_ms, "lag_p99_ms": figures.lag_p99_ms, "lag_max_ms": figures.lag_max_ms}
+        lags = {"lag_p50_ms": figures.lag_p50_ms, "lag_p99_ms": figures.lag_p99_ms, "lag_max_ms": figures.lag_max_ms}
+        lag = {name: round(lag_ms, 3) for name, lag_ms in lags.items()}
         return self._news("loop", lag)
 
     def _news(self, kind: str, what: object) -> list[bytes]:
