@@ -81,3 +81,21 @@ def test_a_caller_who_never_stops_pausing_is_not_waited_for_for_ever() -> None:
     assert book.core.caller.state is Caller.HOLDING
     book.at(6_000)
     assert book.core.caller.state is not Caller.HOLDING
+
+
+def test_what_was_cleared_says_nothing_of_the_next_turn() -> None:
+    """Its text comes late, or its time is up, when the caller has said something else and is done."""
+
+    def ends_after(*late: e.Fact) -> int:
+        book = Playbook(ADAPTIVE)
+        book.at(100, e.SpeechStarted(0, 0))
+        book.at(500, e.TranscriptGrew(1, "I want to go to the"))
+        book.at(700, e.SpeechPaused(600, 600))
+        book.at(710, e.ClearRequested(None))
+        book.at(820, e.SpeechStarted(800, 800))
+        book.at(1_300, e.SpeechPaused(1_200, 1_200))
+        book.at(1_310, e.TranscriptFinished(2, 1, "Yes."), *late)
+        return silence_that_ends_it(book, 1_200)
+
+    assert ends_after(e.TranscriptFinished(1, 1, "I want to go to the")) == ends_after()
+    assert ends_after() < ADAPTIVE.silence_ms

@@ -205,9 +205,10 @@ class CallerSide:
             dictation.write_down(self._floor, utterance)
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
-        """What the words say of whether the caller has finished."""
+        """What the words say of whether the caller has finished; those that a client has cleared say nothing of it."""
         spoken = language or self._floor.settings.language
-        self._pauses.heard(utterance.text, spoken, asked=self._floor.conversation.asked)
+        if utterance is self._utterance:
+            self._pauses.heard(utterance.text, spoken, asked=self._floor.conversation.asked)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
         """The transcriber has had as long as it usually takes with the final text: its guess must do for now."""
