@@ -11,23 +11,21 @@ from voicepipe.clock import unix_ms
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.testing.records import turn_record
 
-NOW_MS = unix_ms()
 
-
-def kept(
-    id: str, *, project: str = "acme", at_ms: int = NOW_MS - 60_000, agent: str = "default", **more: Any
-) -> KeptTurn:
+def kept(id: str, *, project: str = "acme", ago_ms: int = 60_000, agent: str = "default", **more: Any) -> KeptTurn:
     of_turn = {name: more.pop(name) for name in ("user", "language", "route", "arm") if name in more}
     record = replace(turn_record(), id=id, **{"session": f"sess_{project}", **more})
-    return KeptTurn(record, project, agent, at_ms, **of_turn)
+    return KeptTurn(record, project, agent, unix_ms() - ago_ms, **of_turn)
 
 
-TURNS = (
-    kept("t1", at_ms=NOW_MS - 300_000, user="anna", language="de"),
-    kept("t2", at_ms=NOW_MS - 200_000, total_ms=1_700, total_verdict="over", agent="support"),
-    kept("t3", outcome="failed", reason="llm: broke", cause="tool", session="sess_other"),
-    kept("x1", project="bank"),
-)
+def turns() -> tuple[KeptTurn, ...]:
+    """Of the last minutes, whenever they are asked for."""
+    return (
+        kept("t1", ago_ms=300_000, user="anna", language="de"),
+        kept("t2", ago_ms=200_000, total_ms=1_700, total_verdict="over", agent="support"),
+        kept("t3", outcome="failed", reason="llm: broke", cause="tool", session="sess_other"),
+        kept("x1", project="bank"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,8 +53,8 @@ TURNS = (
 async def test_a_list_holds_what_was_asked_for(serve: Any, query: str, ids: list[str]) -> None:
     """And nothing of another project, for a key of one."""
     async with serve() as house:
-        await house.parts.turns.keep(TURNS)
-        query = query.format(MIDDLE_MS=NOW_MS - 250_000)  # not above: a test's name may not depend on when it runs
+        await house.parts.turns.keep(turns())
+        query = query.format(MIDDLE_MS=unix_ms() - 250_000)  # not above: a test's name may not depend on when it runs
         status, page = await house.get(f"/v1/turns?{query}", headers=house.new_key())
         assert (status, [turn["id"] for turn in page["data"]]) == (200, ids)
 
@@ -96,7 +94,7 @@ async def test_a_wrong_parameter_is_named(serve: Any, path: str, param: str, why
 async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
     """An operator of one sees their own, and asks for another's in vain; and every turn says whose it is."""
     async with serve() as house:
-        await house.parts.turns.keep(TURNS)
+        await house.parts.turns.keep(turns())
         every, own = (house.new_key("acme", scopes=[scope]) for scope in ("operate_all", "operate"))
         _, page = await house.get("/v1/turns", headers=every)
         assert {(turn["id"], turn["project"]) for turn in page["data"]} == {
@@ -116,7 +114,7 @@ async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
 
 async def test_while_nobody_needs_a_key_everything_is_seen(serve: Any) -> None:
     async with serve() as house:
-        await house.parts.turns.keep(TURNS)
+        await house.parts.turns.keep(turns())
         for query in ("", "?project="):
             _, page = await house.get(f"/v1/turns{query}")
             assert {turn["id"] for turn in page["data"]} == {"t1", "t2", "t3", "x1"}
@@ -125,7 +123,7 @@ async def test_while_nobody_needs_a_key_everything_is_seen(serve: Any) -> None:
 async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
     """Of one's own project; a window ends now, and is told with them."""
     async with serve() as house:
-        await house.parts.turns.keep(TURNS)
+        await house.parts.turns.keep(turns())
         key = house.new_key()
         status, day = await house.get("/v1/stats?window=24h&step=3600000&by=agent", headers=key)
         assert (status, day["object"]) == (200, "voicepipe.stats")
@@ -142,7 +140,7 @@ async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
 
 async def test_sessions_are_listed_by_their_turns(serve: Any) -> None:
     async with serve() as house:
-        await house.parts.turns.keep(TURNS)
+        await house.parts.turns.keep(turns())
         status, page = await house.get("/v1/sessions", headers=house.new_key())
         assert (status, page["next"]) == (200, None)
         other, mine = page["data"]
