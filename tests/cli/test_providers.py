@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +76,7 @@ def test_what_is_not_known_is_a_dash() -> None:
         measured=None,
     )
     _, row, _ = table([line])
-    assert row.split() == ["flo2/...", "$K", "missing", "-/-/-", "-", "-", "-", "-", "x"]
+    assert row.split() == ["flo2/...", "$K", "missing", "-", "-/-/-", "-", "-", "-", "-", "x"]
     used = replace(line, model="fast", in_use=True, facts=ModelFacts(name="fast", input_usd_per_million=0.075))
     assert list(table([used]))[1].startswith("* flo2/fast")
     here = Measured(turns=3, ttft_p50_ms=200, ttft_p95_ms=300, itl_p50_ms=5.0, tokens_per_s=200.0)
@@ -82,9 +84,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 
 
 async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None:
-    ran = await voicepipe(
-        "providers", "--json", "--set", "agents.default.llm=groq/openai/gpt-oss-120b", GROQ_API_KEY="not-to-be-seen"
-    )
+    ran = await voicepipe("providers", "--json", "--set", "agents.default.llm=groq/openai/gpt-oss-120b")
     assert (ran.status, ran.err) == (0, ""), ran.err
     lines = json.loads(ran.out)
     assert len({line["provider"] for line in lines if line["stage"] == "llm"}) == 26
@@ -95,15 +95,42 @@ async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None
         "groq",
         "openai/gpt-oss-120b",
         True,
-        "set",
+        "$GROQ_API_KEY missing",
     )
     assert (first["input_usd_per_million"], first["evidence"]) == (0.15, "documented")
     assert "LiteLLM" in first["source"]
-    assert "not-to-be-seen" not in ran.out
+
+
+async def test_who_could_be_asked_is_connected_to(voicepipe: Any, tmp_path: Path, ears: FakeDeepgram) -> None:
+    """Nothing is said over that connection; whose key is missing is left alone."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        closed = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
+    (tmp_path / "voicepipe.toml").write_text(
+        f"""
+        [agents.default]
+        stt = "mine/nova-3"
+        llm = "nobody/m"
+        [providers.mine]
+        kind = "deepgram"
+        base_url = "{ears.base_url}"
+        api_key_env = "EAR_KEY"
+        [providers.nobody]
+        kind = "openai"
+        base_url = "{closed}"
+        """
+    )
+    ran = await voicepipe("providers", "mine", "nobody", "--json", EAR_KEY="not-to-be-seen")
+    assert (ran.status, "not-to-be-seen" in ran.out) == (0, False)
+    told = {line["provider"]: line["reached"] for line in json.loads(ran.out)}
+    assert told["nobody"] == "no: refused"
+    assert re.fullmatch(r"\d+ ms", told["mine"])
+    assert ears.calls == []
+    ran = await voicepipe("providers", "mine", "--json")
+    assert [(line["key"], line["reached"]) for line in json.loads(ran.out)] == [("$EAR_KEY missing", "")]
 
 
 async def test_all_models_of_those_that_are_named(voicepipe: Any) -> None:
-    ran = await voicepipe("providers", "gemini", "flo2", GOOGLE_API_KEY="k")
+    ran = await voicepipe("providers", "gemini", "flo2")
     assert ran.status == 0
     assert "gemini/gemini-2.5-flash-lite" in ran.out
     assert "gemini/gemini-2.5-pro" in ran.out

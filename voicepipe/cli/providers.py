@@ -15,6 +15,7 @@ from voicepipe.cli.options import Options
 from voicepipe.cli.probe import ANSWER_TOKENS, PATIENCE_S, QUESTION, Probe, Reply, ask_model, probe
 from voicepipe.cli.provider_key import key_of
 from voicepipe.cli.providers_speech import SpeechLine
+from voicepipe.cli.reach import reached
 from voicepipe.cli.troubles import told_now
 from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import Settings, load
@@ -27,6 +28,7 @@ FAILED: Final = 1
 HEAD: Final = (
     "model",
     "key",
+    "reached",
     "USD/M in/out/cached",
     "TTFT said",
     "TTFT here p50/p95",
@@ -54,6 +56,9 @@ class Line:
     facts: ModelFacts
     measured: Measured | None
     """In the turns of this server."""
+
+    reached: str = ""
+    """How long connecting took, or why it could not be done; empty: not tried, since its key is missing."""
 
     now: str = ""
     """What the server that runs here says of it, if it is not well."""
@@ -89,6 +94,7 @@ async def _shown(settings: Settings, options: Options) -> tuple[list[Line], list
         replace(line, now=now.get(f"{line.provider}/{line.model}", "")) for line in lines(settings, options.names, seen)
     ]
     speech = list(providers_speech.lines(settings, options.names))
+    shown, speech = await _reached(settings, shown, speech)
     return await _probed(settings, shown, speech, set(options.names)) if options.probe else (shown, speech)
 
 
@@ -134,6 +140,7 @@ def _cells(line: Line) -> tuple[str, ...]:
     return (
         f"{line.provider}/{line.model or '...'}",
         line.key,
+        line.reached or "-",
         "/".join(
             _figure(usd)
             for usd in (facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
@@ -143,6 +150,20 @@ def _cells(line: Line) -> tuple[str, ...]:
         _figure(facts.tokens_per_s),
         _figure(here.tokens_per_s if here is not None else None),
         line.evidence,
+    )
+
+
+async def _reached(
+    settings: Settings, minds: list[Line], speech: list[SpeechLine]
+) -> tuple[list[Line], list[SpeechLine]]:
+    """Connect to each that could be asked; the local ones are here."""
+    keys = {**{line.provider: line.key for line in minds}, **{line.provider: line.key for line in speech}}
+    urls = {name: settings.providers[name].base_url for name, key in keys.items() if key in ("set", "not needed")}
+    took = await reached(url for url in urls.values() if url)
+    known = {name: took[url] for name, url in urls.items() if url}
+    return (
+        [replace(line, reached=known.get(line.provider, "")) for line in minds],
+        [replace(line, reached=known.get(line.provider, "")) for line in speech],
     )
 
 

@@ -18,7 +18,7 @@ from voicepipe.registry import Spec
 from voicepipe.stages.synthesizer import RATE_HZ, Voice
 from voicepipe.stages.transcriber import Hearing
 
-HEAD: Final = ("ear or voice", "", "key", "USD", "evidence")
+HEAD: Final = ("ear or voice", "", "key", "reached", "USD", "evidence")
 
 LANGUAGE: Final = "en"
 """Of the clause."""
@@ -43,6 +43,9 @@ class SpeechLine:
 
     source: str
     """Where that price is from."""
+
+    reached: str = ""
+    """How long connecting took, or why it could not be done; empty: not tried, since its key is missing."""
 
     probe: Probe | None = None
 
@@ -96,7 +99,14 @@ def table(shown: list[SpeechLine]) -> Iterator[str]:
 def _cells(line: SpeechLine) -> tuple[str, ...]:
     unit = "min" if line.stage == "stt" else "M"
     usd = "-" if line.usd is None else f"{line.usd:.4g}/{unit}"
-    return (str(line.spec), "hears" if line.stage == "stt" else "speaks", line.key, usd, line.evidence)
+    return (
+        str(line.spec),
+        "hears" if line.stage == "stt" else "speaks",
+        line.key,
+        line.reached or "-",
+        usd,
+        line.evidence,
+    )
 
 
 def plain(line: SpeechLine) -> dict[str, object]:

@@ -1,0 +1,50 @@
+"""Whether a provider's address takes connections: TCP, and TLS where the address has it. Nothing is said over them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from voicepipe import clock
+
+PATIENCE_S: Final = 3.0
+"""Who takes longer is of no use within a second."""
+
+TLS_SCHEMES: Final = ("https", "wss")
+
+
+async def reached(base_urls: Iterable[str]) -> dict[str, str]:
+    """How long connecting to each took, `23 ms`, or `no: ` and why it could not be done; all at once."""
+    wanted = list(dict.fromkeys(base_urls))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_reached(url), name=f"reach {url}") for url in wanted]
+    return {url: task.result() for url, task in zip(wanted, tasks, strict=True)}
+
+
+async def _reached(base_url: str) -> str:
+    address = urlsplit(base_url)
+    is_tls = address.scheme in TLS_SCHEMES
+    began_ms = clock.monotonic_ms()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            port = address.port or (443 if is_tls else 80)
+            _, writer = await asyncio.open_connection(address.hostname, port, ssl=is_tls or None)
+    except TimeoutError:
+        return f"no: nothing within {PATIENCE_S:g} s"
+    except (OSError, ValueError) as why:
+        return f"no: {_said(why)}"
+    took_ms = clock.monotonic_ms() - began_ms
+    writer.transport.abort()  # a goodbye would have to be waited for
+    return f"{took_ms} ms"
+
+
+def _said(why: OSError | ValueError) -> str:
+    """In few words: a table has little room."""
+    if isinstance(why, ConnectionRefusedError):
+        return "refused"
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return f"certificate: {why.verify_message}"
+    return getattr(why, "strerror", None) or str(why) or type(why).__name__
