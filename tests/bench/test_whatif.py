@@ -137,6 +137,15 @@ def test_a_table_tells_all_turns_and_what_can_t_be_known() -> None:
     assert [turn["change_ms"] for turn in plain(answer)["turns"]] == [row.difference_ms for row in answer.rows]
 
 
+def test_an_answer_that_would_come_after_the_recorded_goodbye_is_explained() -> None:
+    """Who waits so long is told to be gone, and why."""
+    late = what_if(learned("answer"), Changes({"silence_ms": 4_000, "end_of_turn": "silence"}))
+    told = "\n".join(table(late))
+    assert "abandoned instead of completed" in told
+    assert "hung up when they did in the recording" in told
+    assert "hung up" not in "\n".join(table(what_if(learned("answer"), Changes())))
+
+
 def test_a_journal_without_words_foretells_the_same() -> None:
     """The words are not needed to tell how long callers wait."""
     known = learned("interruption")

@@ -130,6 +130,8 @@ def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterato
     if learned.lacks:
         yield f"The journal is incomplete ({learned.lacks}): its last turn may be cut off."
     yield "What the caller says and when is as recorded: who is answered sooner may speak otherwise."
+    if any(_is_cut(row) for row in rows):
+        yield "Where an answer does not come to its end, the caller spoke or hung up when they did in the recording."
     if learned.played_after_ms is None:
         yield "The client never said when it played something; heard is when it could have, in both columns."
     if any(BORROWED in row.why for row in rows):
@@ -142,6 +144,16 @@ def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterato
         yield "The client set the silence itself; the setting of the agent would not have changed that."
     if "filler" in changes.values:
         yield "A filler is taken for ready, and for as long as 60 ms a character."
+
+
+def _is_cut(row: Row) -> bool:
+    """An answer that came to its end in the recording would not have."""
+    return (
+        row.was is not None
+        and row.would_be is not None
+        and row.was.outcome == "completed"
+        and row.would_be.outcome in ("interrupted", "abandoned")
+    )
 
 
 def _settings(learned: Learned) -> Iterator[e.SettingsChanged]:
