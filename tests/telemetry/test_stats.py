@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
 from voicepipe.quantile import RELATIVE_ERROR
+from voicepipe.telemetry.counted import Counted
+from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, QUARTER_MS
 from voicepipe.telemetry.sqlite import SqliteTurnStore
 from voicepipe.telemetry.stats import Stats
 from voicepipe.telemetry.store import MINUTE_MS, KeptTurn, SessionQuery, StatsQuery, TurnQuery
 from voicepipe.testing.conformance.turn_store import kept
+from voicepipe.testing.records import MARKS, turn_record
 
 T0 = 20_000 * DAY_MS
 """An instant that is the beginning of a span of every level."""
@@ -124,6 +127,23 @@ def check(stats: Stats, turns: list[KeptTurn], query: StatsQuery) -> None:
         assert [(point.from_ms, point.turns) for point in stats.series] == [
             (s, steps.count(s)) for s in sorted(set(steps))
         ]
+
+
+EARLY = (
+    *(("voiced_last", 0), ("flushed", 90), ("transcribed", 250), ("asked", 255), ("first_delta", 400)),
+    *(("first_clause", 450), ("first_sound", 480), ("ended", 700), ("gate_opened", 700), ("first_sent", 703)),
+    ("heard", 720),
+)
+"""Of an answer that was ready long before the turn was over, and waited for that."""
+
+
+@pytest.mark.parametrize("marks", [MARKS, EARLY])
+def test_what_callers_waited_for_sums_to_what_they_felt(marks: tuple[tuple[str, int], ...]) -> None:
+    """Also where a stage's own span was over long before the caller stopped waiting for it."""
+    record = turn_record(marks)
+    figures = Counted.read(record_json(record)).figures()
+    assert sum(figures.waited_ms.values()) + record.unattributed_ms == record.total_ms
+    assert marks is MARKS or figures.waited_ms["endpoint"] == 700
 
 
 ROUNDS = st.lists(st.tuples(turns(), INSTANTS, st.integers(0, 40)), min_size=1, max_size=3)

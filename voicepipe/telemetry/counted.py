@@ -18,8 +18,12 @@ class _Span(msgspec.Struct):
     duration_ms: int
     limit_ms: int
     verdict: str
-    critical_ms: int
     hidden_ms: int
+
+
+class _Contribution(msgspec.Struct):
+    stage: str
+    duration_ms: int
 
 
 class _Tokens(msgspec.Struct):
@@ -60,6 +64,7 @@ class Counted(msgspec.Struct):
     total_limit_ms: int
     total_verdict: str | None
     stages: list[_Span]
+    contributions: list[_Contribution]
     parts: dict[str, int]
     providers: dict[str, str]
     tokens: _Tokens
@@ -89,7 +94,7 @@ class Counted(msgspec.Struct):
             heard=int(self.total_ms is not None),
             usd=cost.usd,
             outcomes={self.outcome or "": 1},
-            waited_ms={span.stage: span.critical_ms for span in self.stages},
+            waited_ms=self._waited_ms(),
             total=StageFigures(int(late), limit_ms, 0, _some(self.total_ms)),
             actions=dict.fromkeys(self.actions, 1),
             usd_for=[
@@ -104,6 +109,14 @@ class Counted(msgspec.Struct):
             stages={span.stage: _stage(span) for span in self.stages},
             providers=self._providers(),
         )
+
+    def _waited_ms(self) -> dict[str, int]:
+        """Stage -> its part of what the caller waited. Not what of its span was on the way: an answer that is ready
+        early waits at the gate for the turn's end, long after the question was sent."""
+        waited_ms: dict[str, int] = {}
+        for part in self.contributions:
+            waited_ms[part.stage] = waited_ms.get(part.stage, 0) + part.duration_ms
+        return waited_ms
 
     def _providers(self) -> dict[str, ProviderFigures]:
         """Those that served the turn, and those that were asked for its answer in vain."""

@@ -61,7 +61,8 @@ class StageStats:
     p95_ms: int
     p99_ms: int
     critical_ms: float
-    """The part that callers waited for, on average over `count`."""
+    """What callers waited for it, on average over `count`. May be more than its p50: a turn's end is also waited for
+    when the question has long been sent."""
 
     hidden_ms: float
     """The part that ran while another stage was the bottleneck, on average."""
