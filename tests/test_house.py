@@ -32,7 +32,8 @@ CLOCKS = re.compile(
 NAMELESS = {"manager", "handler", "utils", "util", "base", "common"}
 """Names that say nothing."""
 
-MOST_LINES = 400
+MOST_LINES = 600
+"""Refused above. At 400 ask which second noun has moved in; a file is cut by noun, never to satisfy a length."""
 
 Sources = Mapping[str, str]
 """Module (`turn.agent`) -> its source. A package bears its own name."""
@@ -151,7 +152,7 @@ def _words(name: str) -> set[str]:
 
 
 def too_long(sources: Sources) -> list[str]:
-    """Files in which a second noun must have moved in."""
+    """Files in which a second noun has surely moved in."""
     return [module for module, source in sources.items() if source.count("\n") > MOST_LINES]
 
 
@@ -195,7 +196,7 @@ WRONG: list[tuple[Rule, Sources]] = [
     (ownerless_tasks, {"session.reply": "from asyncio import ensure_future"}),
     (nameless, {"session.utils": ""}),
     (nameless, {"session.reply": "class SessionManager: ..."}),
-    (too_long, {"session.reply": "x = 1\n" * 401}),
+    (too_long, {"session.reply": "x = 1\n" * 601}),
 ]
 
 
