@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,58 @@ def test_an_item_of_ours_takes_its_place() -> None:
     conversation = Conversation([user("a"), user("b")])
     assert conversation.claim(spoken("a")) == "b"
     assert conversation.items == [user("b"), spoken("a")]
+
+
+class CountedId(str):
+    """An id that counts how often any of its kind is compared with another string."""
+
+    n_compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.n_compared += 1
+        return str.__eq__(self, other)
+
+
+def test_an_item_is_found_without_looking_at_the_others() -> None:
+    """Whatever is done with one of 2,000 items compares a few ids: a client that adds many holds nobody up."""
+    conversation = Conversation()
+    CountedId.n_compared = 0
+    for n in range(2_000):
+        conversation.add(user(CountedId(f"item_{n}")), after=CountedId(f"item_{n - 1}") if n else None)
+    for n in range(0, 2_000, 100):
+        conversation.find(CountedId(f"item_{n}"))
+        conversation.put(user(CountedId(f"item_{n}"), "changed"))
+        conversation.before(CountedId(f"item_{n}"))
+        conversation.claim(user(CountedId(f"item_{n}")))
+    for n in range(1, 2_000, 2):
+        conversation.delete(CountedId(f"item_{n}"))
+    assert CountedId.n_compared < 20 * 2_000
+    assert [item.id for item in conversation.items[:3]] == ["item_2", "item_4", "item_6"]
+    assert conversation.newest == user("item_1900")
+
+
+def test_items_are_in_the_order_that_their_neighbours_tell() -> None:
+    """After any adding, claiming and deleting, also at both ends, `before` and `items` tell the same order."""
+    chance, conversation, order = random.Random(7), Conversation(), list[str]()
+    for n in range(600):
+        if order and chance.random() < 0.3:
+            gone = chance.choice(order)
+            order.remove(gone)
+            conversation.delete(gone)
+        elif order and chance.random() < 0.2:
+            moved = chance.choice(order)
+            order.remove(moved)
+            order.append(moved)
+            conversation.claim(user(moved))
+        else:
+            after = chance.choice([None, ROOT, *order])
+            place = len(order) if after is None else 0 if after == ROOT else order.index(after) + 1
+            order.insert(place, f"item_{n}")
+            assert conversation.add(user(f"item_{n}"), after=after) == (order[place - 1] if place else None)
+        assert [item.id for item in conversation.items] == order
+        assert [conversation.before(each) for each in order] == [None, *order][: len(order)]
+    assert len(conversation) == len(order)
 
 
 REFUSALS = [

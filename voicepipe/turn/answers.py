@@ -224,11 +224,11 @@ class Answers:
         return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
 
     def _turn_for(self, fact: e.ReplyRequested) -> Turn:
-        unanswered, items = self._unanswered, self._floor.conversation.items
+        unanswered, newest = self._unanswered, self._floor.conversation.newest
         if unanswered is not None and fact.reply.in_conversation:
             self._unanswered = None
             return unanswered
-        return self._floor.new_turn("tool" if items and isinstance(items[-1], FunctionOutput) else "create")
+        return self._floor.new_turn("tool" if isinstance(newest, FunctionOutput) else "create")
 
     def _start_asked(self, now_ms: int) -> None:
         if not self._asked or self._caller.pending():

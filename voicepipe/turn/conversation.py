@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from voicepipe.errors import ProtocolError
@@ -149,25 +150,54 @@ ROOT = "root"
 """As `after`: put the item first."""
 
 
-@dataclass(slots=True)
 class Conversation:
-    """The items in order. Pure: every refusal is a ProtocolError that names the wire's code and field."""
+    """The items in order. Pure: every refusal is a ProtocolError that names the wire's code and field.
 
-    items: list[Item] = field(default_factory=list)
+    Items are found by id through an index, and each knows its neighbours: no operation on one item takes longer when
+    there are more of them. Only listing `items` does.
+    """
+
+    __slots__ = ("_by_id", "_listed", "_next", "_previous")
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self._by_id: dict[str, Item] = {}
+        self._next: dict[str | None, str | None] = {None: None}
+        """Id -> the id behind it. None stands before the first and behind the last."""
+
+        self._previous: dict[str | None, str | None] = {None: None}
+        self._listed: list[Item] | None = []
+        """The items in order, until one changes."""
+
+        for item in items:
+            self.add(item)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def items(self) -> list[Item]:
+        """The items in order; not to be changed."""
+        if self._listed is None:
+            self._listed = list(reversed([*self._backwards()]))
+        return self._listed
 
     def find(self, item_id: str) -> Item | None:
-        return next((item for item in self.items if item.id == item_id), None)
+        return self._by_id.get(item_id)
+
+    @property
+    def newest(self) -> Item | None:
+        """The last item."""
+        return next(self._backwards(), None)
 
     @property
     def asked(self) -> bool:
         """Whether the agent's latest words are a question."""
-        said = (item.text() for item in reversed(self.items) if isinstance(item, Message) and item.role == "assistant")
+        said = (item.text() for item in self._backwards() if isinstance(item, Message) and item.role == "assistant")
         return next(said, "").rstrip().endswith("?")
 
     def before(self, item_id: str) -> str | None:
         """The id of the item really before this one; None for the first."""
-        place = self._place(item_id)
-        return self.items[place - 1].id if place else None
+        return self._previous[item_id]
 
     def add(self, item: Item, *, after: str | None = None) -> str | None:
         """Put `item` after the item `after` (None: last, ROOT: first); returns the id before it.
@@ -175,35 +205,38 @@ class Conversation:
         Raises:
             ProtocolError: `item.id` is taken, or `after` is unknown.
         """
-        if self.find(item.id) is not None:
+        if item.id in self._by_id:
             raise ProtocolError(
                 f"the conversation already has an item with id {item.id!r}",
                 field="item.id",
                 code="item_create_duplicate_item_id",
             )
         if after is None:
-            place = len(self.items)
+            previous = self._previous[None]
         elif after == ROOT:
-            place = 0
+            previous = None
         else:
-            if self.find(after) is None:
+            if after not in self._by_id:
                 raise ProtocolError(
                     f"the conversation has no item with id {after!r}",
                     field="previous_item_id",
                     code="item_create_invalid_previous_item_id",
                 )
-            place = self._place(after) + 1
-        self.items.insert(place, item)
-        return self.items[place - 1].id if place else None
+            previous = after
+        self._link(item, previous)
+        return previous
 
     def claim(self, item: Item) -> str | None:
         """Put an item of our own last; one that a client put under its id before us gives way."""
-        self.items = [old for old in self.items if old.id != item.id]
+        if item.id in self._by_id:
+            self._unlink(item.id)
         return self.add(item)
 
     def put(self, item: Item) -> None:
         """Replace the item of the same id, if it is still there."""
-        self.items = [item if old.id == item.id else old for old in self.items]
+        if item.id in self._by_id:
+            self._by_id[item.id] = item
+            self._listed = None
 
     def take(self, item_id: str) -> Item:
         """The item with this id.
@@ -226,13 +259,13 @@ class Conversation:
         Raises:
             ProtocolError: there is none with this id.
         """
-        if self.find(item_id) is None:
+        if item_id not in self._by_id:
             raise ProtocolError(
                 f"the conversation has no item with id {item_id!r}",
                 field="item_id",
                 code="item_delete_invalid_item_id",
             )
-        self.items = [item for item in self.items if item.id != item_id]
+        self._unlink(item_id)
 
     def truncate(self, item_id: str, *, content_index: int, audio_end_ms: int) -> int:
         """Cut a spoken reply to the words heard by `audio_end_ms`; returns the position it was cut at.
@@ -258,8 +291,24 @@ class Conversation:
         self.put(replace(item, parts=parts))
         return cut_ms
 
-    def _place(self, item_id: str) -> int:
-        return next(i for i, item in enumerate(self.items) if item.id == item_id)
+    def _link(self, item: Item, previous: str | None) -> None:
+        behind = self._next[previous]
+        self._by_id[item.id] = item
+        self._next[previous] = self._previous[behind] = item.id
+        self._next[item.id], self._previous[item.id] = behind, previous
+        self._listed = None
+
+    def _unlink(self, item_id: str) -> None:
+        del self._by_id[item_id]
+        behind, previous = self._next.pop(item_id), self._previous.pop(item_id)
+        self._next[previous], self._previous[behind] = behind, previous
+        self._listed = None
+
+    def _backwards(self) -> Iterator[Item]:
+        item_id = self._previous[None]
+        while item_id is not None:
+            yield self._by_id[item_id]
+            item_id = self._previous[item_id]
 
 
 def _untruncatable(field_name: str, why: str) -> ProtocolError:
