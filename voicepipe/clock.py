@@ -17,6 +17,11 @@ def monotonic_us() -> int:
     return time.monotonic_ns() // 1_000
 
 
+def thread_cpu_us() -> int:
+    """Microseconds of CPU that the calling thread has taken; only differences mean anything."""
+    return time.thread_time_ns() // 1_000
+
+
 def loop_s() -> float:
     """Seconds on the running event loop's clock, by which asyncio's deadlines are set."""
     return asyncio.get_running_loop().time()

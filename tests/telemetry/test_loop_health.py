@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,15 @@ import pytest
 
 from voicepipe import clock
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.loop_health import LAG_EDGES_MS, LoopHealth, LoopOptions, stack_of, watching
+from voicepipe.telemetry.loop_health import (
+    CPU_EDGES_MS,
+    LAG_EDGES_MS,
+    LoopFigures,
+    LoopHealth,
+    LoopOptions,
+    stack_of,
+    watching,
+)
 from voicepipe.testing.waiting import eventually
 
 BOUND_S = 20.0
@@ -129,6 +138,28 @@ async def test_lags_are_counted_in_buckets_and_summed() -> None:
     assert len(figures.lag_counts) == len(LAG_EDGES_MS) + 1
     assert 0 <= figures.lag_p50_ms <= figures.lag_p99_ms <= figures.lag_max_ms
     assert figures.lag_sum_ms >= figures.lag_max_ms * 0.98
+
+
+def cpu_counted(figures: LoopFigures, from_ms: int) -> int:
+    """Holds whose CPU time was above that edge."""
+    return sum(figures.hold_cpu_counts[CPU_EDGES_MS.index(from_ms) + 1 :])
+
+
+async def test_a_hold_that_works_is_told_from_one_that_sleeps() -> None:
+    """CPU time tells our own work from a thread that was given no CPU, which is how a busy machine looks."""
+    with watching() as health:
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251 - no CPU is taken
+        await true_soon(lambda: health.figures().n_held == 1)
+        assert cpu_counted(health.figures(), 100) == 0
+        worked_until_us = clock.thread_cpu_us() + 220_000
+        hold_until(lambda: clock.thread_cpu_us() >= worked_until_us)
+        await true_soon(lambda: health.figures().n_held == 2)
+        figures = health.figures()
+    assert cpu_counted(figures, 150) == 1
+    assert len(figures.hold_cpu_counts) == len(CPU_EDGES_MS) + 1
+    assert sum(figures.hold_cpu_counts) == sum(figures.lag_counts)
+    assert figures.hold_cpu_sum_ms <= figures.lag_sum_ms
 
 
 async def test_pauses_of_the_collector_are_counted_by_generation() -> None:

@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from voicepipe.telemetry.families import FAMILIES, LONGEST, NOW, OTHER, PREFIX, TURNS, Names, Sample
-from voicepipe.telemetry.loop_health import LAG_EDGES_MS, LoopFigures
+from voicepipe.telemetry.loop_health import CPU_EDGES_MS, LAG_EDGES_MS, LoopFigures
 from voicepipe.telemetry.prometheus import MORE_ACTIONS, MORE_AGENTS, MORE_PROVIDERS, Metrics
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.testing.records import MARKS, turn_record
@@ -23,6 +23,8 @@ LOOP = LoopFigures(
     lag_max_ms=140.0,
     lag_counts=(90, 5, 2, 1, 0, 1, 0, 1, 0, 0, 1),
     lag_sum_ms=2_345.0,
+    hold_cpu_counts=(97, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1),
+    hold_cpu_sum_ms=6_250.0,
     n_held=1,
     last_hold=None,
     gc_pauses=(7, 2, 1),
@@ -155,6 +157,15 @@ def test_the_loops_lag_is_a_histogram() -> None:
     assert len(by_edge) == len(LAG_EDGES_MS) + 1
     assert (by_edge["0.001"], by_edge["0.05"], by_edge["+Inf"]) == (90, 99, 101)
     assert [sample.value for sample in found.samples if sample.name.endswith("_sum")] == [2.345]
+
+
+def test_the_cpu_time_of_holds_is_a_histogram() -> None:
+    found = parsed(metrics(), loop=LOOP)["voicepipe_loop_hold_cpu_seconds"]
+    by_edge = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
+    assert found.type == "histogram"
+    assert len(by_edge) == len(CPU_EDGES_MS) + 1
+    assert (by_edge["0.001"], by_edge["0.05"], by_edge["0.1"], by_edge["+Inf"]) == (97, 99, 100, 101)
+    assert [sample.value for sample in found.samples if sample.name.endswith("_sum")] == [6.25]
 
 
 def everything() -> Iterator[Sample]:

@@ -56,6 +56,7 @@ NOW: Final = (
     Family("rest_running", "gauge", ("kind",), "Requests over REST that are being answered"),
     Family("rest_limit", "gauge", ("kind",), "How many may be"),
     Family("loop_lag_seconds", "histogram", (), "How late the event loop came back to work that was due"),
+    Family("loop_hold_cpu_seconds", "histogram", (), "CPU time of the event loop's thread while work was due"),
     Family("loop_holds_total", "counter", (), "Times that the event loop was held for 100 ms or longer"),
     Family("gc_pauses_total", "counter", ("generation",), "Pauses of the garbage collector"),
     Family("gc_pause_seconds_total", "counter", ("generation",), "How long they lasted in all"),

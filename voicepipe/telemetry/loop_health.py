@@ -25,6 +25,9 @@ from voicepipe.telemetry.log import log_event
 LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Upper edges of the buckets in which lags are counted; what is later still falls behind the last."""
 
+CPU_EDGES_MS: Final = (1, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1_000, 2_000, 5_000)
+"""Upper edges of the buckets in which the CPU time of holds is counted."""
+
 WINDOW_MS: Final = 10_000
 """`figures` look back at least so long, and less than twice as long."""
 
@@ -82,6 +85,12 @@ class LoopFigures:
     """Since the beginning: lags up to each of `LAG_EDGES_MS`, each counted in one place, and those behind the last."""
 
     lag_sum_ms: float
+    hold_cpu_counts: tuple[int, ...]
+    """Since the beginning: holds by the CPU time that the loop's thread took in them, up to each of `CPU_EDGES_MS`,
+    each counted in one place, and those behind the last. A machine that gives the thread no CPU makes lags, not
+    these."""
+
+    hold_cpu_sum_ms: float
     n_held: int
     """Holds of `held_ms` and longer."""
 
@@ -125,6 +134,8 @@ class LoopHealth:
         self._pauses = _Pauses()
         self._lags, self._lags_before, self._window_from_ms = Sketch(), Sketch(), clock.monotonic_ms()
         self._lag_counts, self._lag_sum_ms = [0] * (len(LAG_EDGES_MS) + 1), 0.0
+        self._hold_cpu_counts, self._hold_cpu_sum_ms = [0] * (len(CPU_EDGES_MS) + 1), 0.0
+        self._cpu_us = clock.thread_cpu_us()
         self._n_held = 0
         self._last_hold: Hold | None = None
         self._listeners: dict[object, Told] = {}
@@ -155,6 +166,8 @@ class LoopHealth:
             lag_max_ms=lags.quantile(1.0) or 0.0,
             lag_counts=tuple(self._lag_counts),
             lag_sum_ms=self._lag_sum_ms,
+            hold_cpu_counts=tuple(self._hold_cpu_counts),
+            hold_cpu_sum_ms=self._hold_cpu_sum_ms,
             n_held=self._n_held,
             last_hold=self._last_hold,
             gc_pauses=(pauses.counts[0], pauses.counts[1], pauses.counts[2]),
@@ -185,7 +198,9 @@ class LoopHealth:
     def _look(self) -> None:
         due_us, now_us = self._due_us, clock.monotonic_us()
         self._await_next()
-        self._count(max(0, now_us - due_us) / 1_000, now_us // 1_000)
+        late_us = max(0, now_us - due_us)
+        self._count(late_us / 1_000, now_us // 1_000)
+        self._count_cpu(late_us)
         held_ms = (now_us - due_us) // 1_000
         if held_ms >= min(self._options.told_ms, self._options.held_ms):
             self._note(due_us, now_us // 1_000, held_ms)
@@ -196,6 +211,14 @@ class LoopHealth:
         self._lags.add(lag_ms)
         self._lag_counts[bisect_left(LAG_EDGES_MS, lag_ms)] += 1
         self._lag_sum_ms += lag_ms
+
+    def _count_cpu(self, late_us: int) -> None:
+        """Count what the thread worked while this look was due: no more than it was late, or than was worked at all."""
+        cpu_us = clock.thread_cpu_us()
+        hold_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
+        self._cpu_us = cpu_us
+        self._hold_cpu_counts[bisect_left(CPU_EDGES_MS, hold_ms)] += 1
+        self._hold_cpu_sum_ms += hold_ms
 
     def _note(self, due_us: int, now_ms: int, held_ms: int) -> None:
         if held_ms >= self._options.held_ms:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from voicepipe.telemetry.families import BY_NAME, NOW, Names, Sample
-from voicepipe.telemetry.loop_health import LAG_EDGES_MS, LoopFigures
+from voicepipe.telemetry.loop_health import CPU_EDGES_MS, LAG_EDGES_MS, LoopFigures
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.turn.budget import UNATTRIBUTED_LIMIT_MS
 from voicepipe.turn.record import TurnRecord
@@ -156,9 +156,13 @@ class _Both(CollectorRegistry):
 def _of_loop(loop: LoopFigures | None) -> Iterator[Metric]:
     if loop is None:
         return
-    family = BY_NAME["loop_lag_seconds"]
-    edges = [*(str(ms / 1_000) for ms in LAG_EDGES_MS), "+Inf"]
-    buckets = list(zip(edges, accumulate(loop.lag_counts), strict=True))
+    yield _histogram_of("loop_lag_seconds", LAG_EDGES_MS, loop.lag_counts, loop.lag_sum_ms)
+    yield _histogram_of("loop_hold_cpu_seconds", CPU_EDGES_MS, loop.hold_cpu_counts, loop.hold_cpu_sum_ms)
+
+
+def _histogram_of(name: str, edges_ms: tuple[int, ...], counts: tuple[int, ...], sum_ms: float) -> Metric:
+    family = BY_NAME[name]
+    edges = [*(str(ms / 1_000) for ms in edges_ms), "+Inf"]
     histogram = HistogramMetricFamily(family.full_name, family.help)
-    histogram.add_metric([], buckets, loop.lag_sum_ms / 1_000)
-    yield histogram
+    histogram.add_metric([], list(zip(edges, accumulate(counts), strict=True)), sum_ms / 1_000)
+    return histogram
