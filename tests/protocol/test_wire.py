@@ -270,6 +270,29 @@ def test_conversation_item_deleted(told: ToldOf) -> None:
     assert (event["type"], event["item_id"]) == ("conversation.item.deleted", "item_u")
 
 
+@pytest.mark.parametrize("output", [AGENT, CALL])
+def test_a_deleted_output_item_is_done_in_its_response_only(told: ToldOf, output: Item) -> None:
+    """The conversation has no such item any more; its response still has it as an output."""
+    open_reply(told, item=output)
+    told.tell(ItemForgotten(output.id))
+    told.take(told.wire.text_delta("resp_1", "More of it."))
+    told.take(told.wire.call_delta("resp_1", 0, "{}"))
+    told.tell(ResponseEnded("resp_1", "completed"))
+    after = told.types()[told.types().index("conversation.item.deleted") + 1 :]
+    assert "conversation.item.done" not in after
+    assert after[-2:] == ["response.output_item.done", "response.done"]
+    assert [item["id"] for item in told.events[-1]["response"]["output"]] == [output.id]
+
+
+def test_a_client_may_use_the_id_of_a_deleted_output_item_again(told: ToldOf) -> None:
+    """Its own item is added and done; the response's is done in the response alone."""
+    open_reply(told)
+    told.tell(ItemForgotten("item_a"), ItemAdded(Message("item_a", "user", (InputText("mine"),)), "item_u"))
+    told.tell(ResponseEnded("resp_1", "completed"))
+    done = [event["item"] for event in told.events if event["type"] == "conversation.item.done"]
+    assert [(item["id"], item["role"]) for item in done] == [("item_u", "user"), ("item_a", "user")]
+
+
 def test_transcription_completed_has_usage(told: ToldOf) -> None:
     told.tell(ItemAdded(USER, None))
     (event,) = told.tell(TranscriptDone("item_u", "hello", 1_500))

@@ -165,6 +165,18 @@ def test_what_was_begun_and_not_ended_is_told() -> None:
     assert checked(events[:place]).unfinished == ["response r", "item a", "item a_call0"]
 
 
+def test_an_item_that_is_gone_is_not_done() -> None:
+    """Neither in the conversation, nor may its response wait for that."""
+    events = session()
+    place = next(i for i, event in enumerate(events) if event["type"] == "response.output_audio.done")
+    gone = {"type": "conversation.item.deleted", "event_id": "gone", "item_id": "a"}
+    events = [*events[:place], gone, *events[place:]]
+    (problem,) = checked(events).problems
+    assert "conversation.item.done: item 'a' was not added" in problem
+    done = next(e for e in events if e["type"] == "conversation.item.done" and e["item"]["id"] == "a")
+    assert checked([event for event in events if event is not done]).problems == []
+
+
 def test_front_insertion_is_sound_when_the_client_asked() -> None:
     first = [{"type": "session.created", "event_id": "1"}, added("2", "b", None)]
     checker = checked(first)

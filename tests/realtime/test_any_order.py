@@ -34,6 +34,9 @@ WAIT_S = 20.0
 AGENT = "$agent"
 """In a script: the latest item of the agent."""
 
+AFTER = "$after"
+"""In a script: the next line is sent once an event of this type has come."""
+
 CLIP = Path(__file__).parents[1] / "data" / "clean" / "cv_22058264.flac"
 SPEECH = read_sound(CLIP, 24_000)[: 13 * 2_400].tobytes()
 SILENCE = bytes(24_000)
@@ -198,6 +201,9 @@ class Script:
         for line, pause in lines:
             for _ in range(pause):
                 await asyncio.sleep(0)
+            if awaited := line.get(AFTER):
+                await self._until(lambda kind=awaited: any(e["type"] == kind for e in self.events))
+                continue
             yield json.dumps(line).replace(AGENT, self.agent)
         yield '{"type": "conversation.item.retrieve", "item_id": "x", "event_id": "the end"}'
         await self._until(lambda: self._refused("the end"))
@@ -270,12 +276,23 @@ def speech_then(*kinds: str) -> list[tuple[Event, int]]:
     return [(spoken, 0), *(({"type": kind}, 40) for kind in kinds)]
 
 
+def deleted_while_it_is_made() -> list[tuple[Event, int]]:
+    """A reply whose message its client deletes at its first word."""
+    return [
+        ({"type": "response.create", "response": {"output_modalities": ["text"]}}, 0),
+        ({AFTER: "response.output_text.delta"}, 0),
+        ({"type": "conversation.item.delete", "item_id": AGENT}, 0),
+        ({AFTER: "response.done"}, 0),
+    ]
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(lines=scripts, temper=tempers)
 @example(lines=speech_then("response.create", "response.cancel", "response.create"), temper=["says"])
 @example(
     lines=speech_then("input_audio_buffer.commit", "input_audio_buffer.clear", "response.create"), temper=["breaks"]
 )
+@example(lines=deleted_while_it_is_made(), temper=["says"])
 def test_any_order(lines: list[tuple[Event, int]], temper: list[str]) -> None:
     """Every event is of its shape and in its place besides: the recording of the session is held to that."""
     client = asyncio.run(hold(lines, temper))

@@ -318,6 +318,43 @@ def test_a_deleted_reply_does_not_come_back() -> None:
     assert story.outcomes() == [("completed", "")]
 
 
+def test_a_deleted_reply_writes_into_no_other_item() -> None:
+    """Its client may use the id again: that item stays as it was put."""
+    story = Story()
+    story.says()
+    story.begins_to_answer()
+    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0002"))
+    story.offers(user("item_s_0002", "mine"))
+    story.truncates("item_s_0002", 100)
+    story.token(" And more.")
+    story.model_done()
+    story.voice_done()
+    story.passes(5_000)
+    assert story.book.core.floor.conversation.find("item_s_0002") == user("item_s_0002", "mine")
+    assert story.outcomes() == [("completed", "")]
+
+
+def test_nothing_is_said_of_the_words_of_a_deleted_item() -> None:
+    """Neither a transcript of it nor its failure; the turn is answered all the same."""
+    story = Story()
+    story.speaks()
+    story.pauses()
+    story.stops()
+    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0001"))
+    story.guesses("What")
+    story.guesses("What time")
+    story.hears("What time is it?")
+    assert [*story.said(a.TranscriptDelta), *story.said(a.TranscriptDone)] == []
+    story.answers()
+    assert [item.id for item in story.book.core.floor.conversation.items] == ["item_s_0002"]
+    story.speaks()
+    story.pauses()
+    story.stops()
+    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0003"))
+    story.goes_deaf()
+    assert story.said(a.TranscriptFailed) == []
+
+
 # --- truncation of replies ------------------------------------------------------------------------
 
 

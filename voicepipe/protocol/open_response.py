@@ -37,6 +37,9 @@ class OpenMessage:
     closed: bool = False
     """The client was told that it is complete, while the response goes on."""
 
+    deleted: bool = False
+    """The client has deleted its item from the conversation; it stays an output of its response."""
+
     def ids(self) -> JsonObject:
         """What every event of this message's one part bears."""
         return {
@@ -71,6 +74,8 @@ class OpenCall:
     call_id: str
     name: str
     pieces: list[str] = field(default_factory=list)
+    deleted: bool = False
+    """As in `OpenMessage`."""
 
     def ids(self) -> JsonObject:
         """What every event of this call's arguments bears."""

@@ -251,6 +251,9 @@ class Wire:
         return self._event("conversation.item.truncated", **place, audio_end_ms=what.audio_end_ms)
 
     def _item_forgotten(self, what: said.ItemForgotten) -> Frames:
+        for response in self._open.values():
+            for output in response.outputs:
+                output.deleted |= output.item_id == what.item_id
         return self._event("conversation.item.deleted", item_id=what.item_id)
 
     # --- responses -----------------------------------------------------------------------
@@ -348,7 +351,9 @@ class Wire:
 
     def _close_item(self, response: OpenResponse, opened: OpenMessage | OpenCall, item: Item) -> Frames:
         place = {"response_id": opened.response_id, "output_index": opened.output_index}
-        frames = [] if response.conversation_id is None else self._item_done(item, opened.previous_item_id)
+        # An item that its client has deleted is done nowhere but in its response.
+        is_gone = response.conversation_id is None or opened.deleted
+        frames = [] if is_gone else self._item_done(item, opened.previous_item_id)
         return frames + self._event("response.output_item.done", **place, item=self._dialect.item(item))
 
     # --- turns, for those who watch them -------------------------------------------------

@@ -79,6 +79,7 @@ class WireChecker:
         self._event_ids: set[str] = set()
         self._order: list[str] = []
         self._items_done: set[str] = set()
+        self._deleted: set[str] = set()
         self._fronts = 0
         self._responses: dict[str, _Response] = {}
         self._ended: set[str] = set()
@@ -180,6 +181,7 @@ class WireChecker:
         item, previous = event["item"], event.get("previous_item_id")
         item_id = item["id"]
         self._need(item_id not in self._order, f"item {item_id!r} was added before")
+        self._items_done.discard(item_id)  # after a deletion, the id may name another item
         if self._committed.pop(item_id, previous) != previous:
             self._wrong("previous_item_id differs from that of committed")
         if item.get("role") == "assistant" and item["status"] == "in_progress":
@@ -218,6 +220,7 @@ class WireChecker:
     def _item_deleted(self, event: Event) -> None:
         self._item_named(event)
         self._order = [item for item in self._order if item != event["item_id"]]
+        self._deleted.add(event["item_id"])
 
     def _transcript_delta(self, event: Event) -> None:
         self._item_named(event)
@@ -274,8 +277,9 @@ class WireChecker:
 
     def _announced(self, event: Event, output: _Output) -> None:
         response = self._responses[event["response_id"]]
-        in_order = output.item["id"] in self._order
-        self._need(in_order == response.in_conversation, "items of a conversation, and only they, are added to it")
+        item_id = output.item["id"]
+        joined = item_id in self._order or item_id in self._deleted
+        self._need(joined == response.in_conversation, "items of a conversation, and only they, are added to it")
 
     def _part_added(self, event: Event) -> None:
         output = self._output(event)
@@ -335,7 +339,8 @@ class WireChecker:
         if self.dialect == "beta":
             self._items_done.add(item["id"])  # there is no conversation.item.done
         if self._responses[event["response_id"]].in_conversation:
-            self._need(item["id"] in self._items_done, "conversation.item.done comes before")
+            is_done = item["id"] in self._items_done or item["id"] in self._deleted
+            self._need(is_done, "conversation.item.done comes before")
         if item["type"] == "message":
             self._need(output.part_done, "its part is not done")
             words = "".join(part.get("transcript") or part.get("text") or "" for part in item["content"])

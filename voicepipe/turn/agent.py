@@ -72,6 +72,12 @@ class AgentSide:
         """The turn that made this item, if it still runs or ended lately."""
         return next((t for t in (*self._ended, *self._running()) if t.item_id == item_id), None)
 
+    def item_deleted(self, item_id: str) -> None:
+        """Write no more into an item that the client has deleted."""
+        for turn in (*self._ended, *self._running()):
+            if item_id in (*turn.started_items, turn.filler_item_id):
+                turn.deleted_items.add(item_id)
+
     def overdue(self, name: str) -> tuple[Turn, str, str] | None:
         """A deadline passed: the turn, the stage that it waits for, and what to say of it."""
         return patience.missed(self._floor, name, self._running())
@@ -184,7 +190,7 @@ class AgentSide:
         turn.mark(budget.FILLER_SENT, now_ms)
         turn.mark(budget.FILLER_HEARD, self._playback.send(fact.duration_ms, now_ms))
         turn.filler_ms += fact.duration_ms
-        self._floor.conversation.put(telling.filler(turn))
+        telling.put(self._floor, turn, telling.filler(turn))
 
     # --- ending -------------------------------------------------------------------------------
 

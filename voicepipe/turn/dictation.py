@@ -32,19 +32,20 @@ def take_guess(utterance: Utterance) -> bool:
 def write_down(floor: Floor, utterance: Utterance) -> None:
     """Put the words into the conversation, and tell the client once that they are final."""
     text = utterance.text
-    floor.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
+    if not utterance.deleted:
+        floor.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
     if utterance.done or utterance.open:
         return
     utterance.done = True
     show(floor, utterance, text)
-    if floor.settings.transcribe:
+    if _is_shown(floor, utterance):
         floor.say(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
 
 
 def show(floor: Floor, utterance: Utterance, text: str) -> None:
     """Show the client what is new in this text: what was shown is never rewritten."""
     fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
-    if not floor.settings.transcribe or utterance.aside or not fits:
+    if not _is_shown(floor, utterance) or not fits:
         return
     floor.say(a.TranscriptDelta(utterance.item_id, text[len(utterance.shown) :]))
     utterance.shown = text
@@ -64,8 +65,13 @@ def lose(floor: Floor, utterance: Utterance, why: str) -> None:
         write_down(floor, utterance)
         return
     utterance.done = True
-    if floor.settings.transcribe:
+    if _is_shown(floor, utterance):
         floor.say(a.TranscriptFailed(utterance.item_id, why))
+
+
+def _is_shown(floor: Floor, utterance: Utterance) -> bool:
+    """Whether the client is told of its words: it asked for them, and has not deleted their item."""
+    return floor.settings.transcribe and not utterance.aside and not utterance.deleted
 
 
 def _final(utterance: Utterance) -> str:

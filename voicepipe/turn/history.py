@@ -8,14 +8,16 @@ from voicepipe.errors import ProtocolError
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.floor import Floor
 
 
 class History:
     """Carries out the client's item events; each refusal names the event that caused it."""
 
-    def __init__(self, floor: Floor, agent: AgentSide) -> None:
+    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide) -> None:
         self._floor = floor
+        self._caller = caller
         self._agent = agent
 
     def offered(self, fact: e.ItemOffered) -> None:
@@ -43,6 +45,8 @@ class History:
         except ProtocolError as why:
             self._refuse(fact.event_id, why)
         else:
+            self._agent.item_deleted(fact.item_id)
+            self._caller.utterances.item_deleted(fact.item_id)
             self._floor.say(a.ItemForgotten(fact.item_id))
 
     def truncated(self, fact: e.ItemTruncated, now_ms: int) -> None:
@@ -56,7 +60,7 @@ class History:
             self._refuse(fact.event_id, why)
             return
         turn = self._agent.remembered(fact.item_id)
-        if turn is not None:
+        if turn is not None and fact.item_id not in turn.deleted_items:
             self._agent.truncated(turn, cut_ms, now_ms)
         self._floor.say(a.ItemCut(fact.item_id, fact.content_index, fact.audio_end_ms))
 

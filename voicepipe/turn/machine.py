@@ -49,7 +49,7 @@ class Core:
         self._idle = Idle(self.floor, self.caller, self.agent, self._answers)
         self._actions = Actions(self.floor, self.caller, self.agent, self._answers)
         self._watchdog = Watchdog(self.floor, self.caller, self.agent, self._answers)
-        self._history = History(self.floor, self.agent)
+        self._history = History(self.floor, self.caller, self.agent)
         self._spotlight = Spotlight(self.floor)
         self._over = False
         self._hands = self._caller_hands() | self._client_hands()

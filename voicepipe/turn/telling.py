@@ -73,8 +73,14 @@ def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:
 
 
 def write_down(floor: Floor, turn: Turn) -> None:
-    """Bring the conversation up to what the reply has said."""
+    """Bring the conversation up to what the reply has said, where the client has not deleted it."""
     if turn.reply.in_conversation:
-        floor.conversation.put(turn.message())
+        put(floor, turn, turn.message())
         for call in turn.calls.values():
-            floor.conversation.put(call)
+            put(floor, turn, call)
+
+
+def put(floor: Floor, turn: Turn, item: a.OutputItem) -> None:
+    """Replace an output item of the turn in the conversation, unless the client has deleted it."""
+    if item.id not in turn.deleted_items:
+        floor.conversation.put(item)

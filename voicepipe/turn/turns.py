@@ -49,6 +49,9 @@ class Utterance:
     done: bool = False
     """The client was told all of its text, or that there will be none."""
 
+    deleted: bool = False
+    """The client has deleted its item: nothing more is written there or said of it."""
+
     failed: str = ""
     ear_hidden_ms: int | None = None
     """How much of connecting to the ear was over when it began."""
@@ -106,6 +109,9 @@ class Turn:
     calls: dict[int, FunctionCall] = field(default_factory=dict)
     started_items: list[str] = field(default_factory=list)
     """Ids of the output items that the client knows of."""
+
+    deleted_items: set[str] = field(default_factory=set)
+    """Ids of those that the client has deleted. It may use an id again, for an item that is no concern of this turn."""
 
     speculation: Speculation = field(default_factory=Speculation)
     began_ms: int = 0

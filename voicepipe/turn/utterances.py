@@ -41,6 +41,12 @@ class Utterances:
         """The one of that number, if it is remembered."""
         return next((u for u in self._recent if u.number == number), None)
 
+    def item_deleted(self, item_id: str) -> None:
+        """Write no more into an item that the client has deleted."""
+        for utterance in self._recent:
+            if utterance.item_id == item_id:
+                utterance.deleted = utterance.committed
+
     def ear_reached(self, fact: e.EarReached, now_ms: int) -> None:
         """The ear is connected: later ones wait for none of it."""
         self._ear_took_ms = fact.took_ms
