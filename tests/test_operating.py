@@ -1,4 +1,4 @@
-"""The page for operators is true: every metric and every line of the log is in it, and no other."""
+"""The docs for operators are true: every metric and every line of the log is in it, and no other."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import voicepipe
+from tests.docs import section
 from voicepipe.server.rest_exchange import KINDS
 from voicepipe.telemetry.families import FAMILIES
-
-PAGE = (Path(__file__).parents[1] / "web" / "docs" / "operating.md").read_text(encoding="utf-8")
-
-
-def section(title: str) -> str:
-    """The text below a heading of the second rank, up to the next."""
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"no section {title}"
-    return found[1]
 
 
 def rows(text: str) -> list[tuple[str, ...]]:

@@ -1,14 +1,10 @@
-"""The list of attacks: each with the test that tries it, and the README's table made from it.
-
-`python tests/test_security.py` renews the table.
-"""
+"""The list of attacks: each with the test that tries it, and the table in the docs made from it."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import os
-import re
 import socket
 import sys
 from dataclasses import dataclass
@@ -18,12 +14,10 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from tests import docs
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
 from voicepipe.testing.waiting import eventually
-
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -229,32 +223,23 @@ ATTACKS: Final = (
 
 
 def table() -> str:
-    """The README's table."""
+    """The table in the docs."""
     rows = (f"| {attack.what} | {attack.answer} | `{attack.test}` |" for attack in ATTACKS)
     return "\n".join(["| attack | answer | test |", "| --- | --- | --- |", *rows]) + "\n"
 
 
-def block() -> str:
-    found = re.search(r"<!-- begin attacks -->\n(.*?)<!-- end attacks -->", README, re.DOTALL)
-    assert found is not None
-    return found[1]
+GENERATED: docs.Generated = {"attacks": table}
 
 
 def snippet(kind: str) -> str:
-    security = README.partition("\n## Security\n")[2]
-    found = re.search(rf"^```{kind}\n(.*?)^```", security, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"no {kind} example"
-    return found[1]
-
-
-def test_the_table_is_this_list() -> None:
-    assert block() == table(), "renew it with: python tests/test_security.py"
+    (example,) = docs.code(kind, docs.section("Security"))
+    return example
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[attack.what for attack in ATTACKS])
 def test_each_attack_has_its_test(attack: Attack) -> None:
     path, _, name = attack.test.partition("::")
-    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    tree = ast.parse((docs.ROOT / "tests" / path).read_text(encoding="utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     assert name in functions
 
@@ -309,8 +294,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-if __name__ == "__main__":
-    text = README.replace(f"attacks -->\n{block()}<!-- end", f"attacks -->\n{table()}<!-- end")
-    (ROOT / "README.md").write_text(text, encoding="utf-8")

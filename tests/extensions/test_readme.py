@@ -1,28 +1,22 @@
-"""The README's section on extensions is true: every one of them, every event and field, and the header of a frame."""
+"""The section on extensions is true: every one of them, every event and field, and the header of a frame."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import msgspec
 
+from tests import docs
 from voicepipe.protocol import binary, extensions
 from voicepipe.session.line import KEPT_BYTES, KEPT_MS, RESUME_WINDOW_MS
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-
-
-def section() -> str:
-    found = re.search(r"^## Extensions\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return found[1]
+SECTION = docs.section("Extensions")
 
 
 def rows() -> list[list[str]]:
     """The cells of all tables' lines."""
-    lines = (line.strip("|").split("|") for line in section().splitlines() if line.startswith("|"))
+    lines = (line.strip("|").split("|") for line in SECTION.splitlines() if line.startswith("|"))
     return [[cell.strip() for cell in line] for line in lines]
 
 
@@ -52,5 +46,5 @@ def test_the_header_is_told_to_the_byte() -> None:
 
 def test_the_limits_are_the_codes() -> None:
     assert (RESUME_WINDOW_MS, KEPT_MS, KEPT_BYTES) == (15_000, 60_000, 4 << 20)
-    assert "for 15 s" in section()
-    assert "for a minute, at most 4 MiB" in section()
+    assert "for 15 s" in SECTION
+    assert "for a minute, at most 4 MiB" in SECTION

@@ -1,4 +1,4 @@
-"""The README's example of a vendor of one's own: installed as it is written there, and spoken with."""
+"""The docs' example of a vendor of one's own: installed as it is written there, and spoken with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-import voicepipe
+from tests import docs
 from voicepipe.audio.files import read_sound
 from voicepipe.providers.net import http
 from voicepipe.registry import ProviderSettings, Spec, factory
@@ -25,14 +25,13 @@ from voicepipe.testing.conformance.synthesizer import SynthesizerConformance
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.tone import tone
 
-README = (Path(voicepipe.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-SECTION = README.partition("\n### A vendor of your own\n")[2].partition("\n## ")[0]
+SECTION = docs.section("Add a vendor")
 BLOCKS = dict(re.findall(r"```(?:toml|python)(?: package)?\n# ([\w.]+)[^\n]*\n(.*?)```", SECTION, re.DOTALL))
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pip has put the package, from the README's two files."""
+    """Where pip has put the package, from the docs' two files."""
     folder = tmp_path_factory.mktemp("parrot")
     for name in ("pyproject.toml", "parrot.py"):
         (folder / name).write_text(BLOCKS[name], encoding="utf-8")
@@ -82,7 +81,7 @@ class TestItsVoice(SynthesizerConformance):
 
 @pytest.mark.usefixtures("package")
 async def test_a_turn_is_spoken_by_it(fake_house: Any, question: Path) -> None:
-    """With the README's settings, but for the address."""
+    """With the docs' settings, but for the address."""
     written = tomllib.loads(BLOCKS["voicepipe.toml"])
     async with parrots() as (url, asked):
         settings = {

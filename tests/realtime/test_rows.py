@@ -1,11 +1,7 @@
-"""The table of the contract's rows is true: every MUST and SHOULD that it calls there is proved by tests that exist.
-
-`python tests/realtime/test_rows.py` renews the README's table.
-"""
+"""The table of the contract's rows is true: every MUST and SHOULD that it calls there is proved by tests that exist."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -14,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import docs
+
 TESTS = Path(__file__).parents[1]
-README = TESTS.parent / "README.md"
 SECTION_FILES = frozenset(f"realtime/{path.name}" for path in Path(__file__).parent.glob("test_section_*.py"))
 SECTIONS = {
     1: "Addresses and keys",
@@ -53,20 +50,16 @@ def rows() -> list[Row]:
     ]
 
 
-def told() -> str:
-    """The README's table as it stands there."""
-    found = re.search(r"<!-- begin rows -->\n(.*?)<!-- end rows -->", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
-
-
 def markdown() -> str:
-    """The README's table."""
+    """The table in the docs."""
     lines = ["| | row | mark | there |", "| --- | --- | --- | --- |"]
     for number, title in SECTIONS.items():
         for n, row in enumerate(row for row in rows() if row.section == number):
             lines.append(f"| {title if n == 0 else ''} | {row.what} | {row.mark} | {row.there} |")
     return "\n".join(lines) + "\n"
+
+
+GENERATED: docs.Generated = {"rows": markdown}
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +97,6 @@ def test_every_row_that_counts_is_there(mark: str) -> None:
     assert [row.what for row in rows() if row.mark == mark and not row.tests] == []
 
 
-def test_the_readme_has_the_table() -> None:
-    assert told() == markdown(), "renew it with: python tests/realtime/test_rows.py"
-
-
 def test_marks_and_sections_are_those_of_the_contract() -> None:
     assert {row.mark for row in rows()} == {"MUST", "SHOULD", "LATER"}
     assert {row.section for row in rows()} == set(SECTIONS)
-
-
-if __name__ == "__main__":
-    mark = "<!-- begin rows -->\n"
-    whole = README.read_text(encoding="utf-8").replace(mark + told(), mark + markdown())
-    README.write_text(whole, encoding="utf-8")

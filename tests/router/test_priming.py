@@ -1,4 +1,4 @@
-"""What the README says of reading prompts ahead is what the catalog's figures come to."""
+"""What the docs say of reading prompts ahead is what the catalog's figures come to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests import docs
 
 HERE = Path(__file__).parent
 
@@ -21,10 +23,10 @@ def priming() -> ModuleType:
     return module
 
 
-def test_the_table_in_the_readme_is_of_todays_catalog(priming: ModuleType) -> None:
+def test_the_table_in_the_docs_is_of_todays_catalog(priming: ModuleType) -> None:
     lines = list(priming.table())
     assert len(lines) > 5
-    assert "\n".join(lines) in (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(lines) in docs.DOCS
 
 
 def test_a_call_pays_its_prompt_once_more_from_the_cache(priming: ModuleType) -> None:

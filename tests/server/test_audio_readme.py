@@ -1,4 +1,4 @@
-"""What the README tells of speech and transcriptions is so: its example runs, and its tables name every parameter."""
+"""What the docs tell of speech and transcriptions is so: its example runs, and its tables name every parameter."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import voicepipe
+from tests import docs
 from voicepipe.audio.containers_out import FORMATS
 from voicepipe.protocol import audio_rest_speech, audio_rest_transcription
 from voicepipe.testing.fakes.cues import SttCue
 
 ROOT = Path(voicepipe.__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README.partition("\n## Speech and transcriptions\n")[2].partition("\n## ")[0]
+SECTION = docs.section("Speech and transcriptions")
 SPEECH, HEARING = (part.partition("\n\n")[0] for part in re.split(r"^\| `POST[^\n]*\n", SECTION, flags=re.M)[1:])
 
 

@@ -1,4 +1,4 @@
-"""What the README tells of the gateway is so: its example runs, and its tables name every parameter."""
+"""What the docs tell of the gateway is so: its example runs, and its tables name every parameter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import voicepipe
+from tests import docs
 from voicepipe.protocol.chat_request import IGNORED, NEUTRAL, PASSED
 from voicepipe.testing.fakes.cues import LlmCue
 
 ROOT = Path(voicepipe.__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README.partition("\n## A gateway for chat\n")[2].partition("\n## ")[0]
+SECTION = docs.section("A gateway for chat")
 
 
 def row(beginning: str) -> set[str]:

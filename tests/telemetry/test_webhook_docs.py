@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
+from tests import docs
 from voicepipe.telemetry.webhooks import Webhook, read_secrets, signed_headers
-
-DOCS = (Path(__file__).parents[2] / "web/docs/operating.md").read_text(encoding="utf-8")
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "B" * 32
@@ -17,9 +14,7 @@ NOW_S = 1_700_000_000
 
 def verified(headers: dict[str, str], body: bytes, secret: str, now_s: int = NOW_S) -> bool:
     """Ask the function of the docs."""
-    (code,) = (
-        code for code in re.findall(r"^```py\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE) if "webhook-id" in code
-    )
+    (code,) = (each for each in docs.code("py") if "webhook-id" in each)
     room: dict[str, Any] = {}
     exec(code, room)
     answer: bool = room["verified"](headers, body, secret, lambda: now_s)

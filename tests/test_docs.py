@@ -1,7 +1,4 @@
-"""The README is true: every command, option, endpoint, setting, event and limit is in it, and its code runs.
-
-`python tests/test_readme.py` renews its two generated blocks.
-"""
+"""The documentation is true: every command, option, endpoint, setting, event and limit is in it, and its code runs."""
 
 from __future__ import annotations
 
@@ -20,6 +17,8 @@ from typing import Any, cast
 import pytest
 
 import voicepipe
+from tests import docs
+from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
 from voicepipe.cli import parser
 from voicepipe.cli.options import Options
 from voicepipe.config import load, markdown
@@ -35,14 +34,6 @@ from voicepipe.testing.fakes.vendor_laws import LAWS
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.settings import BudgetLimits
 from voicepipe.turn.states import diagram
-
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = {
-    page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "web/docs").glob("*.md")))
-}
-DOCS = "\n".join(PAGES.values())
-"""The README and the pages that it links to."""
 
 DIALECTS = {"openai": "OpenAI's chat completions", "anthropic": "Anthropic's Messages", "gemini": "Gemini's own API"}
 
@@ -80,66 +71,28 @@ def speech() -> str:
     return "\n".join(lines) + "\n"
 
 
-GENERATED = {
-    "settings": markdown(),
-    "states": f"```mermaid\n{diagram()}```\n",
-    "vendors": vendors(),
-    "speech": speech(),
+GENERATED: docs.Generated = {
+    "settings": markdown,
+    "states": lambda: f"```mermaid\n{diagram()}```\n",
+    "vendors": vendors,
+    "speech": speech,
 }
 
 
-def block(name: str) -> str:
-    """What stands between the two marks of a generated block."""
-    found = re.search(rf"<!-- begin {name} -->\n(.*?)<!-- end {name} -->", README, re.DOTALL)
-    assert found is not None, f"no generated block {name}"
-    return found[1]
-
-
-def section(title: str) -> str:
-    """The text below a heading, up to the next one of its rank or above."""
-    rank = title.partition(" ")[0]
-    found = re.search(rf"^{re.escape(title)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", DOCS, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"no section {title}"
-    return found[1]
-
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of all tables' lines below their heads."""
-    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
-
-
-def code(kind: str, text: str = DOCS) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-def named(cell: str) -> set[str]:
-    """Everything between backticks."""
-    return set(re.findall(r"`([^`]+)`", cell))
-
-
-def renewed() -> str:
-    """The README with its generated blocks as the code has them now."""
-    text = README
-    for name, now in GENERATED.items():
-        text = text.replace(f"{name} -->\n{block(name)}<!-- end", f"{name} -->\n{now}<!-- end")
-    return text
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_the_generated_blocks_are_those_of_the_code(name: str) -> None:
-    assert block(name) == GENERATED[name], "renew them with: python tests/test_readme.py"
+def test_the_generated_blocks_are_those_of_the_code() -> None:
+    for name, now in docs.generated().items():
+        assert docs.block(name) == now, f"{name}: renew it with: python -m tests.docs"
 
 
 def test_the_limits_are_the_defaults() -> None:
-    table = {next(iter(named(row[0]))): row[3] for row in rows(section("### The budget")) if named(row[0])}
+    table = {next(iter(named(row[0]))): row[3] for row in rows(section("The budget")) if named(row[0])}
     limits = BudgetLimits()
     assert table == {each.name.removesuffix("_ms"): f"{getattr(limits, each.name)} ms" for each in fields(BudgetLimits)}
 
 
 def test_every_field_of_a_record_is_told() -> None:
     kept = KeptTurn(record=turn_record(), project="p", agent="default", started_at_ms=0)
-    told = set().union(*(named(row[0]) for row in rows(section("### A turn's record"))))
+    told = set().union(*(named(row[0]) for row in rows(section("A turn's record"))))
     assert told == set(turn_plain(kept))
 
 
@@ -153,7 +106,7 @@ def commands(tree: argparse.ArgumentParser, before: str = "voicepipe") -> Iterat
 
 
 def test_every_command_and_option_is_told_and_no_other() -> None:
-    told = " ".join(row[0] for row in rows(section("## Commands")))
+    told = " ".join(row[0] for row in rows(section("Commands")))
     known = dict(commands(parser()))
     commands_told = {re.sub(r" [A-Z]+", "", each) for each in named(told) if each.startswith("voicepipe ")}
     assert commands_told == {*known, "voicepipe --version"}
@@ -164,7 +117,7 @@ def test_every_command_and_option_is_told_and_no_other() -> None:
 
 def test_options_are_told_where_they_are_taken() -> None:
     known = {name.removeprefix("voicepipe "): command for name, command in commands(parser())}
-    for row in rows(section("## Commands")):
+    for row in rows(section("Commands")):
         options = {each.partition(" ")[0] for each in named(row[0]) if each.startswith("--")}
         if not options:
             continue
@@ -179,7 +132,7 @@ def test_every_endpoint_is_told_and_no_other() -> None:
     routes = {
         (route.method, route.resource.canonical.rstrip("/") or "/") for route in app.router.routes() if route.resource
     }
-    table = rows(section("## Endpoints"))
+    table = rows(section("Endpoints"))
     told = {tuple(each.split()) for row in table for each in named(row[0]) if " " in each}
     told |= {("GET", each) for row in table for each in named(row[1]) if each.startswith("/")}
     assert told == {route for route in routes if route[0] != "HEAD"}
@@ -187,7 +140,7 @@ def test_every_endpoint_is_told_and_no_other() -> None:
 
 def test_every_client_event_is_told_and_no_other() -> None:
     taken = {kind.__struct_config__.tag for kind in client_events._Event.__subclasses__()}
-    told = {event for row in rows(section("## The wire")) for event in named(row[0])}
+    told = {event for row in rows(section("The wire")) for event in named(row[0])}
     assert taken <= told
     assert told - taken == server_events()
 
@@ -234,7 +187,7 @@ def test_every_settings_file_is_one_that_loads(text: str, tmp_path: Path) -> Non
 
 
 def test_the_first_settings_file_says_what_is_said_of_it(tmp_path: Path) -> None:
-    (tmp_path / "voicepipe.toml").write_text(code("toml")[0])
+    (tmp_path / "voicepipe.toml").write_text(code("toml", section("A better model"))[0])
     settings = load(environ={"HOME": str(tmp_path), "MINE_API_KEY": "k"}, folder=tmp_path)
     assert settings.agent_named("help-desk") == "support"
     assert settings.budget.total_ms == 900
@@ -242,7 +195,7 @@ def test_the_first_settings_file_says_what_is_said_of_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", code("toml catalog"))
 def test_every_catalog_is_one_that_is_read(text: str) -> None:
-    mine = parse(text, where="README", over=catalog.load())
+    mine = parse(text, where="the docs", over=catalog.load())
     assert mine.providers["corner"].models
 
 
@@ -287,16 +240,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_linked_to() -> None:
     for page in PAGES:
-        assert page.name == "README.md" or f"]({page.relative_to(ROOT)}" in README
+        assert page == README or f"]({page.relative_to(ROOT)}" in PAGES[README]
 
 
 def test_the_version_and_the_files_that_are_named_are_there() -> None:
-    assert f"version {voicepipe.__version__}" in README
-    assert f"### {voicepipe.__version__}\n" in section("## Change log")
+    assert f"version {voicepipe.__version__}" in PAGES[README]
+    assert f"## {voicepipe.__version__}\n" in section("Changelog")
     for path in ("deploy/up.py", "LICENSE", "THIRD_PARTY"):
-        assert path in README
+        assert path in PAGES[README]
         assert (ROOT / path).is_file()
-
-
-if __name__ == "__main__":
-    (ROOT / "README.md").write_text(renewed(), encoding="utf-8")
