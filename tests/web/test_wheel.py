@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import sysconfig
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,8 +50,8 @@ async def wheel(folder: Path) -> Path:
     for name in ("voicepipe", "web"):
         unwanted = shutil.ignore_patterns("__pycache__", "screenshots")
         await asyncio.to_thread(shutil.copytree, ROOT / name, copy / name, symlinks=True, ignore=unwanted)
-    pip = ("-m", "pip", "--disable-pip-version-check", "wheel", "--no-index", "--no-deps", "--no-build-isolation")
-    await run(sys.executable, *pip, "--wheel-dir", str(folder), str(copy))
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    await run(sys.executable, "-c", build, str(folder), folder=copy)
     (built,) = await asyncio.to_thread(lambda: list(folder.glob("*.whl")))
     return built
 
@@ -63,10 +62,10 @@ async def installed(built: Path, folder: Path) -> Path:
     await run(sys.executable, "-m", "venv", "--without-pip", str(environment))
     python = environment / "bin" / "python"
     pip = ("-m", "pip", "--disable-pip-version-check", "--python", str(python), "install", "--no-index", "--no-deps")
-    await run(sys.executable, *pip, str(built))
+    await run(sys.executable, *pip, "--no-compile", str(built))
     (packages,) = await asyncio.to_thread(lambda: list(environment.glob("lib/python*/site-packages")))
     # A path that such a file names is searched, while files like it in there, an editable install's, are not read.
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    (packages / "others.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     where = await run(str(python), "-I", "-c", "import voicepipe; print(voicepipe.__file__)")
     assert Path(where.strip()).is_relative_to(packages)
     return environment
@@ -98,10 +97,10 @@ async def serving(environment: Path, vendor: FakeVendor, folder: Path) -> AsyncI
         await process.communicate()
 
 
-async def run(*command: str) -> str:
+async def run(*command: str, folder: Path | None = None) -> str:
     """Run a program to its end and return what it printed; it must succeed."""
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=folder
     )
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
