@@ -38,7 +38,7 @@ class FailedAttempts:
 
     def failed(self, address: str, now_ms: int) -> None:
         """Count one failure of `address`."""
-        key = _subscriber(address)
+        key = subscriber(address)
         still_ms = max(self._empty_at_ms.pop(key, now_ms), now_ms)
         full_ms = now_ms + self._options.burst * self._options.forgive_ms
         self._empty_at_ms[key] = min(still_ms + self._options.forgive_ms, full_ms)
@@ -47,7 +47,7 @@ class FailedAttempts:
 
     def wait_ms(self, address: str, now_ms: int) -> int:
         """How long `address` must wait before it may try again; 0 when it may now."""
-        empty_at_ms = self._empty_at_ms.get(_subscriber(address), now_ms)
+        empty_at_ms = self._empty_at_ms.get(subscriber(address), now_ms)
         allowed_ms = (self._options.burst - 1) * self._options.forgive_ms
         return max(empty_at_ms - now_ms - allowed_ms, 0)
 
@@ -66,8 +66,8 @@ class FailedAttempts:
             )
 
 
-def _subscriber(address: str) -> str:
-    """The address, or for IPv6 its /64: one subscriber has all of it (RFC 6177)."""
+def subscriber(address: str) -> str:
+    """Return the address, or for IPv6 its /64: one subscriber has all of it (RFC 6177)."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

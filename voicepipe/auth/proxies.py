@@ -34,6 +34,10 @@ class TrustedProxies:
     def __bool__(self) -> bool:
         return bool(self._networks)
 
+    def __contains__(self, address: str) -> bool:
+        """Whether it is the address of a trusted proxy."""
+        return address in self._networks
+
     def seen_through(self, handshake: Handshake) -> Handshake:
         """The request with the sender's address and scheme in place of the proxy's.
 

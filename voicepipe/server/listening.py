@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 from voicepipe.errors import ConfigError
+from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.app import build_app
+from voicepipe.server.connections import CONNECTIONS, Connections
+from voicepipe.server.descriptors import most_for_clients, raise_descriptor_limit, warn_of_few
+from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.outliving import OUTLIVING
 from voicepipe.server.parts import Parts
-from voicepipe.stages.helpers import helpers
-
-BACKLOG = 1_024
-"""Handshakes that wait in the kernel: a thousand callers may come in one second."""
+from voicepipe.server.rare_lines import RareLines
+from voicepipe.stages.helpers import Helpers, helpers
 
 LAST_ANSWERS_S = 2.0
 """How long REST requests that are being answered may take once the sessions are over."""
@@ -30,44 +33,55 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
     Raises:
         ConfigError: the address can't be listened on.
     """
+    most_descriptors = raise_descriptor_limit()
+    warn_of_few(parts.options, most_descriptors)
+    connections = Connections(parts.options.connection_limits, parts.options.proxies)
     async with helpers() as outliving:
         app = build_app(parts)
-        app[OUTLIVING] = outliving
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            handler_cancellation=True,
-            shutdown_timeout=LAST_ANSWERS_S,
-        )
+        app[OUTLIVING], app[CONNECTIONS] = outliving, connections
+        runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         await runner.setup()
         try:
-            site = await _opened(runner, parts)
+            acceptor, port = _opened(runner, parts, connections, outliving, most_descriptors)
             try:
-                yield _address(runner, parts)
+                yield _address(port, parts)
             finally:
-                await site.stop()
+                acceptor.stop()
                 parts.resumptions.stop()
                 await parts.lobby.empty(parts.options.drain_ms)
         finally:
             await runner.cleanup()
 
 
-async def _opened(runner: web.AppRunner, parts: Parts) -> web.TCPSite:
-    host, port = parts.options.host, parts.options.port
-    site = web.TCPSite(runner, host, port, backlog=BACKLOG, ssl_context=parts.tls)
+def _opened(
+    runner: web.AppRunner, parts: Parts, connections: Connections, tasks: Helpers, n_descriptors: int
+) -> tuple[Acceptor, int]:
+    """Listen; gives the port too, which may have been chosen by the system."""
+    server, listeners, rare = runner.server, _bound(parts.options.host, parts.options.port), RareLines()
+    assert server is not None
+    acceptor = Acceptor(
+        listeners,
+        connections,
+        tasks,
+        lambda connection: HttpProtocol(server, connection, rare),
+        tls=parts.tls,
+        most_descriptors=most_for_clients(n_descriptors),
+        rare=rare,
+    )
+    return acceptor, listeners[0].getsockname()[1]
+
+
+def _bound(host: str, port: int) -> list[socket.socket]:
     try:
-        await site.start()
+        return bind(host, port)
     except OSError as problem:
-        why = os.strerror(problem.errno or 0)
+        why = problem.strerror if isinstance(problem, socket.gaierror) else os.strerror(problem.errno or 0)
         raise ConfigError(
             f"server.port: expected a port that is free on {host}, got {port}: {why}; choose another one with --port"
         ) from problem
-    return site
 
 
-def _address(runner: web.AppRunner, parts: Parts) -> str:
-    port, host = runner.addresses[0][1], parts.options.host
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # the wildcards are nothing to connect to
-    scheme = "http" if parts.tls is None else "https"
+def _address(port: int, parts: Parts) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(parts.options.host, parts.options.host)
+    scheme = "http" if parts.tls is None else "https"  # the wildcards above are nothing to connect to
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

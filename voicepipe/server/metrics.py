@@ -11,6 +11,7 @@ from voicepipe import __version__
 from voicepipe.auth.networks import Networks
 from voicepipe.auth.scopes import OPERATE_ALL
 from voicepipe.router.health import Health
+from voicepipe.server.connections import CONNECTIONS, WHYS, Connections
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.telemetry.families import Sample
 from voicepipe.telemetry.loop_health import LoopFigures
@@ -28,7 +29,8 @@ async def metrics(request: web.Request) -> web.Response:
         visitor.check_scope(OPERATE_ALL)
     loop = None if parts.loop is None else parts.loop.figures()
     # Read here, where nothing moves meanwhile; written where nobody waits for it.
-    now = [*_of_house(parts), *_of_providers(parts.healths()), *_of_loop(loop), *parts.counts()]
+    house = (*_of_house(parts), *_of_connections(request.app[CONNECTIONS]), *_of_providers(parts.healths()))
+    now = [*house, *_of_loop(loop), *parts.counts()]
     body = await asyncio.to_thread(parts.metrics.text, now, loop)
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
@@ -42,6 +44,12 @@ def _of_house(parts: Parts) -> Iterator[Sample]:
     for kind, places in (("chat", parts.chat_places), ("audio", parts.audio_places)):
         yield Sample("rest_running", len(places), (kind,))
         yield Sample("rest_limit", places.most, (kind,))
+
+
+def _of_connections(connections: Connections) -> Iterator[Sample]:
+    yield Sample("connections_waiting", len(connections))
+    for why in WHYS:
+        yield Sample("connections_closed_total", connections.n_closed[why], (why,))
 
 
 def _of_providers(healths: tuple[Health, ...]) -> Iterator[Sample]:

@@ -8,6 +8,7 @@ from typing import Literal
 from voicepipe.auth.networks import Networks
 from voicepipe.auth.proxies import ProxyHeader, TrustedProxies
 from voicepipe.errors import ConfigError
+from voicepipe.server.connection_limits import ConnectionLimits
 
 TalkMint = Literal["auto", "always", "never"]
 
@@ -21,6 +22,9 @@ BOUNDS = {
     "audio_cache_mb": (0, 1_000_000),
     "max_audio": (1, 100_000),
     "max_project_audio": (0, 100_000),
+    "header_ms": (100, 600_000),
+    "idle_ms": (100, 3_600_000),
+    "address_connections": (1, 100_000),
     "ping_ms": (1_000, 600_000),
     "drain_ms": (0, 600_000),
 }
@@ -74,6 +78,16 @@ class ServerSettings:
 
     transcription_models: tuple[str, ...] = ()
     """Whom `/v1/audio/transcriptions` may be asked of as `provider/model`, beside the agents and their own ears."""
+
+    header_ms: int = 10_000
+    """How long a client may take for its TLS handshake and the headers of a request."""
+
+    idle_ms: int = 20_000
+    """How long a connection may be idle between two requests. Connections of trusted proxies may be for an hour."""
+
+    address_connections: int = 100
+    """How many connections of one address may be without a request; beyond that the oldest of them is closed. Trusted
+    proxies have no such bound."""
 
     ping_ms: int = 20_000
     """How long a client may send nothing before it is pinged; it has half as long again to answer."""
@@ -140,6 +154,13 @@ class ServerSettings:
     def has_tls(self) -> bool:
         """Whether the port itself speaks `https`."""
         return self.tls_dev or bool(self.tls_cert)
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        """What a connection without a request may cost."""
+        return ConnectionLimits(
+            header_ms=self.header_ms, idle_ms=self.idle_ms, address_connections=self.address_connections
+        )
 
     @property
     def proxies(self) -> TrustedProxies:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from voicepipe.errors import (
     AuthError,
@@ -31,6 +33,9 @@ CODES: Final = {
     426: "upgrade_required",
 }
 
+
+NO_DESCRIPTORS_WAIT_S: Final = 5
+"""When it is worth asking again while the process has no more descriptors: connections without a request go first."""
 
 ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 415, 422})
 """Statuses with which a provider says that the request is at fault: asking again won't help."""
@@ -93,6 +98,11 @@ def refused(error: Exception) -> web.Response:
             return refusal(429, error.why, code="rate_limit_exceeded", wait_s=error.wait_s)
         case StageError():
             return _provider_failed(error)
+        case web.RequestPayloadError() | HttpProcessingError():
+            return refusal(400, "Expected a body in HTTP/1.1, got a broken one.", code="bad_http")
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            why = "The server has no more file descriptors."
+            return refusal(503, why, code="server_overloaded", wait_s=NO_DESCRIPTORS_WAIT_S)
         case web.HTTPException():
             return refusal(error.status, error.reason, code=CODES.get(error.status))
         case _:

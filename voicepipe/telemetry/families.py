@@ -55,6 +55,8 @@ NOW: Final = (
     Family("ready", "gauge", (), "1: sessions are taken; 0: models load, or the server stops"),
     Family("rest_running", "gauge", ("kind",), "Requests over REST that are being answered"),
     Family("rest_limit", "gauge", ("kind",), "How many may be"),
+    Family("connections_waiting", "gauge", (), "Connections without a request"),
+    Family("connections_closed_total", "counter", ("why",), "Connections that the server has closed, by reason"),
     Family("loop_lag_seconds", "histogram", (), "How late the event loop came back to work that was due"),
     Family("loop_hold_cpu_seconds", "histogram", (), "CPU time of the event loop's thread while work was due"),
     Family("loop_holds_total", "counter", (), "Times that the event loop was held for 100 ms or longer"),

@@ -1,0 +1,170 @@
+"""Taking connections: below TLS, so that a client who never begins its handshake is bounded as any other.
+
+The event loop's own servers don't do it: a handshake that never comes stays unseen for a minute, and where descriptors
+run out asyncio writes a traceback for each connection of the backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.server.connections import Connection, Connections
+from voicepipe.server.http_protocol import HttpProtocol, log_bad_http
+from voicepipe.server.rare_lines import RareLines
+from voicepipe.stages.helpers import Helpers
+from voicepipe.telemetry.log import log_event
+
+BACKLOG: Final = 1_024
+"""Handshakes that wait in the kernel: a thousand callers may come in one second."""
+
+AT_ONCE: Final = 64
+"""Connections that are taken between two turns of the loop."""
+
+FREED_AT_ONCE: Final = 16
+"""Connections without a request that are closed when the process has run out of descriptors."""
+
+PAUSE_S: Final = 0.1
+"""How long nobody is taken then. The system tells of those who wait for as long as they do, so there is no other way to
+rest."""
+
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+MakeProtocol = Callable[[Connection], HttpProtocol]
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Listen on every address of `host`; port 0 takes a free one, the same for all.
+
+    Raises:
+        OSError: it can't be done.
+    """
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    try:
+        for family, *_, address in dict.fromkeys(found):
+            its_port = listeners[0].getsockname()[1] if listeners else port
+            listener = socket.create_server((address[0], its_port), family=family, backlog=BACKLOG)
+            listener.setblocking(False)
+            listeners.append(listener)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+class Acceptor:
+    """Takes connections from some listening sockets until it is stopped. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        listeners: list[socket.socket],
+        connections: Connections,
+        tasks: Helpers,
+        make_protocol: MakeProtocol,
+        *,
+        tls: ssl.SSLContext | None,
+        most_descriptors: int,
+        rare: RareLines,
+    ) -> None:
+        """Begin.
+
+        Args:
+            listeners: the sockets; they are this object's from now on.
+            connections: counts those without a request.
+            tasks: own the handshakes.
+            make_protocol: makes the protocol of a connection.
+            tls: None: plain.
+            most_descriptors: a connection that gets this descriptor or a higher one takes another's place, or none.
+            rare: for connections that fail before HTTP.
+        """
+        self._listeners, self._connections, self._tasks = listeners, connections, tasks
+        self._make_protocol, self._tls, self._most_descriptors = make_protocol, tls, most_descriptors
+        self._rare_bad, self._rare_full = rare, RareLines()
+        self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._loop = asyncio.get_running_loop()
+        for listener in listeners:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    def stop(self) -> None:
+        """Take no more, and close the sockets."""
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
+        for paused in self._paused.values():
+            paused.cancel()
+        self._listeners, self._paused = [], {}
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                client, peer = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # whoever came has gone
+                continue
+            except OSError as problem:
+                self._rest(listener, problem)
+                return
+            if not self._take(client, str(peer[0])):
+                return  # what was closed to make room has its descriptor until the loop's next turn
+
+    def _rest(self, listener: socket.socket, problem: OSError) -> None:
+        """Free some descriptors, and accept nobody for a moment."""
+        if problem.errno in EXHAUSTED:
+            for _ in range(FREED_AT_ONCE):
+                if not self._connections.close_oldest():
+                    break
+        self._log_full(problem.strerror or "accept failed")
+        self._loop.remove_reader(listener)
+        self._paused[listener] = self._loop.call_later(PAUSE_S, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        del self._paused[listener]
+        self._loop.add_reader(listener, self._accept, listener)
+
+    def _take(self, client: socket.socket, address: str) -> bool:
+        """Begin with it, unless there is no room; whether there was some without closing another."""
+        client.setblocking(False)
+        has_room = client.fileno() < self._most_descriptors
+        if not has_room and not self._connections.close_oldest():
+            self._connections.n_closed["refused"] += 1
+            self._log_full("the descriptors that are for clients are all in use")
+            client.close()
+            return False
+        connection = Connection(self._connections, address, client.close)
+        task = self._tasks.start(self._open(client, connection), name="connection")
+        connection.end_by(task.cancel)
+        task.add_done_callback(lambda _: self._drop_unless_open(client, connection))
+        return has_room
+
+    async def _open(self, client: socket.socket, connection: Connection) -> None:
+        """Make the handshake, if there is one; the protocol goes on by itself then."""
+        limit_s = None if self._tls is None else self._connections.limits.header_ms / 1_000
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._make_protocol(connection), client, ssl=self._tls, ssl_handshake_timeout=limit_s
+            )
+        except ssl.SSLError:
+            log_bad_http(self._rare_bad, connection.address, "no TLS handshake that can be read")
+        except OSError:
+            pass  # whoever came has gone, or took too long
+
+    def _drop_unless_open(self, client: socket.socket, connection: Connection) -> None:
+        """It may have been ended before anything began."""
+        if not connection.is_open:
+            connection.closed()
+            client.close()
+
+    def _log_full(self, why: str) -> None:
+        unlogged = self._rare_full.take(monotonic_ms())
+        if unlogged is not None:
+            waiting = len(self._connections)
+            log_event("connections_full", level=logging.WARNING, why=why, waiting=waiting, unlogged=unlogged)

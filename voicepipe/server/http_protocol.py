@@ -1,0 +1,136 @@
+"""aiohttp's protocol of a connection, with what it lacks towards strangers.
+
+aiohttp closes idle connections, but it gives a request's headers any time, writes a traceback for what is no HTTP, and
+waits for ever for a client that takes no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.server.connections import PROXY_IDLE_S, UNREAD_S, Connection
+from voicepipe.server.rare_lines import RareLines
+from voicepipe.server.refusals import refusal
+from voicepipe.telemetry.log import log_event
+
+LINGER_S: Final = 2.0
+"""How long the rest of a body is read that nobody wants, so that its client gets to see the answer."""
+
+TLS_RECORD: Final = b"\x16\x03"
+"""What a TLS handshake begins with (RFC 8446, 5.1)."""
+
+
+class HttpProtocol(web.RequestHandler):
+    """The HTTP of one connection."""
+
+    __slots__ = ("_connection", "_rare", "_said_tls", "_unread")
+
+    def __init__(self, server: web.Server, connection: Connection, rare: RareLines) -> None:
+        """Begin; `rare` decides which bad requests the log hears of."""
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # none: aiohttp says so itself
+            keepalive_timeout=PROXY_IDLE_S if connection.trusted else connection.limits.idle_ms / 1_000,
+            lingering_time=LINGER_S,
+        )
+        self._connection, self._rare = connection, rare
+        self._said_tls = False
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        self._connection.opened(cast(asyncio.Transport, transport).abort)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count the connection no more."""
+        self._connection.closed()
+        self._taken()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; once a request's headers have begun, they have a deadline."""
+        if not self._connection.is_waiting:
+            super().data_received(data)
+            return
+        if data:
+            self._connection.begin_headers()
+            self._said_tls = not self._request_count and data.startswith(TLS_RECORD)
+        n_before = self._request_count
+        super().data_received(data)
+        if self._request_count > n_before:
+            self._connection.work()
+
+    async def _handle_request(
+        self,
+        request: web.BaseRequest,
+        start_time: float | None,
+        request_handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    ) -> tuple[web.StreamResponse, bool]:
+        self._connection.work()  # one that came while the one before was being answered
+        try:
+            return await super()._handle_request(request, start_time, request_handler)
+        finally:
+            if self.transport is not None:
+                self._connection.wait()
+
+    def pause_writing(self) -> None:
+        """Give a client whose answer waits some time to take it."""
+        super().pause_writing()
+        self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._connection.close_for, "unread")
+
+    def resume_writing(self) -> None:
+        """It takes the answer."""
+        self._taken()
+        super().resume_writing()
+
+    def _taken(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what could not be read as a request; only failures of our own are logged with their traceback."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        why = self._why(exc)
+        log_bad_http(self._rare, self._connection.address, why)
+        status = 431 if isinstance(exc, LineTooLong) else status
+        answer = refusal(status, f"Expected an HTTP/1.1 request, got {why}.", code="bad_http")
+        answer.force_close()
+        return answer
+
+    def log_exception(self, *args: object, **kw: object) -> None:
+        """Log what aiohttp finds wrong, but a client's broken body only as bad HTTP."""
+        if isinstance(kw.get("exc_info"), web.RequestPayloadError):
+            log_bad_http(self._rare, self._connection.address, "a body that is broken")
+        else:
+            super().log_exception(*args, **kw)
+
+    def _why(self, exc: BaseException | None) -> str:
+        """In words of our own: the parser's hold what was sent, a credential perhaps."""
+        if self._said_tls:
+            return "TLS on a port without TLS"
+        if isinstance(exc, LineTooLong):
+            return "headers that are too large"
+        return "something else" if isinstance(exc, BadHttpMethod) else "a malformed one"
+
+
+def log_bad_http(rare: RareLines, address: str, why: str) -> None:
+    """Say that a client sent what is no HTTP, now and then."""
+    unlogged = rare.take(monotonic_ms())
+    if unlogged is not None:
+        log_event("bad_http", address=address, why=why, unlogged=unlogged)

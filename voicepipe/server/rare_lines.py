@@ -1,0 +1,26 @@
+"""Lines of the log that strangers cause: at most one in so long, with the count of those that were left out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EVERY_MS: Final = 10_000
+"""At most one line in so long: who sends garbage would fill the disk."""
+
+
+class RareLines:
+    """Lets a line through now and then. Belongs to one event loop."""
+
+    def __init__(self, every_ms: int = EVERY_MS) -> None:
+        self._every_ms = every_ms
+        self._next_ms: int | None = None
+        self._unlogged = 0
+
+    def take(self, now_ms: int) -> int | None:
+        """Return how many lines were left out since the last one; None: one more is left out now."""
+        if self._next_ms is not None and now_ms < self._next_ms:
+            self._unlogged += 1
+            return None
+        self._next_ms = now_ms + self._every_ms
+        unlogged, self._unlogged = self._unlogged, 0
+        return unlogged
