@@ -85,7 +85,7 @@ def renew() -> None:
     blocks = generated()
     for path, text in PAGES.items():
         now = text
-        for name in re.findall(r"<!-- begin ([\w-]+) -->", text):
+        for name in re.findall(r"<!-- begin ([\w -]+) -->", text):
             now = now.replace(f"begin {name} -->\n{block(name, text)}<!--", f"begin {name} -->\n{blocks[name]}<!--")
         if now != text:
             path.write_text(now, encoding="utf-8")

@@ -71,7 +71,14 @@ def speech() -> str:
     return "\n".join(lines) + "\n"
 
 
+def contents() -> str:
+    """The tables of the index, with links as they are from the README."""
+    index = PAGES[ROOT / "web/docs/index.md"]
+    return re.sub(r"\]\((?=[\w-]+\.md)", "](web/docs/", index[index.index("| guides") :])
+
+
 GENERATED: docs.Generated = {
+    "contents in README": contents,
     "settings": markdown,
     "states": lambda: f"```mermaid\n{diagram()}```\n",
     "vendors": vendors,
@@ -240,7 +247,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_linked_to() -> None:
     for page in PAGES:
-        assert page == README or f"]({page.relative_to(ROOT)}" in PAGES[README]
+        assert page in (README, ROOT / "web/docs/index.md") or f"]({page.relative_to(ROOT)}" in PAGES[README]
 
 
 def test_the_version_and_the_files_that_are_named_are_there() -> None:

@@ -16,7 +16,7 @@ from voicepipe.server.legacy import sessions, transcription_sessions
 from voicepipe.server.metrics import metrics
 from voicepipe.server.models_list import list_models, one_model
 from voicepipe.server.outliving import outliving
-from voicepipe.server.pages import asset, dashboard, home, talk
+from voicepipe.server.pages import asset, dashboard, docs, home, talk
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.providers_list import list_providers
 from voicepipe.server.realtime import realtime
@@ -75,6 +75,8 @@ def build_app(parts: Parts) -> web.Application:
         ("POST", "/talk/token", talk_token),
         ("GET", "/dashboard", dashboard),
         ("GET", "/dashboard/about", about),
+        ("GET", "/docs", docs),
+        ("GET", "/docs/{page:[a-z-]+}", docs),
         ("GET", "/healthz", healthz),
         ("GET", "/readyz", readyz),
         ("GET", "/metrics", metrics),

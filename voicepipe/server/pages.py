@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from voicepipe.auth.origin import is_loopback_host
+from voicepipe.server.docs import INDEX, MAX_QUERY_CHARS, Docs, document, results
 from voicepipe.server.parts import PARTS
 from voicepipe.server.refusals import Missing
 
@@ -53,6 +54,25 @@ async def talk(request: web.Request) -> web.StreamResponse:
 async def dashboard(request: web.Request) -> web.StreamResponse:
     """`GET /dashboard`: the operator's page. It holds no figures itself: it asks the API for them, with a key."""
     return await _file(request, "dashboard.html")
+
+
+async def docs(request: web.Request) -> web.Response:
+    """`GET /docs`, `/docs/{page}`: the documentation; `?q=` searches it."""
+    pages = await asyncio.to_thread(Docs.read, request.app[PARTS].pages / "docs")
+    name, query = request.match_info.get("page", INDEX), request.query.get("q", "")[:MAX_QUERY_CHARS].strip()
+    if query:
+        return _html(request, document(pages, "Search", results(pages, query), current="", query=query))
+    page = pages.pages.get(name)
+    if page is None:
+        raise Missing(f"There is no page {name[:64]!r} in the documentation.", param=None, code="not_found")
+    return _html(request, document(pages, page.title, page.body, current=name))
+
+
+def _html(request: web.Request, text: str) -> web.Response:
+    headers = _headers(request)
+    # The search is a form of the page itself; no other page has one.
+    policy = headers["Content-Security-Policy"].replace("form-action 'none'", "form-action 'self'")
+    return web.Response(text=text, content_type="text/html", headers=headers | {"Content-Security-Policy": policy})
 
 
 async def asset(request: web.Request) -> web.StreamResponse:
