@@ -19,6 +19,13 @@ class AuthError(VoicepipeError):
         self.why, self.code, self.status = why, code, status
 
 
+class UnknownCredential(AuthError):
+    """A credential that this server gave to nobody: an unknown key, or a signature that none of its keys made.
+
+    Only this refusal may be a guess: one that is expired, revoked, used up or lacks a scope was once given out.
+    """
+
+
 class ProtocolError(VoicepipeError):
     """A client sent something that we can't read. The connection lives on.
 

@@ -9,7 +9,9 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
+from aiohttp import WSMsgType
 
+from voicepipe.server.resume_places import MOST_OF_ADDRESS
 from voicepipe.stages.transcriber import Samples
 from voicepipe.testing.caller import BINARY, WIRE_HZ, Event
 from voicepipe.testing.returning import Returning, returning
@@ -24,6 +26,11 @@ SESSION = {
     "providerData": {"voicepipe": {"resume": True}},
 }
 IN_BINARY = {**SESSION, "providerData": {"voicepipe": {"resume": True, "binary_audio": True}}}
+
+
+def many_lines() -> aiohttp.ClientSession:
+    """A client with as many connections as it likes."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
 def told(events: list[Event]) -> list[tuple[str, ...]]:
@@ -189,12 +196,45 @@ async def test_another_first_word_is_refused_likewise(house: Any, word: str) -> 
         assert json.loads(await line.receive_str())["error"]["code"] == "resume_refused"
 
 
-async def test_whoever_guesses_is_slowed_down(house: Any) -> None:
+async def test_a_right_secret_passes_whatever_others_of_its_address_guessed(
+    house: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each guess is refused; only the first ten of them are worth a line of the log."""
+    caplog.set_level(0)
     async with returning(house.base_url, SESSION) as caller:
-        for _ in range(10):
-            await caller.ask_back("wrong", None)
-        with pytest.raises(aiohttp.WSServerHandshakeError, match="429"):
-            await caller.ask_back("wrong", None)
+        for _ in range(15):
+            assert (await caller.ask_back("wrong", None))["error"]["code"] == "resume_refused"
+        assert await caller.come_back() == 0
+        assert [record.getMessage() for record in caplog.records].count("resume_refused") == 10
+
+
+@pytest.mark.parametrize("place", ["1", ""])
+async def test_strangers_who_say_nothing_keep_nobody_from_coming_back(house: Any, place: str) -> None:
+    """Twice as many as there are places, of the caller's own address: the one that waits longest makes room."""
+    async with returning(house.base_url, SESSION) as caller, many_lines() as http:
+        url = f"{house.base_url}/v1/realtime?resume={place or caller.session_id}"
+        strangers = [await http.ws_connect(url) for _ in range(2 * MOST_OF_ADDRESS)]
+        await caller.lose_line()
+        assert await caller.come_back() == 0
+        for stranger in strangers[:MOST_OF_ADDRESS]:
+            assert (await stranger.receive(timeout=20)).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
+        for stranger in strangers:
+            await stranger.close()
+
+
+async def test_a_session_that_is_named_in_the_address_has_places_of_its_own(house: Any) -> None:
+    """As many silent connections as there are for a whole address don't touch it; an unknown one waits for nothing."""
+    async with returning(house.base_url, SESSION) as caller, many_lines() as http:
+        base = f"{house.base_url}/v1/realtime?resume="
+        own = await http.ws_connect(base + caller.session_id)
+        strangers = [await http.ws_connect(base + "1") for _ in range(2 * MOST_OF_ADDRESS)]
+        unknown = await http.ws_connect(base + "sess_nobody")
+        assert json.loads(await unknown.receive_str(timeout=20))["error"]["code"] == "resume_refused"
+        asked = {"session_id": caller.session_id, "secret": caller.secret, "last_event_id": caller.last_event_id}
+        await own.send_str(json.dumps({"type": "voicepipe.resume", **asked}))
+        assert json.loads(await own.receive_str(timeout=20))["type"] == "voicepipe.resumed"
+        for line in (own, unknown, *strangers):
+            await line.close()
 
 
 async def test_a_client_that_hangs_up_does_not_come_back(house: Any) -> None:

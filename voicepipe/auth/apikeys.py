@@ -7,14 +7,14 @@ import hmac
 import re
 import secrets
 import string
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from voicepipe.auth.database import change_counter, reading, writing
 from voicepipe.auth.scopes import ALL, KEY_DEFAULT
-from voicepipe.errors import AuthError, ConfigError
+from voicepipe.errors import AuthError, ConfigError, UnknownCredential
 
 PREFIX: Final = "vp_"
 
@@ -56,6 +56,44 @@ class NewApiKey:
     key: ApiKey
 
 
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """All API keys of a file as they were at one moment: a look-up is a dictionary's, and reads nothing."""
+
+    keys: Mapping[tuple[str, str], tuple[bytes, ApiKey]] = field(default_factory=dict, repr=False)
+    """(project, id) -> the secret's SHA-256, and the key."""
+
+    def find(self, text: str) -> ApiKey:
+        """Return the key whose text this is.
+
+        Found by its public id, then compared in constant time, so the answer's time tells nothing of the secret.
+
+        Raises:
+            UnknownCredential: it is malformed or unknown.
+            AuthError: it was revoked.
+        """
+        match = _KEY.fullmatch(text)
+        if match is None:
+            raise UnknownCredential(
+                f"The API key is malformed: expected {PREFIX}PROJECT_ and {_ID_CHARS + _SECRET_CHARS} "
+                "letters and digits. Was it copied whole?"
+            )
+        id_, secret = match["random"][:_ID_CHARS], match["random"][_ID_CHARS:]
+        digest, key = self.keys.get((match["project"], id_), (_NOBODY, None))
+        same = hmac.compare_digest(digest, _digest(secret))
+        if key is None or not same:
+            raise UnknownCredential(
+                "This server doesn't know the API key. 'voicepipe keys list' shows its keys by their first "
+                "letters, 'voicepipe keys create' makes a new one."
+            )
+        if key.revoked_at_s is not None:
+            raise AuthError(
+                f"The API key {key.id} was revoked. Make a new one with 'voicepipe keys create'.",
+                code="api_key_revoked",
+            )
+        return key
+
+
 class ApiKeys:
     """The API keys of one `data_dir`. Every method may wait for another process: call from a worker thread.
 
@@ -84,38 +122,21 @@ class ApiKeys:
         key = ApiKey(id=id_, project=project, name=name, scopes=ordered, created_at_s=now_s, revoked_at_s=None)
         return NewApiKey(f"{PREFIX}{project}_{id_}{secret}", key)
 
-    def find(self, text: str) -> ApiKey:
-        """The key whose text this is.
+    def table(self) -> KeyTable:
+        """Read all keys."""
+        with reading(self._data_dir) as connection:
+            rows = connection.execute(f"SELECT secret_sha256, {_COLUMNS} FROM api_keys").fetchall()
+        keys = ((row[0], _api_key(row[1:])) for row in rows)
+        return KeyTable({(key.project, key.id): (digest, key) for digest, key in keys})
 
-        Found by its public id, then compared in constant time, so the answer's time tells nothing of the secret.
+    def find(self, text: str) -> ApiKey:
+        """Read the file and return the key whose text this is.
 
         Raises:
-            AuthError: it is malformed, unknown or revoked.
+            UnknownCredential: it is malformed or unknown.
+            AuthError: it was revoked.
         """
-        match = _KEY.fullmatch(text)
-        if match is None:
-            raise AuthError(
-                f"The API key is malformed: expected {PREFIX}PROJECT_ and {_ID_CHARS + _SECRET_CHARS} "
-                "letters and digits. Was it copied whole?"
-            )
-        id_, secret = match["random"][:_ID_CHARS], match["random"][_ID_CHARS:]
-        with reading(self._data_dir) as connection:
-            row = connection.execute(
-                f"SELECT secret_sha256, {_COLUMNS} FROM api_keys WHERE id = ? AND project = ?", (id_, match["project"])
-            ).fetchone()
-        same = hmac.compare_digest(row[0] if row else _NOBODY, _digest(secret))
-        if row is None or not same:
-            raise AuthError(
-                "This server doesn't know the API key. 'voicepipe keys list' shows its keys by their first "
-                "letters, 'voicepipe keys create' makes a new one."
-            )
-        key = _api_key(row[1:])
-        if key.revoked_at_s is not None:
-            raise AuthError(
-                f"The API key {key.id} was revoked. Make a new one with 'voicepipe keys create'.",
-                code="api_key_revoked",
-            )
-        return key
+        return self.table().find(text)
 
     def revoke(self, id_: str, *, now_s: int) -> ApiKey:
         """Make the key stop working; doing it twice changes nothing.

@@ -1,4 +1,4 @@
-"""Who guesses keys is slowed down: failed attempts are limited for each address."""
+"""Guesses are limited for each address: credentials that the server gave to nobody."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class AttemptOptions:
 
 
 class FailedAttempts:
-    """A leaky bucket of failures for each address. Only failures are counted: good keys are never slowed down."""
+    """A leaky bucket of guesses for each address.
+
+    To be asked after the look at a credential, never before: what others of an address did must not refuse a good one.
+    """
 
     def __init__(self, options: AttemptOptions | None = None) -> None:
         self._options = options or AttemptOptions()

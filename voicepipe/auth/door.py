@@ -7,9 +7,10 @@ from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.credentials import Presented
 from voicepipe.auth.keys import Keyring
+from voicepipe.auth.known_keys import KnownKeys
 from voicepipe.auth.scopes import TOKEN_ALLOWED, granted
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, PREFIX, verify
-from voicepipe.errors import AuthError
+from voicepipe.errors import AuthError, UnknownCredential
 
 Holder = Claims | ApiKey
 """Whoever was let in; both have `project` and `scopes`."""
@@ -24,24 +25,24 @@ def identify(
     presented: Presented,
     *,
     keyring: Keyring,
-    api_keys: ApiKeys,
+    api_keys: ApiKeys | KnownKeys,
     now_s: int,
     audience: str = AUDIENCE,
     issuer: str = ISSUER,
 ) -> Holder:
-    """Look a credential up: an API key in the store, a token by its signature and its times.
+    """Look a credential up: an API key among `api_keys`, a token by its signature and its times.
 
-    Reads a file when it is an API key: call from a worker thread. Whether a token was revoked or used up is not known
-    here: ask the cluster.
+    Whether a token was revoked or used up is not known here: ask the cluster.
 
     Raises:
-        AuthError: it is neither, or refused; the text says what to do and never repeats the credential.
+        UnknownCredential: it is neither; the text says what to do and never repeats the credential.
+        AuthError: it was given out, and is refused now.
     """
     if is_token(presented.secret):
         return verify(presented.secret, keyring, now_s=now_s, audience=audience, issuer=issuer)
     if presented.secret.startswith(KEY_PREFIX):
         return api_keys.find(presented.secret)
-    raise AuthError(
+    raise UnknownCredential(
         "That is no credential of this server: expected an API key (vp_...) or a client secret (ek_...). Keys of "
         "providers belong into the server's settings; 'voicepipe keys create' makes an API key."
     )

@@ -16,7 +16,8 @@ from voicepipe.errors import ConfigError
 class KeyStore:
     """Generated HS256 secrets, and whatever keys came from files, as one ring.
 
-    Every method may wait for another process that is writing: call from a worker thread. Threads may share one store.
+    Every method but `current` may wait for another process that is writing: call from a worker thread. Threads may
+    share one store.
     """
 
     def __init__(
@@ -26,8 +27,8 @@ class KeyStore:
         self._data_dir = data_dir
         self._signing, self._verifying = tuple(signing), tuple(verifying)
         self._lock = threading.Lock()
-        self._seen = b""
-        self._ring = Keyring(())
+        self._read: tuple[bytes, Keyring] = (b"", Keyring(()))
+        """The file's state, and what was read in it: replaced as one, since threads look at both."""
 
     def keyring(self, now_s: int) -> Keyring:
         """The ring as it is now. The first call of all makes a secret; a call that finds no change reads four bytes.
@@ -38,10 +39,14 @@ class KeyStore:
         with self._lock:
             # Read before the keys: a change in between is then seen the next time, never missed.
             counter = change_counter(self._data_dir)
-            if not counter or counter != self._seen:
-                self._ring = Keyring((*self._signing, *self._generated(now_s)), self._verifying)
-                self._seen = counter
-            return self._ring
+            if not counter or counter != self._read[0]:
+                self._read = (counter, Keyring((*self._signing, *self._generated(now_s)), self._verifying))
+            return self._read[1]
+
+    def current(self) -> Keyring | None:
+        """Return the ring if the file is as it was when it was read, else None: never waits for another process."""
+        seen, ring = self._read
+        return ring if seen and change_counter(self._data_dir) == seen else None
 
     def rotate(self, now_s: int) -> SigningKey:
         """Make a new secret, which signs from now on. Tokens signed with older ones stay good."""

@@ -20,6 +20,9 @@ FORWARDING: Final = frozenset(
 )
 """Headers that a proxy adds; also refused is whatever begins with `x-forwarded-`."""
 
+_OWN_SITES: Final = frozenset(("same-origin", "none"))
+"""Values of `Sec-Fetch-Site` of requests that no other origin's page made. `same-site` is another one's: any port."""
+
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?")
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
 
@@ -49,16 +52,36 @@ def is_loopback_host(host: str) -> bool:
 def check_open(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> None:
     """Let in a request without credential, in open mode.
 
-    From a browser (which always says its origin on a WebSocket) only pages of this server itself and of
-    `allowed_origins` may come.
+    From a browser only pages of this server itself and of `allowed_origins` may come. It always says its origin on a
+    WebSocket, and leaves it out of a GET for a picture, a script or a link.
 
     Raises:
         AuthError: 403, and the text says which of the conditions isn't met and what to do.
     """
     _check_local(handshake)
+    check_not_foreign(handshake, allowed_origins=allowed_origins)
+
+
+def check_not_foreign(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> None:
+    """Refuse a request that a foreign page made its visitor's browser send.
+
+    Raises:
+        AuthError: 403, with the page's origin where the browser says it.
+    """
+    if is_foreign(handshake, allowed_origins=allowed_origins):
+        raise _foreign(next(iter(handshake.values("origin")), "another site"))
+
+
+def is_foreign(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> bool:
+    """Return whether a page sent this that is neither this server's own nor one of `allowed_origins`.
+
+    Without an `Origin` the browser's word is `Sec-Fetch-Site` (Fetch Metadata), which no page can set: `none` is a
+    person's own doing (an address typed in), and programs don't send the header at all.
+    """
     origins = handshake.values("origin")
-    if origins and not (len(origins) == 1 and (origins[0] in allowed_origins or _same_origin(handshake, origins[0]))):
-        raise _foreign(origins[0])
+    if origins:
+        return len(origins) > 1 or not (origins[0] in allowed_origins or _same_origin(handshake, origins[0]))
+    return any(site not in _OWN_SITES for site in handshake.values("sec-fetch-site"))
 
 
 def check_talk_page(handshake: Handshake) -> None:
@@ -113,10 +136,11 @@ def _is_forwarding(name: str) -> bool:
 def _same_origin(handshake: Handshake, origin: str) -> bool:
     """Scheme, name and port agree (RFC 6454, 5). `null`, the origin of files and sandboxed frames, never does."""
     scheme, _, authority = origin.partition("://")
-    if scheme != handshake.scheme:
+    hosts = handshake.values("host")
+    if scheme != handshake.scheme or len(hosts) != 1:
         return False
     named = _with_port(authority, scheme)
-    return named is not None and named == _with_port(handshake.values("host")[0], scheme)
+    return named is not None and named == _with_port(hosts[0], scheme)
 
 
 def _with_port(host: str, scheme: str) -> tuple[str, str] | None:

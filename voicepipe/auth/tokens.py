@@ -14,7 +14,7 @@ import msgspec
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.keys import Keyring, SigningKey, VerifyingKey
 from voicepipe.auth.scopes import TOKEN_ALLOWED
-from voicepipe.errors import AuthError, ProtocolError
+from voicepipe.errors import AuthError, ProtocolError, UnknownCredential
 
 PREFIX: Final = "ek_"
 """Browser SDKs refuse any key that begins otherwise."""
@@ -88,8 +88,10 @@ def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE
     The algorithm is the one that the key of its `kid` was made for; what the token's header claims is only compared.
 
     Raises:
-        AuthError: with a code (`invalid_token`, `unknown_key`, `token_expired`, `token_not_yet_valid`, `wrong_issuer`,
-            `wrong_audience`) and a text that says what to do.
+        UnknownCredential: no key of the ring signed it; with a code (`invalid_token`, `unknown_key`) and a text that
+            says what to do.
+        AuthError: it is signed, and not good now (`token_expired`, `token_not_yet_valid`, `wrong_issuer`,
+            `wrong_audience`, `invalid_token`).
     """
     text = token.removeprefix(PREFIX)
     if len(text) > _READABLE_MAX_BYTES or not _SHAPE.fullmatch(text):
@@ -119,7 +121,7 @@ def _key_for(text: str, keyring: Keyring) -> VerifyingKey:
         raise _invalid("doesn't name its key: whoever signs must set 'kid' in the header.")
     key = keyring.find(kid)
     if key is None:
-        raise AuthError(
+        raise UnknownCredential(
             f"This server doesn't know the key {kid[:64]!r} that signed the client secret: it was removed after a "
             "rotation, or another server minted the secret. Ask the backend of this server for a new one.",
             code="unknown_key",
@@ -133,7 +135,7 @@ def _read(payload: bytes) -> Claims:
     try:
         return _DECODER.decode(payload)
     except (msgspec.DecodeError, RecursionError) as wrong:
-        raise _invalid(f"is signed, but its claims are not what voicepipe expects: {wrong}.") from None
+        raise _malformed(f"is signed, but its claims are not what voicepipe expects: {wrong}.") from None
 
 
 def _check_times(claims: Claims, now_s: int) -> None:
@@ -151,7 +153,7 @@ def _check_times(claims: Claims, now_s: int) -> None:
             code="token_not_yet_valid",
         )
     if claims.expires_at_s - claims.issued_at_s > LIFE_MAX_S:
-        raise _invalid(f"lives longer than {LIFE_MAX_S} s from 'iat' to 'exp', which no client secret may.")
+        raise _malformed(f"lives longer than {LIFE_MAX_S} s from 'iat' to 'exp', which no client secret may.")
 
 
 def _check_parties(claims: Claims, audience: str, issuer: str) -> None:
@@ -195,5 +197,11 @@ def _has_instructions(value: Any) -> bool:
     return isinstance(value, list) and any(map(_has_instructions, value))
 
 
-def _invalid(what: str) -> AuthError:
+def _invalid(what: str) -> UnknownCredential:
+    """The refusal of what none of our keys signed."""
+    return UnknownCredential(f"The client secret {what}", code="invalid_token")
+
+
+def _malformed(what: str) -> AuthError:
+    """The refusal of what one of our keys signed: its backend's mistake, and no guess."""
     return AuthError(f"The client secret {what}", code="invalid_token")

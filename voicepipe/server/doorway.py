@@ -8,20 +8,21 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from voicepipe.auth.apikeys import ApiKey, ApiKeys
+from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.attempts import FailedAttempts
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.credentials import Presented, find_credential, missing_credential
 from voicepipe.auth.door import Holder, check_scope, identify, is_token
 from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.keys import Keyring
 from voicepipe.auth.known_keys import KnownKeys
-from voicepipe.auth.origin import check_open, check_talk_page
+from voicepipe.auth.origin import check_not_foreign, check_open, check_talk_page, is_foreign
 from voicepipe.auth.proxies import TrustedProxies
 from voicepipe.auth.scopes import OPERATE_ALL
 from voicepipe.clock import monotonic_ms, unix_s
 from voicepipe.cluster.port import Cluster
-from voicepipe.errors import AuthError
+from voicepipe.errors import AuthError, UnknownCredential
 from voicepipe.server.options import TalkMint
 from voicepipe.server.refusals import PEER, TooManyAttempts
 
@@ -92,8 +93,8 @@ class Doorway:
         allowed_origins: Collection[str],
         talk_mint: TalkMint,
     ) -> None:
-        self._key_store, self._api_keys, self._cluster, self._attempts = key_store, api_keys, cluster, attempts
-        self._known_keys = KnownKeys(api_keys)
+        self._key_store, self._cluster, self._attempts = key_store, cluster, attempts
+        self._known_keys, self._reading_keys = KnownKeys(api_keys), asyncio.Lock()
         self._on_loopback, self._proxies, self._allow_query = on_loopback, proxies, allow_query
         self._allowed_origins, self._talk_mint = frozenset(allowed_origins), talk_mint
 
@@ -106,31 +107,50 @@ class Doorway:
         request[PEER] = shown.peer
         return shown
 
-    def is_open(self) -> bool:
-        """Tell whether this machine needs no key. Reads a file: call from a worker thread."""
-        return self._on_loopback and self._is_new()
+    async def is_open(self) -> bool:
+        """Return whether this machine needs no key."""
+        await self._read_keys()
+        return self._is_open()
 
     async def admit(self, request: web.Request) -> Visitor:
         """Find out who sends this request.
 
         Raises:
             AuthError: 401 or 403, with a code and what to do about it.
-            TooManyAttempts: 429, for an address that has shown too many bad credentials.
+            TooManyAttempts: 429, for a credential that is unknown, from an address that has shown too many of these.
         """
         shown = self.shown(request)
-        wait_ms = self._attempts.wait_ms(shown.peer, monotonic_ms())
-        if wait_ms:
-            raise TooManyAttempts(wait_ms)
+        presented = find_credential(shown, allow_query=self._allow_query)
+        await self._read_keys()
         try:
-            presented = find_credential(shown, allow_query=self._allow_query)
-            visitor = self._recall(presented) or await self._find(shown, presented)
-        except AuthError as error:
-            if error.status == 401 and error.code != "missing_credential":  # who shows nothing guesses nothing
-                self._attempts.failed(shown.peer, monotonic_ms())
+            visitor = await self._find(shown, presented)
+        except UnknownCredential:
+            self._count_guess(shown)
             raise
         if visitor.claims is not None:
             await self.check_not_revoked(visitor.claims)
         return visitor
+
+    def check_not_foreign(self, shown: Handshake) -> None:
+        """Refuse what a foreign page made its visitor's browser send, where no credential is asked for.
+
+        Raises:
+            AuthError: 403.
+        """
+        check_not_foreign(shown, allowed_origins=self._allowed_origins)
+
+    def _count_guess(self, shown: Handshake) -> None:
+        """Count an unknown credential, unless a foreign page sent it: its visitor's address must not pay for that.
+
+        Raises:
+            TooManyAttempts: the address has shown too many.
+        """
+        now_ms = monotonic_ms()
+        wait_ms = self._attempts.wait_ms(shown.peer, now_ms)
+        if wait_ms:
+            raise TooManyAttempts(wait_ms)
+        if not is_foreign(shown, allowed_origins=self._allowed_origins):
+            self._attempts.failed(shown.peer, now_ms)
 
     async def check_not_revoked(self, claims: Claims) -> None:
         """Demand a token that nobody has taken back.
@@ -148,7 +168,8 @@ class Doorway:
             AuthError: 403, with what to do about it.
         """
         shown = self.shown(request)
-        if self._talk_mint == "never" or (self._talk_mint == "auto" and not await asyncio.to_thread(self._is_new)):
+        await self._read_keys()
+        if self._talk_mint == "never" or (self._talk_mint == "auto" and not self._is_new()):
             raise AuthError(
                 "This server has API keys or stands behind a proxy, so its talk page gets no token by itself. Get one "
                 "from your backend (POST /v1/realtime/client_secrets), or on the server from 'voicepipe token'.",
@@ -160,30 +181,35 @@ class Doorway:
 
     def _is_new(self) -> bool:
         """Whether nobody has set up yet who may come in. A proxy on this machine makes all its callers look local."""
-        return not self._proxies and not self._api_keys.any_made()
+        return not self._proxies and not self._known_keys.any_made()
 
-    def _recall(self, presented: Presented | None) -> Visitor | None:
-        key = self._known_keys.recall(presented.secret) if presented is not None else None
-        return None if key is None else Visitor(key.project, key)
+    def _is_open(self) -> bool:
+        return self._on_loopback and self._is_new()
+
+    async def _read_keys(self) -> None:
+        """Have the API keys as the file has them now. Requests that find it changed at once wait for one reading."""
+        if self._known_keys.is_current():
+            return
+        async with self._reading_keys:
+            if not self._known_keys.is_current():
+                await asyncio.to_thread(self._known_keys.read)
 
     async def _find(self, shown: Handshake, presented: Presented | None) -> Visitor:
-        as_of = self._known_keys.as_of()
-        visitor = await asyncio.to_thread(self._look, shown, presented)
-        if presented is not None and isinstance(visitor.holder, ApiKey):
-            self._known_keys.learn(presented.secret, visitor.holder, as_of=as_of)
-        return visitor
-
-    def _look(self, shown: Handshake, presented: Presented | None) -> Visitor:
-        """Runs in a worker thread: keys lie in a file."""
         if self._is_open_to(presented):
             check_open(shown, allowed_origins=self._allowed_origins)
             return Visitor(OPEN_PROJECT, None)
         if presented is None:
             raise missing_credential()
         now_s = unix_s()
-        holder = identify(presented, keyring=self._key_store.keyring(now_s), api_keys=self._api_keys, now_s=now_s)
+        keyring = await self._keyring(now_s) if is_token(presented.secret) else Keyring(())
+        holder = identify(presented, keyring=keyring, api_keys=self._known_keys, now_s=now_s)
         return Visitor(holder.project, holder)
+
+    async def _keyring(self, now_s: int) -> Keyring:
+        """The keys that sign tokens; the file is read in a worker thread, and only when it has changed."""
+        ring = self._key_store.current()
+        return ring if ring is not None else await asyncio.to_thread(self._key_store.keyring, now_s)
 
     def _is_open_to(self, presented: Presented | None) -> bool:
         """SDKs demand some key, so in open mode any will do; but a token is never taken without a look."""
-        return not (presented is not None and is_token(presented.secret)) and self.is_open()
+        return not (presented is not None and is_token(presented.secret)) and self._is_open()

@@ -24,7 +24,10 @@ async def metrics(request: web.Request) -> web.Response:
     """Everything that is counted, in Prometheus' text format."""
     parts = request.app[PARTS]
     open_to = Networks(parts.options.metrics_from, key="server.metrics_from")
-    if parts.doorway.shown(request).peer not in open_to:
+    shown = parts.doorway.shown(request)
+    if shown.peer in open_to:
+        parts.doorway.check_not_foreign(shown)
+    else:
         visitor = await parts.doorway.admit(request)
         visitor.check_scope(OPERATE_ALL)
     loop = None if parts.loop is None else parts.loop.figures()

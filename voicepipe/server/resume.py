@@ -20,7 +20,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.protocol.extensions import Resume, read_resume
 from voicepipe.server.lobby import Place
-from voicepipe.server.refusals import TooManyAttempts
+from voicepipe.server.resume_places import Group, WaitingPlaces, of_address, of_session
 from voicepipe.server.socket import AiohttpSocket
 from voicepipe.session.comeback import Password
 from voicepipe.session.ending import NOT_AUTHORISED
@@ -30,8 +30,8 @@ from voicepipe.telemetry.log import log_event
 FIRST_WORD_S: Final = 5.0
 """How long whoever comes back may take to say who they are."""
 
-MOST_ASKING: Final = 64
-"""So many may be about to say so: they need no credential for that."""
+SESSION_PREFIX: Final = "sess_"
+"""How the ids of all sessions begin (`voicepipe.auth.tokens.session_prefix`)."""
 
 REFUSED: Final = (
     "This session can't be resumed: it is not here any more, the secret is not its latest, or too much was missed. "
@@ -57,9 +57,9 @@ class Resumptions:
     def __init__(self) -> None:
         # Bounded: as many as there are places in the lobby.
         self._running: dict[str, tuple[Resumable, Place]] = {}
-        self._attempts = FailedAttempts()
+        self.waiting = WaitingPlaces()
+        self._refused = FailedAttempts()
         self._nobody = Password()
-        self._n_asking = 0
         self._stopping = False
 
     @contextmanager
@@ -71,27 +71,20 @@ class Resumptions:
         finally:
             del self._running[session_id]
 
-    @contextmanager
-    def asking(self, peer: str) -> Iterator[None]:
-        """Let somebody ask, for as long as the block runs.
+    def has(self, session_id: str) -> bool:
+        """Return whether the session runs here."""
+        return session_id in self._running
+
+    def check_open(self) -> None:
+        """Demand that sessions are still resumed.
 
         Raises:
-            Overload: too many are about to, or the server is stopping.
-            TooManyAttempts: this address has shown too many wrong secrets.
+            Overload: the server is stopping.
         """
-        wait_ms = self._attempts.wait_ms(peer, monotonic_ms())
-        if wait_ms:
-            raise TooManyAttempts(wait_ms)
-        # Full: the next one is refused, and comes again.
-        if self._n_asking >= MOST_ASKING or self._stopping:
-            raise Overload("Too many sessions are being resumed at this moment.")
-        self._n_asking += 1
-        try:
-            yield
-        finally:
-            self._n_asking -= 1
+        if self._stopping:
+            raise Overload("The server is stopping.")
 
-    async def resume(self, asked: Resume | None, socket: AiohttpSocket, peer: str) -> bool:
+    async def resume(self, asked: Resume | None, socket: AiohttpSocket) -> bool:
         """Give the socket to its session and return when that is done with it; False: there is none that takes it."""
         session, place = self._running.get(asked.session_id, (None, None)) if asked is not None else (None, None)
         if asked is not None and session is not None and place is not None:
@@ -101,8 +94,14 @@ class Resumptions:
             place.socket = before
         else:
             self._nobody.matches(asked.secret if asked is not None else "")  # takes as long as a wrong secret
-        self._attempts.failed(peer, monotonic_ms())
         return False
+
+    def note_refusal(self, peer: str) -> None:
+        """Log a refusal: of one address ten in a row, and then ten a minute."""
+        now_ms = monotonic_ms()
+        if not self._refused.wait_ms(peer, now_ms):
+            self._refused.failed(peer, now_ms)
+            log_event("resume_refused", peer=peer)
 
     def stop(self) -> None:
         """Let nobody come back any more: sessions that wait for it end."""
@@ -114,24 +113,34 @@ class Resumptions:
 async def resume(
     request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
 ) -> web.StreamResponse:
-    """Upgrade, and hand the socket over if its first word is right."""
-    with resumptions.asking(peer):
-        await line.prepare(request)
-        socket = AiohttpSocket(line, request.transport)
-        asked = await _first_word(socket)
-    if await resumptions.resume(asked, socket, peer):
+    """Upgrade, and hand the socket over if its first word is right: a right secret passes, whoever else asks.
+
+    `?resume=SESSION_ID` waits among those of this session alone, and without waiting when there is no such session;
+    `?resume=1` waits among all of its address.
+    """
+    resumptions.check_open()
+    named = request.query["resume"]
+    await line.prepare(request)
+    socket = AiohttpSocket(line, request.transport)
+    asked = None
+    if resumptions.has(named) or not named.startswith(SESSION_PREFIX):
+        group = of_session(named) if resumptions.has(named) else of_address(peer)
+        asked = await _first_word(socket, resumptions, group)
+    if await resumptions.resume(asked, socket):
         await socket.close(1000, "")
         return line
-    log_event("resume_refused", peer=peer)
+    resumptions.note_refusal(peer)
     await socket.send(_refusal())
     await socket.close(NOT_AUTHORISED, "This session can't be resumed.")
     return line
 
 
-async def _first_word(socket: AiohttpSocket) -> Resume | None:
+async def _first_word(socket: AiohttpSocket, resumptions: Resumptions, group: Group) -> Resume | None:
+    """Wait for it; None: it does not come, or another connection took the place."""
     try:
-        async with asyncio.timeout(FIRST_WORD_S):
-            first = await socket.receive()
+        with resumptions.waiting.waiting(group, socket.abort):
+            async with asyncio.timeout(FIRST_WORD_S):
+                first = await socket.receive()
     except TimeoutError:
         return None
     return None if first is None else read_resume(first)

@@ -139,7 +139,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 group.create_task(look_ahead(settings), name="forewarned"),
                 group.create_task(keep_in_order(turns, retention_of(settings.records)), name="records"),
             )
-            is_open = await asyncio.to_thread(parts.doorway.is_open)
+            is_open = await parts.doorway.is_open()
             yield Running(base_url, is_open, models.loaded)
         for task in tasks:
             task.cancel()

@@ -1,0 +1,75 @@
+"""Who waits with an open connection before a word was said: bounded by address, and never at another's cost."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from voicepipe.server.resume_places import (
+    MOST,
+    MOST_OF_ADDRESS,
+    MOST_OF_SESSION,
+    Group,
+    WaitingPlaces,
+    of_address,
+    of_session,
+)
+
+
+class Waiting:
+    """Connections in a row; notes which were dropped."""
+
+    def __init__(self, places: WaitingPlaces, held: ExitStack) -> None:
+        self._places, self._held = places, held
+        self.dropped: list[str] = []
+
+    def come(self, group: Group, name: str) -> None:
+        self._held.enter_context(self._places.waiting(group, lambda: self.dropped.append(name)))
+
+
+def test_the_oldest_of_a_full_address_makes_room() -> None:
+    """The newest is the one that may be about to show a right secret."""
+    places = WaitingPlaces()
+    with ExitStack() as held:
+        waiting = Waiting(places, held)
+        waiting.come(of_address("192.0.2.2"), "another")
+        for n in range(MOST_OF_ADDRESS + 2):
+            waiting.come(of_address("192.0.2.1"), str(n))
+        assert waiting.dropped == ["0", "1"]
+        assert len(places) == MOST_OF_ADDRESS + 1
+    assert len(places) == 0
+
+
+def test_one_subscriber_of_ipv6_is_one_address() -> None:
+    with ExitStack() as held:
+        waiting = Waiting(WaitingPlaces(), held)
+        for n in range(MOST_OF_ADDRESS + 1):
+            waiting.come(of_address(f"2001:db8::{n:x}"), str(n))
+        assert waiting.dropped == ["0"]
+
+
+def test_many_addresses_are_bounded_together_at_the_cost_of_the_busiest() -> None:
+    places = WaitingPlaces()
+    with ExitStack() as held:
+        waiting = Waiting(places, held)
+        waiting.come(of_address("192.0.2.1"), "alone")
+        for n in range(MOST_OF_ADDRESS):
+            waiting.come(of_address("198.51.100.1"), f"busy {n}")
+        for n in range(MOST - MOST_OF_ADDRESS):
+            waiting.come(of_address(f"2001:db8:{n:x}::1"), "far")
+        assert waiting.dropped == ["busy 0"]
+        assert len(places) == MOST
+
+
+def test_a_session_is_touched_by_nobody_who_does_not_name_it() -> None:
+    places = WaitingPlaces()
+    with ExitStack() as held:
+        waiting = Waiting(places, held)
+        waiting.come(of_session("sess_1"), "first")
+        for n in range(2 * MOST):
+            waiting.come(of_address(f"2001:db8:{n:x}::1"), "stranger")
+        assert "first" not in waiting.dropped
+        for n in range(MOST_OF_SESSION):
+            waiting.come(of_session("sess_1"), str(n))
+        assert waiting.dropped.count("first") == 1
+        assert len(places) == MOST + MOST_OF_SESSION
+    assert len(places) == 0
