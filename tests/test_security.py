@@ -32,7 +32,7 @@ class Attack:
 
 DOOR, TOKENS, TALK = "server/test_refusals.py", "server/test_tokens.py", "server/test_talk_page.py"
 HELD, PROXIED, ENTRY = "wiring/test_held_calls.py", "server/test_proxied.py", "server/test_entry.py"
-CHAT = "server/test_chat_tokens.py"
+CHAT, LOCKOUT = "server/test_chat_tokens.py", "server/test_lockout.py"
 PROJECTS, CORS, TLS = "server/test_projects.py", "server/test_cors.py", "server/test_tls.py"
 
 ATTACKS: Final = (
@@ -162,6 +162,26 @@ ATTACKS: Final = (
         "A provider's words about our account",
         "only in the log",
         f"{CHAT}::test_a_page_is_not_told_what_a_provider_says_of_us",
+    ),
+    Attack(
+        "Locking out others of an address with bad credentials",
+        "nothing",
+        f"{LOCKOUT}::test_a_right_key_passes_whatever_its_address_did",
+    ),
+    Attack(
+        "Locking out a page's visitor with WebSockets",
+        "nothing",
+        f"{LOCKOUT}::test_a_foreign_pages_websockets_count_nothing",
+    ),
+    Attack(
+        "Holding a server's live streams with a page's pictures",
+        "403",
+        f"{LOCKOUT}::test_a_foreign_pages_pictures_are_refused",
+    ),
+    Attack(
+        "Holding the places of who resumes",
+        "nothing",
+        "extensions/test_resume.py::test_strangers_who_say_nothing_keep_nobody_from_coming_back",
     ),
     Attack("A foreign page on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_foreign_page"),
     Attack("DNS rebinding on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_name_that_was_rebound"),
