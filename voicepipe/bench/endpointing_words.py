@@ -11,6 +11,7 @@ import numpy as np
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import FULL_SCALE, Samples
 from voicepipe.errors import ConfigError
+from voicepipe.extras import install_command
 
 _RATE_HZ: Final = 16_000
 _MOST_SAMPLES: Final = 28 * _RATE_HZ
@@ -28,7 +29,7 @@ class LocalWords:
         try:
             transcriber = importlib.import_module("moonshine_voice.transcriber")
         except ImportError as why:
-            raise ConfigError('--words: expected the package moonshine-voice; install "voicepipe[local]"') from why
+            raise ConfigError(f"--words: expected the package moonshine-voice: {install_command('local')}") from why
         arch = importlib.import_module("moonshine_voice.moonshine_api").ModelArch.TINY
         path = importlib.import_module("moonshine_voice.utils").get_model_path("tiny-en")
         # Its own voice detector would cut what ours has found.

