@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import soundfile  # type: ignore[import-untyped]
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
-from voicepipe.server import transcriptions, upload
+from voicepipe.server import bodies, form_reader, transcriptions
 from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
 from voicepipe.testing.fakes.desk import soon
 from voicepipe.testing.fakes.tone import tone
@@ -171,18 +173,18 @@ async def test_what_is_no_form(house: Any, more: dict[str, Any]) -> None:
 
 async def test_a_file_that_is_too_large(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what it says of itself, or by what comes."""
-    monkeypatch.setattr(upload, "FILE_BYTES", 100_000)
-    monkeypatch.setattr(upload, "TEXT_BYTES", 1_000)
+    monkeypatch.setattr(form_reader, "FILE_BYTES", 100_000)
+    monkeypatch.setattr(form_reader, "FIELD_BYTES", 1_000)
     async with client_of(house) as client:
         with pytest.raises(openai.APIStatusError) as refused:
-            await hear(client, b"x" * 150_000)
+            await hear(client, b"x" * 500_000)
         assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
         with pytest.raises(openai.APIStatusError) as refused:
             await hear(client, b"x" * 100_500)
         assert refused.value.status_code == 413
-        with pytest.raises(openai.APIStatusError) as refused:
+        with pytest.raises(openai.BadRequestError) as wrong:
             await hear(client, b"x", prompt="x" * 2_000)
-        assert refused.value.status_code == 413
+        assert (wrong.value.code, wrong.value.param) == ("form_too_large", "prompt")
 
 
 async def test_a_file_that_is_too_long(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,14 +195,94 @@ async def test_a_file_that_is_too_long(house: Any, monkeypatch: pytest.MonkeyPat
     assert (refused.value.code, refused.value.param) == ("audio_too_long", "file")
 
 
-async def test_an_upload_that_stalls_ends(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "UPLOAD_S", 0.2)
+@asynccontextmanager
+async def uploading(house: Any, **more: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """The beginning of an upload whose rest does not come."""
     address = house.url.removeprefix("http://")
-    reader, writer = await asyncio.open_connection(*address.split(":"))
+    reader, writer = await asyncio.open_connection(*address.split(":"), **more)
     writer.write(
-        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n"
+        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 100000\r\n"
         "Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n".encode()
     )
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def test_an_upload_that_stalls_ends(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "GRACE_S", 0.2)
+    async with uploading(house) as (reader, _):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+
+
+async def test_an_upload_that_trickles_ends(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte gives it time for a byte, not for another wait."""
+    monkeypatch.setattr(bodies, "GRACE_S", 0.3)
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(b'Content-Disposition: form-data; name="file"\r\n\r\n')
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    async with uploading(house) as (reader, writer), asyncio.TaskGroup() as group:
+        trickling = group.create_task(trickle(writer))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        trickling.cancel()
+
+
+async def test_uploads_on_their_way_take_no_place(fake_house: Any) -> None:
+    """However many: who has sent all of a recording is heard meanwhile."""
+    async with (
+        fake_house({"server.max_audio": 2}) as house,
+        AsyncExitStack() as stack,
+        client_of(house) as client,
+    ):
+        for _ in range(8):
+            reader, _ = await stack.enter_async_context(uploading(house))
+        assert (await hear(client)).text == "what time is it"
+        assert not reader.at_eof()
+
+
+async def test_an_address_has_so_many_uploads_on_their_way(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slowest of its own goes; other addresses are not concerned."""
+    monkeypatch.setattr(bodies, "ADDRESS_BODIES", 3)
+    async with AsyncExitStack() as stack, client_of(house) as client:
+        other, _ = await stack.enter_async_context(uploading(house, local_addr=("127.0.0.2", 0)))
+        ours = [(await stack.enter_async_context(uploading(house)))[0] for _ in range(5)]
+        ended = [asyncio.ensure_future(reader.readline()) for reader in (*ours, other)]
+        while sum(line.done() for line in ended) < 2:
+            await asyncio.wait([line for line in ended if not line.done()], return_when=asyncio.FIRST_COMPLETED)
+        assert {line.result()[:12] for line in ended if line.done()} == {b"HTTP/1.1 503"}
+        assert not ended[-1].done()
+        assert (await hear(client)).text == "what time is it"
+        for line in ended:
+            line.cancel()
+
+
+async def test_bodies_on_their_way_have_so_much_memory_and_no_more(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has most of it loses, not whoever comes next."""
+    monkeypatch.setattr(bodies, "ALL_BYTES", 150_000)
+    async with uploading(house, local_addr=("127.0.0.2", 0)) as (little, few), uploading(house) as (first, much):
+        few.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 20_000)
+        much.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 90_000)
+        async with uploading(house) as (second, more):
+            more.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 90_000)
+            lines = [asyncio.ensure_future(reader.readline()) for reader in (first, second, little)]
+            done, _ = await asyncio.wait(lines, return_when=asyncio.FIRST_COMPLETED)
+            assert [line.result()[:12] for line in done] == [b"HTTP/1.1 503"]
+            assert not lines[-1].done()
+            for line in lines:
+                line.cancel()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/speech", "/v1/realtime/client_secrets"])
+async def test_other_bodies_that_stall_end_too(house: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "GRACE_S", 0.2)
+    address = house.url.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n\r\n{{".encode())
     assert (await reader.readline()).startswith(b"HTTP/1.1 408")
     writer.transport.abort()
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from voicepipe.server.bodies import MAX_BODY_BYTES
 from voicepipe.server.chat import chat_completions
 from voicepipe.server.dashboard import about
 from voicepipe.server.forget import forget_session, forget_user
@@ -34,9 +35,6 @@ from voicepipe.server.webhooks_list import list_dead, list_webhooks, retry_dead
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
 """Where clients look for a Realtime endpoint: OpenAI's, Azure's two, and Inworld's."""
-
-MAX_BODY_BYTES: Final = 1024 * 1024
-"""Of a REST request. A session config with long instructions and many tools has some 100 kB."""
 
 
 def build_app(parts: Parts) -> web.Application:

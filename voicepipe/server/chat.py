@@ -16,6 +16,7 @@ from voicepipe.auth.scopes import CHAT
 from voicepipe.clock import unix_s
 from voicepipe.protocol.chat_request import ChatRequest, read_chat_request
 from voicepipe.protocol.chat_response import Completion
+from voicepipe.server.bodies import read_body
 from voicepipe.server.chat_answer import ChatAnswer
 from voicepipe.server.chat_question import Question, question_for
 from voicepipe.server.chat_tally import ChatTally
@@ -43,7 +44,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 async def _asked(request: web.Request) -> ChatRequest:
-    return read_chat_request(await request.clone(client_max_size=MAX_BODY_BYTES).read())
+    return read_chat_request(await read_body(request, MAX_BODY_BYTES))
 
 
 class _ChatWork:

@@ -19,9 +19,6 @@ from voicepipe.server.rare_lines import RareLines
 from voicepipe.server.refusals import refusal
 from voicepipe.telemetry.log import log_event
 
-LINGER_S: Final = 2.0
-"""How long the rest of a body is read that nobody wants, so that its client gets to see the answer."""
-
 TLS_RECORD: Final = b"\x16\x03"
 """What a TLS handshake begins with (RFC 8446, 5.1)."""
 
@@ -38,7 +35,6 @@ class HttpProtocol(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # none: aiohttp says so itself
             keepalive_timeout=PROXY_IDLE_S if connection.trusted else connection.limits.idle_ms / 1_000,
-            lingering_time=LINGER_S,
         )
         self._connection, self._rare = connection, rare
         self._said_tls = False

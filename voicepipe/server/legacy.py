@@ -11,6 +11,7 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.session_parts import SessionKind
 from voicepipe.protocol.session_update import is_published, published
+from voicepipe.server.bodies import read_body
 from voicepipe.server.desk import ExpiresAfter, SecretWanted
 from voicepipe.server.parts import PARTS
 from voicepipe.server.secrets import admit_minter, mint_secret
@@ -31,7 +32,7 @@ async def transcription_sessions(request: web.Request) -> web.Response:
 
 async def _answer(request: web.Request, kind: SessionKind) -> web.Response:
     visitor = await admit_minter(request)
-    wanted = read_older(await request.read(), kind)
+    wanted = read_older(await read_body(request), kind)
     minted = await mint_secret(visitor, wanted, request.app[PARTS])
     secret = {"value": minted.value, "expires_at": minted.expires_at}
     body = {**BETA.session(minted.session), "client_secret": secret}

@@ -12,6 +12,7 @@ from aiohttp import web
 from voicepipe.errors import ConfigError
 from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.app import build_app
+from voicepipe.server.bodies import BODIES, Bodies
 from voicepipe.server.connections import CONNECTIONS, Connections
 from voicepipe.server.descriptors import most_for_clients, raise_descriptor_limit, warn_of_few
 from voicepipe.server.http_protocol import HttpProtocol
@@ -38,7 +39,7 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
     connections = Connections(parts.options.connection_limits, parts.options.proxies)
     async with helpers() as outliving:
         app = build_app(parts)
-        app[OUTLIVING], app[CONNECTIONS] = outliving, connections
+        app[OUTLIVING], app[CONNECTIONS], app[BODIES] = outliving, connections, Bodies()
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         await runner.setup()
         try:

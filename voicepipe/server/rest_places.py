@@ -39,21 +39,30 @@ class Places:
         """How many are taken."""
         return self._projects.total()
 
-    @contextmanager
-    def place(self, visitor: Visitor) -> Iterator[None]:
-        """Have a place for as long as the block runs.
+    def check(self, visitor: Visitor) -> None:
+        """Demand that a place would be had now: before what is long to read is read.
 
         Raises:
             Overload: all are taken.
             TooManyRequests: the project, or the client secret, has no more.
         """
-        token = (visitor.project, visitor.claims.token_id if visitor.claims is not None else "")
+        token = _token(visitor)
         if len(self) >= self.most:
             raise Overload(f"All {self.most} places for {self._what} are taken.", retry_after_ms=FULL_WAIT_MS)
         if self._projects[visitor.project] >= self._most_of_project:
             raise TooManyRequests(f"Project {visitor.project!r} may have {self._most_of_project} answers at once.")
         if token[1] and self._tokens[token] >= TOKEN_AT_ONCE:
             raise TooManyRequests(f"A client secret may have {TOKEN_AT_ONCE} answers at once.")
+
+    @contextmanager
+    def place(self, visitor: Visitor) -> Iterator[None]:
+        """Have a place for as long as the block runs.
+
+        Raises:
+            Overload, TooManyRequests: as `check` does.
+        """
+        self.check(visitor)
+        token = _token(visitor)
         self._projects[visitor.project] += 1
         self._tokens[token] += 1
         try:
@@ -61,3 +70,8 @@ class Places:
         finally:
             self._projects -= Counter({visitor.project: 1})  # in place, and without what is down to 0
             self._tokens -= Counter({token: 1})
+
+
+def _token(visitor: Visitor) -> tuple[str, str]:
+    """Whose client secret it is; empty for an API key."""
+    return visitor.project, visitor.claims.token_id if visitor.claims is not None else ""

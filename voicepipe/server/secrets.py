@@ -14,6 +14,7 @@ from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.clock import unix_s
 from voicepipe.cluster.revocation import RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
+from voicepipe.server.bodies import read_body
 from voicepipe.server.desk import ExpiresAfter, Minted, SecretWanted, TokenWanted, read_json, read_wanted
 from voicepipe.server.doorway import OPEN_PROJECT, Visitor
 from voicepipe.server.parts import PARTS, Parts
@@ -38,7 +39,7 @@ class Revoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def client_secrets(request: web.Request) -> web.Response:
     """`POST /v1/realtime/client_secrets`: an API key becomes a short-lived `ek_` for a browser."""
     visitor = await admit_minter(request)
-    wanted = read_wanted(await request.read())
+    wanted = read_wanted(await read_body(request))
     minted = await mint_secret(visitor, wanted, request.app[PARTS])
     ours = {"voicepipe": {"token_id": minted.token_id}} if wanted.voicepipe is not None else {}
     return _json(_told(minted) | ours)
@@ -50,7 +51,7 @@ async def revoke(request: web.Request) -> web.Response:
     What isn't there is taken back too: tokens aren't kept, so nobody knows.
     """
     visitor = await admit_minter(request)
-    gone: Revoked = read_json(await request.read(), Revoked)
+    gone: Revoked = read_json(await read_body(request), Revoked)
     now_s, project = unix_s(), visitor.project
     if gone.token_id is not None and gone.subject is None:
         await request.app[PARTS].cluster.revoke(RevokedToken.at(now_s, project, gone.token_id), now_s=now_s)
@@ -66,7 +67,7 @@ async def talk_token(request: web.Request) -> web.Response:
     """`POST /talk/token`: a client secret for the talk page of this machine, good for that page alone."""
     parts = request.app[PARTS]
     origin = await parts.doorway.admit_talk_page(request)
-    wanted = read_wanted(await request.read())
+    wanted = read_wanted(await read_body(request))
     ours = TokenWanted(identity="talk page", scopes=(REALTIME, TURNS), limits=Limits(origins=(origin,)))
     life = wanted.expires_after or ExpiresAfter(seconds=TALK_LIFE_S)
     minted = await parts.desk.mint(OPEN_PROJECT, msgspec.structs.replace(wanted, expires_after=life, voicepipe=ours))

@@ -25,6 +25,7 @@ from voicepipe.protocol.chat_response import failed
 from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.session_config import DEFAULT_VOICE
 from voicepipe.server.audio_route import SpeechRoute
+from voicepipe.server.bodies import read_body
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import check_ready
@@ -47,7 +48,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(AUDIO)
     check_ready(parts)
-    asked = read_speech_request(await request.read())
+    asked = read_speech_request(await read_body(request))
     wanted = await _wanted(request, visitor, asked, parts)
     with parts.audio_places.place(visitor):
         id_ = f"speech-{secrets.token_hex(16)}"

@@ -57,12 +57,14 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(AUDIO)
     check_ready(parts)
-    with parts.audio_places.place(visitor):  # before the file is read, which lies in memory
-        upload = await read_upload(request)
+    parts.audio_places.check(visitor)  # while all are taken nothing is read
+    upload = await read_upload(request)
+    assert upload.file is not None
+    with parts.audio_places.place(visitor):  # only now: who sends slowly must not shut out others
         asked = read_transcription_fields(upload.fields)
         wanted = await _wanted(request, visitor, asked, parts)
         id_ = f"transcription-{secrets.token_hex(16)}"
-        pieces = await _opened(upload.file, wanted.route.transcriber.capabilities.rate_hz)
+        pieces = await _opened(bytes(upload.file), wanted.route.transcriber.capabilities.rate_hz)
         work = _TranscriptionWork(id_, request, asked, wanted, pieces, parts)
         return await Exchange("stt", id_, asked.model, visitor, parts).run(work)
 

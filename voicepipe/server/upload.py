@@ -2,81 +2,50 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
 from typing import Final
 
-from aiohttp import BodyPartReader, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 
 from voicepipe.errors import ProtocolError
+from voicepipe.server import form_reader
+from voicepipe.server.bodies import BODIES
+from voicepipe.server.form_reader import FileTooLarge, Form, FormReader
 
-FILE_BYTES: Final = 25 << 20
-"""The published size of a file."""
-
-TEXT_BYTES: Final = 64 << 10
-"""Of all other fields."""
-
-MOST_FIELDS: Final = 64
-
-UPLOAD_S: Final = 120
-"""How long sending it may take: it holds a place meanwhile. 25 MiB in that time is 1.7 Mbit/s."""
+MOST_HEADERS_BYTES: Final = form_reader.MOST_PARTS * form_reader.PART_HEADER_BYTES
 
 
-@dataclass(slots=True)
-class Upload:
-    """What a form holds."""
-
-    file: bytes = b""
-    fields: dict[str, list[str]] = field(default_factory=dict)
-    """All values of each; `name[]` is written `name`."""
-
-
-async def read_upload(request: web.Request) -> Upload:
+async def read_upload(request: web.Request) -> Form:
     """Read the form.
 
     Raises:
-        ProtocolError: it is no such form; `field` names what is missing.
-        HTTPRequestEntityTooLarge: 413.
-        HTTPRequestTimeout: 408: it took too long.
+        ProtocolError: it is no such form, or has too much in it; `field` names what is missing or too much.
+        HTTPRequestEntityTooLarge: 413: the file is too large.
+        HTTPRequestTimeout: 408: it comes too slowly.
+        Overload: 503: too many are on their way.
     """
-    if request.content_length is not None and request.content_length > FILE_BYTES + TEXT_BYTES:
-        raise web.HTTPRequestEntityTooLarge(max_size=FILE_BYTES, actual_size=request.content_length)
-    try:
-        async with asyncio.timeout(UPLOAD_S):
-            return await _read(request)
-    except TimeoutError:
-        raise web.HTTPRequestTimeout from None
+    form, most_bytes = _reader(request), form_reader.FILE_BYTES + form_reader.FIELD_BYTES + MOST_HEADERS_BYTES
+    n_bytes = request.content_length or 0
 
+    def take(piece: bytes) -> None:
+        nonlocal n_bytes
+        n_bytes += len(piece) if request.content_length is None else 0
+        if n_bytes > most_bytes:
+            raise FileTooLarge
+        form.push(piece)
 
-async def _read(request: web.Request) -> Upload:
-    if request.content_type != "multipart/form-data":
-        why = "file: expected a form (multipart/form-data) with a file"
-        raise ProtocolError(why, field="file", code="missing_required_parameter")
-    found, left = Upload(), TEXT_BYTES
-    file: bytes | None = None
     try:
-        async for part in await request.multipart():
-            if not isinstance(part, BodyPartReader) or part.name is None or len(found.fields) == MOST_FIELDS:
-                raise ProtocolError("Expected a form of named fields, not nested.", code="invalid_type")
-            if part.name == "file":
-                file = await _bytes(part, FILE_BYTES)
-                continue
-            value = await _bytes(part, left)
-            left -= len(value) + len(part.name)
-            found.fields.setdefault(part.name.removesuffix("[]"), []).append(value.decode())
-    except (ValueError, HttpProcessingError):  # aiohttp's of a broken form; UnicodeDecodeError is a ValueError
-        raise ProtocolError("Expected a form (multipart/form-data), got a broken one.", code="invalid_type") from None
-    if file is None:
+        take(b"")  # what says of itself that it is too large is not read
+        await request.app[BODIES].read(request, take)
+    except FileTooLarge:
+        raise web.HTTPRequestEntityTooLarge(max_size=form_reader.FILE_BYTES, actual_size=n_bytes) from None
+    found = form.finish()
+    if found.file is None:
         raise ProtocolError("file: expected a file, got nothing", field="file", code="missing_required_parameter")
-    found.file = file
     return found
 
 
-async def _bytes(part: BodyPartReader, most: int) -> bytes:
-    read = bytearray()
-    while chunk := await part.read_chunk(1 << 16):
-        read += chunk
-        if len(read) > most:
-            raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=len(read))
-    return bytes(read)
+def _reader(request: web.Request) -> FormReader:
+    if request.content_type != "multipart/form-data":
+        why = "file: expected a form (multipart/form-data) with a file"
+        raise ProtocolError(why, field="file", code="missing_required_parameter")
+    return FormReader(request.headers.get("Content-Type", ""))
