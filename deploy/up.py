@@ -3,6 +3,8 @@
     python3 deploy/up.py                     start the server with the local models (serve, and its options)
     python3 deploy/up.py talk question.wav   any command of voicepipe, with its arguments
     python3 deploy/up.py test [-k NAME]      run every test: lint, format, types, pytest (arguments go to pytest)
+    python3 deploy/up.py lint | types | unit one part of it: ruff; mypy; the tests that are not marked slow
+    python3 deploy/up.py docs                write the generated tables of the documentation again
     python3 deploy/up.py search [-k NAME]    try the properties with new random examples, for SEARCH_MINUTES (10)
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
@@ -43,7 +45,10 @@ from machine import (
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 
-CHECKS = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
+LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."))
+TYPES = (("mypy",),)
+
+CHECKS = (*LINT, *TYPES)
 """What `test` runs before pytest, whose closing line comes last."""
 
 SIDE_BY_SIDE = ("-n", "logical", "--maxprocesses", "4", "--dist", "worksteal")
@@ -52,8 +57,19 @@ SIDE_BY_SIDE = ("-n", "logical", "--maxprocesses", "4", "--dist", "worksteal")
 SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 """pytest on the property tests alone, which draw the same examples in every run of `test`, and others here."""
 
-FOR_TESTS = ("test", "search")
+DEVELOPMENT = {
+    "lint": LINT,
+    "types": TYPES,
+    "unit": (("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "not slow"),),
+    "docs": (("python", "-m", "tests.docs"),),
+}
+"""Command -> the programs of the environment that it runs; the arguments go to each."""
+
+FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
+
+WHOLE = ("test", "unit")
+"""Those that use all that the tests need of the system: a browser, a database, a proxy, clients in JavaScript."""
 
 FAILS_WITHOUT = {
     OPENMP: "the tests of the local models will fail: they run them",
@@ -148,7 +164,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
         wanted.append(locked("local", "local models", fails_without=FAILS_WITHOUT[OPENMP] if tests else ""))
     if tests:
         wanted.append(locked("test", "test tools"))
-    if command == "test":
+    if command in WHOLE:
         what, why = "clients in JavaScript (2 packages)", "the tests of clients in JavaScript will fail: they run them"
         wanted.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
@@ -266,7 +282,7 @@ def prepare(command: str) -> tuple[str | None, list[str]]:
         subprocess.CalledProcessError: apt-get failed, and not for the tests; its own message has been shown.
     """
     why, tests = unfit_for_local_models(), command in FOR_TESTS
-    packages = not_installed(missing_packages(local=why is None, tests=command == "test"), tests=tests)
+    packages = not_installed(missing_packages(local=why is None, tests=command in WHOLE), tests=tests)
     if not packages:
         return why, []
     if not has_pip():
@@ -333,6 +349,8 @@ def main(arguments: list[str]) -> int:
         return 130
     if command not in FOR_TESTS:
         become(environment, [command, *rest])
+    if command in DEVELOPMENT:
+        return max(run(environment, *program, *rest) for program in DEVELOPMENT[command])
     if command == "search":
         return search(environment, rest, float(os.environ.get("SEARCH_MINUTES") or 10))
     return test(environment, rest, missing)

@@ -63,6 +63,8 @@ def test_parts_follow_the_command(up: ModuleType) -> None:
     assert names("serve", local=True) == ["base", "local", "voicepipe"]
     assert names("talk", local=False) == ["base", "voicepipe"]
     assert names("test", local=True) == ["base", "local", "test", "clients", "voicepipe"]
+    assert names("unit", local=True) == names("test", local=True)
+    assert names("lint", local=False) == ["base", "test", "voicepipe"]
 
 
 def test_packages_are_checked_and_never_compiled(up: ModuleType) -> None:
@@ -105,6 +107,25 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
         "mypy ",
         f"python -m pytest {' '.join(up.SIDE_BY_SIDE)} -k turn",
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "ran"),
+    [
+        ("lint", ["ruff check . --quiet", "ruff format --check . --quiet"]),
+        ("types", ["mypy --quiet"]),
+        ("unit", ["python -m pytest -n logical --maxprocesses 4 --dist worksteal -m not slow --quiet"]),
+        ("docs", ["python -m tests.docs --quiet"]),
+    ],
+)
+def test_each_part_of_the_tests_has_a_word(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, ran: list[str]
+) -> None:
+    """It runs its programs with the arguments, all of them, and fails when one does."""
+    environment = up.Environment(tools(tmp_path, broken=("ruff",)))
+    monkeypatch.setattr(up, "provide", lambda command, folder: (environment, []))
+    assert up.main([command, "--quiet"]) == int(command == "lint")
+    assert (tmp_path / "ran").read_text().splitlines() == ran
 
 
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("mypy",), 1), (("python",), 1)])
