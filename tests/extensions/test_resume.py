@@ -112,6 +112,19 @@ async def test_a_line_that_breaks_in_mid_sentence(house: Any, question: Samples,
         assert (told(events), caller.sound().tobytes()) == whole[:2]
 
 
+@pytest.mark.parametrize("n_pings", [1, 30, 300])
+async def test_a_line_that_breaks_while_a_ping_is_on_its_way(
+    house: Any, caplog: pytest.LogCaptureFixture, n_pings: int
+) -> None:
+    """The server's pong fails, which is the line's end and not the session's."""
+    async with returning(house.base_url, SESSION) as caller:
+        for _ in range(n_pings):
+            await caller.line.ping()
+        await caller.lose_line()
+        assert await caller.come_back() == 0
+    assert "crashed" not in [record.getMessage() for record in caplog.records]
+
+
 async def test_it_breaks_again_and_again(house: Any, question: Samples) -> None:
     """Each time with the latest secret, and each time after one more event."""
     whole = await call(house, question, SESSION, None)

@@ -7,6 +7,7 @@ import socket
 from typing import Final
 
 from aiohttp import WSMsgType, web
+from aiohttp.http import WSMessageNoDecodeText
 
 from voicepipe.protocol.binary import SoundFrame
 
@@ -59,13 +60,21 @@ class AiohttpSocket:
         """Return the next message, text or binary; None when the line is closed, and ever after."""
         if self._over:
             return None
-        message = await self._line.receive()
+        message = await self._read()
         if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
             data: bytes = message.data
             return data
         self._over = True
         self.hung_up = self.hung_up or message.type is WSMsgType.CLOSE
         return None
+
+    async def _read(self) -> WSMessageNoDecodeText:
+        """Read on where a pong can't leave any more: the line has broken, and what came before is still to be read."""
+        while True:
+            try:
+                return await self._line.receive()
+            except ConnectionError:
+                await asyncio.sleep(0)  # thousands of pings may wait there
 
     async def send(self, frame: bytes) -> None:
         """Send one frame; waits while the client does not read. On a closed line the frame is dropped."""

@@ -1,0 +1,57 @@
+"""A client's WebSocket that breaks: what was sent before the break is read, and the end is an end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from voicepipe.server.socket import AiohttpSocket
+
+PONG_FAILS = ConnectionResetError("Cannot write to closing transport")
+
+
+class Line:
+    """A line that has broken; aiohttp answers pings within `receive`, and fails there."""
+
+    def __init__(self, *comes: WSMessage | Exception) -> None:
+        self._comes = list(comes)
+
+    async def receive(self) -> WSMessage:
+        what = self._comes.pop(0)
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+
+def socket(*comes: WSMessage | Exception) -> AiohttpSocket:
+    return AiohttpSocket(cast("web.WebSocketResponse[bool]", Line(*comes)), None)
+
+
+async def test_a_pong_that_can_not_leave_is_the_end_of_the_line() -> None:
+    """And no error of the session's: one that can be resumed is waited for."""
+    line = socket(*[PONG_FAILS] * 300, WSMessage(WSMsgType.CLOSED, None, None))
+    assert await line.receive() is None
+    assert not line.hung_up
+    assert await line.receive() is None
+
+
+async def test_what_came_before_the_break_is_read_and_so_is_a_goodbye() -> None:
+    """Whatever pings lie between."""
+    text, goodbye = WSMessage(WSMsgType.TEXT, b"{}", None), WSMessage(WSMsgType.CLOSE, 1000, "")
+    line = socket(PONG_FAILS, text, PONG_FAILS, goodbye)
+    assert await line.receive() == b"{}"
+    assert await line.receive() is None
+    assert line.hung_up
+
+
+async def test_others_have_their_turn_between_pongs_that_fail() -> None:
+    turns: list[Any] = []
+    line = socket(*[PONG_FAILS] * 50, WSMessage(WSMsgType.CLOSED, None, None))
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(line.receive())
+        while not reading.done():
+            turns.append(None)
+            await asyncio.sleep(0)
+    assert len(turns) >= 50
