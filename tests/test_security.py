@@ -164,6 +164,16 @@ ATTACKS: Final = (
         f"{CHAT}::test_a_page_is_not_told_what_a_provider_says_of_us",
     ),
     Attack(
+        "The same in the events of a call",
+        "only in the log",
+        "session/test_observers.py::test_a_vendors_words_are_told_to_keys_only",
+    ),
+    Attack(
+        "The same in turns and in the live stream",
+        "only for API keys",
+        "server/test_turn_api.py::test_a_providers_words_are_for_keys_and_not_for_client_secrets",
+    ),
+    Attack(
         "Locking out others of an address with bad credentials",
         "nothing",
         f"{LOCKOUT}::test_a_right_key_passes_whatever_its_address_did",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from voicepipe.clock import unix_ms
+from voicepipe.auth.tokens import session_prefix, verify
+from voicepipe.clock import unix_ms, unix_s
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.turn.record import ModelAttempt
 
 
 def kept(id: str, *, project: str = "acme", ago_ms: int = 60_000, agent: str = "default", **more: Any) -> KeptTurn:
@@ -195,3 +198,50 @@ async def test_a_key_without_the_scope_reads_nothing(serve: Any) -> None:
         for path in ("/v1/turns", "/v1/stats", "/v1/sessions", "/v1/turns/stream", "/v1/turns/export", "/v1/webhooks"):
             status, body = await house.get(path, headers=key)
             assert (status, body["error"]["code"]) == (403, "missing_scope")
+
+
+WORDS = "HTTP 429: rate limit (org-acme-7731 has used its quota)"
+
+
+def refused_turn(id: str, session: str) -> KeptTurn:
+    """One whose provider named our account, everywhere where a record has its words."""
+    attempt = ModelAttempt(
+        provider="mind/m", role="primary", outcome="failed", began_ms=0, first_ms=None, why=WORDS, cost_usd=0.0
+    )
+    turn = kept(id, session=session, outcome="failed", reason=f"llm: mind/m: {WORDS}", attempts=(attempt,))
+    return replace(turn, record=replace(turn.record, route=f"mind/m refused: {WORDS}"))
+
+
+async def test_a_providers_words_are_for_keys_and_not_for_client_secrets(serve: Any) -> None:
+    """In a page of turns, in one turn, in an export, and in the live stream."""
+    async with serve() as house:
+        key = house.new_key("acme", scopes=("turns",))
+        secret = house.forge(scopes=["realtime", "turns"])
+        claims = verify(secret, house.parts.key_store.keyring(unix_s()), now_s=unix_s())
+        session, token = f"{session_prefix(claims)}1", {"Authorization": f"Bearer {secret}"}
+        await house.parts.turns.keep([refused_turn("t9", session)])
+        paths = [f"/v1/turns?session={session}", "/v1/turns/t9"]
+        paths += [f"/v1/turns/export?session={session}&format={kind}" for kind in ("csv", "jsonl")]
+        for path in paths:
+            for who, are_told in ((key, True), (token, False)):
+                async with house.http.get(house.base + path, headers=who) as answer:
+                    told = await answer.text()
+                assert (answer.status, "org-acme-7731" in told) == (200, are_told), path
+                assert "failed" in told, "that it failed is told"
+        for who, are_told in ((key, True), (token, False)):
+            async with house.http.get(f"{house.base}/v1/turns/stream?session={session}", headers=who) as answer:
+                house.parts.feed.hear(refused_turn("t9", session))
+                async with asyncio.timeout(20):
+                    told = (await answer.content.readuntil(b"event: turn\n")) + await answer.content.readline()
+            assert b"t9" in told
+            assert (b"org-acme-7731" in told) is are_told
+
+
+async def test_a_session_of_a_client_secret_is_told_nothing_of_them_either(serve: Any) -> None:
+    """What its events say is its grant's to decide."""
+    async with serve() as house:
+        key = house.new_key("acme")
+        for who in (key, {"Authorization": f"Bearer {house.forge()}"}):
+            async with house.connect(headers=who):
+                pass
+        assert [grant.veiled for grant in house.grants] == [False, True]

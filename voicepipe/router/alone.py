@@ -159,6 +159,6 @@ class _LoneAnswer:
             case TextDelta() | CallDelta():
                 self._last_ms = clock.monotonic_ms()
                 self._first_ms = self._last_ms if self._first_ms is None else self._first_ms
-            case Usage():
+            case Usage() if event.is_possible:
                 self.usage = summed(self.usage, event)
         return event

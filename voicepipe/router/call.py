@@ -82,6 +82,8 @@ class Call:
 
     def _tell(self, event: ModelEvent, listener: Listener) -> None:
         match event:
+            case Usage() if not event.is_possible:
+                pass  # reckoned from the text
             case Usage():
                 self.usage = summed(self.usage, event)
             case Finished():

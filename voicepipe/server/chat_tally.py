@@ -63,7 +63,7 @@ class ChatTally:
                 self.spec, self._why = provider, why
             case Attempted():
                 self._attempts.append(event)
-            case Usage():
+            case Usage() if event.is_possible:
                 self._usage = event
             case Finished():
                 self.finished = event

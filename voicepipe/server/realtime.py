@@ -171,6 +171,7 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
         identity=(claims.identity or claims.subject or None) if claims is not None else None,
         config=config,
         locks=claims.locks if claims is not None else (),
+        veiled=claims is not None,
         expires_at=now_s + length_s,
         kind="transcription" if query.get("intent") == "transcription" else "realtime",
         dialect=_dialect(shown, query),
@@ -248,4 +249,5 @@ def _opened(parts: Parts, grant: SessionGrant, note_turn: Callable[[TurnRecord],
     try:
         return parts.open_session(grant, note_turn)
     except StageError as error:
-        raise Overload(f"A provider of agent {grant.agent!r} can't be used now: {error}") from error
+        why = "" if grant.veiled else f": {error}"
+        raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

@@ -18,7 +18,7 @@ from voicepipe.errors import ProtocolError, VoicepipeError
 from voicepipe.server.parts import PARTS
 from voicepipe.server.rest_line import StreamedLine
 from voicepipe.server.turn_queries import export_query, own_sessions_only
-from voicepipe.server.turns import own_prefix
+from voicepipe.server.turns import own_prefix, shown_turn
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store import KeptTurn, TurnPage, TurnQuery, TurnStore, turn_plain
 
@@ -89,7 +89,8 @@ async def export_turns(request: web.Request) -> web.StreamResponse:
     try:
         await line.send(BOM_UTF8 + csv_rows([COLUMNS]) if kind == "csv" else b"")  # without it, Excel guesses
         async for turns in _pages(parts.turns, project, query, first):
-            await line.send(await asyncio.to_thread(_written, turns, kind))
+            shown = tuple(shown_turn(turn, visitor) for turn in turns)
+            await line.send(await asyncio.to_thread(_written, shown, kind))
         return await line.end(b"")
     except VoicepipeError as why:
         log_event("export_broke", why=str(why))

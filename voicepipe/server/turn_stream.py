@@ -80,7 +80,8 @@ class _Stream:
             await self._send(b"".join(self._pulse()))
             event = await self._reader.next(PULSE_S)
             while event is not None:
-                await self._send(_event(event.kind, event.data, event.id))
+                data = event.data if self._is_operator else event.veiled_data
+                await self._send(_event(event.kind, data, event.id))
                 event = await self._reader.next(0)
         return await self._line.end(b"")
 

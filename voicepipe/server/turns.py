@@ -13,7 +13,7 @@ from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS
 from voicepipe.server.refusals import Missing
 from voicepipe.server.turn_queries import own_sessions_only, turn_query
-from voicepipe.telemetry.store import TurnPage, turn_plain
+from voicepipe.telemetry.store import KeptTurn, TurnPage, turn_plain, veiled_turn
 
 
 async def list_turns(request: web.Request) -> web.Response:
@@ -24,7 +24,7 @@ async def list_turns(request: web.Request) -> web.Response:
     query = turn_query(request.query)
     own_sessions_only(query.session, own_prefix(visitor))
     page = await parts.turns.list(visitor.project_asked(request.query.get("project")), query)
-    body = await asyncio.to_thread(_page_json, page)  # 0.1 ms a turn
+    body = await asyncio.to_thread(_page_json, page, visitor)  # 0.1 ms a turn
     return web.Response(body=body, content_type="application/json")
 
 
@@ -37,12 +37,17 @@ async def one_turn(request: web.Request) -> web.Response:
     turn = await parts.turns.get(id_, visitor.project_asked(request.query.get("project")))
     if turn is None or (prefix is not None and not turn.record.session.startswith(prefix)):
         raise Missing(f"There is no turn {id_[:64]!r}.", param="id", code="turn_not_found")
-    return json_answer(turn_plain(turn))
+    return json_answer(turn_plain(shown_turn(turn, visitor)))
 
 
-def _page_json(page: TurnPage) -> bytes:
-    data = [turn_plain(turn) for turn in page.turns]
+def _page_json(page: TurnPage, visitor: Visitor) -> bytes:
+    data = [turn_plain(shown_turn(turn, visitor)) for turn in page.turns]
     return msgspec.json.encode({"object": "list", "data": data, "next": page.next})
+
+
+def shown_turn(turn: KeptTurn, visitor: Visitor) -> KeptTurn:
+    """Return the turn as the visitor may see it: the holder of a client secret without what providers said."""
+    return turn if visitor.claims is None else veiled_turn(turn)
 
 
 def own_prefix(visitor: Visitor) -> str | None:

@@ -40,6 +40,9 @@ class SessionGrant:
     locks: tuple[Lock, ...] = ()
     """What the client may not change, or not even see."""
 
+    veiled: bool = False
+    """Whether the client is told that a provider failed and none of its words: it holds a client secret."""
+
     kind: SessionKind = "realtime"
     """`transcription`: nobody answers; the caller's words are written down (`session.update` may still change it)."""
 

@@ -131,7 +131,8 @@ class Reply:
                     case CallDelta():
                         self._take_call(event)
                     case Usage():
-                        self._count(event)
+                        if event.is_possible:
+                            self._count(event)
                     case Routed(provider, why):
                         self._post(e.ModelChosen(self._turn, self._revision, provider, why))
                     case Attempted():

@@ -32,6 +32,7 @@ from voicepipe.session.replies import Replies
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.voices import Voices
 from voicepipe.stages.transcriber import Hearing
+from voicepipe.telemetry.apart import JournalApart, apart
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import announcements as a
@@ -41,6 +42,7 @@ from voicepipe.turn.journal import Opening
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.veiled import veiled_announcement, veiled_record
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
@@ -70,7 +72,7 @@ class Session:
         self._outbox = Outbox(self._on_sent)
         believes_short = stages.transcriber.capabilities.short_words
         opening = Opening(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
-        self._core, self._journal = opening.rebuilt(), hooks.open_journal(opening)
+        self._core, self._journal = opening.rebuilt(), JournalApart(hooks.open_journal(opening))
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post, self._journal)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
         self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
@@ -268,7 +270,8 @@ class Session:
                 fact, now_ms = self._facts[0], self._clock.now_ms()
                 orders = self._core.handle(fact, now_ms)
                 self._journal.note(now_ms, fact, orders)
-                self._lookout.follow(now_ms)
+                with apart("lookout"):
+                    self._lookout.follow(now_ms)
                 for order in orders:
                     self._do(order)
                 self._facts.popleft()
@@ -315,12 +318,14 @@ class Session:
             case c.KeepRecord(record):
                 self._keep(record)
             case c.NoteStuck():
-                self._hooks.note_stuck(order)
+                with apart("telemetry"):
+                    self._hooks.note_stuck(order)
             case c.NoteOverrun():
-                self._hooks.note_overrun(order)
+                with apart("telemetry"):
+                    self._hooks.note_overrun(order)
 
     def _announce(self, what: a.Announcement) -> None:
-        frames = self._wire.announce(what)
+        frames = self._wire.announce(veiled_announcement(what) if self.grant.veiled else what)
         if isinstance(what, a.ResponseEnded):
             frames += self._wire.limits()
             if self._replies.end(what.response_id, frames):
@@ -328,10 +333,13 @@ class Session:
         self._put(frames)
 
     def _keep(self, record: TurnRecord) -> None:
-        self._hooks.keep_record(record)
+        with apart("records"):
+            self._hooks.keep_record(record)
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:
-            self._put(self._wire.turn_over(record_plain(record)))
+            shown = veiled_record(record) if self.grant.veiled else record
+            with apart("records"):
+                self._put(self._wire.turn_over(record_plain(shown)))
 
     def _put(self, frames: Frames) -> None:
         for frame in frames:

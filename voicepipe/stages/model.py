@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,10 @@ class CallDelta:
     arguments: str
 
 
+MOST_TOKENS: Final = 1_000_000_000
+"""Of one answer, and far beyond any model's: a larger count is a vendor's mistake."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens that the answer cost, as the provider counts them."""
@@ -136,6 +140,18 @@ class Usage:
 
     cache_write_tokens: int = 0
     """Of the input, those that were put into its cache, where it charges for that."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether these can be counts of one answer: whole, not negative, not absurd, the cache's part of the input.
+
+        What is not is ignored by whoever reads an answer, and the tokens are reckoned from the text.
+        """
+        counts = (self.input_tokens, self.output_tokens, self.cached_tokens, self.cache_write_tokens)
+        # A provider of others may give what its vendor said, whatever the types promise.
+        if not all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts):
+            return False
+        return self.cached_tokens + self.cache_write_tokens <= self.input_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.store import KeptTurn
 
 REMEMBERED: Final = 4_096
@@ -15,7 +16,7 @@ class Endings:
     """Hears every record of every turn, and passes on the first that has an outcome."""
 
     def __init__(self, told: Sequence[Callable[[KeptTurn], None]]) -> None:
-        """`told` return at once and never raise."""
+        """`told` return at once; one that breaks keeps the others from nothing."""
         self._told = tuple(told)
         # Full: the oldest is forgotten.
         self._ended: dict[tuple[str, str], None] = {}
@@ -29,4 +30,5 @@ class Endings:
         if len(self._ended) > REMEMBERED:
             del self._ended[next(iter(self._ended))]
         for tell in self._told:
-            tell(turn)
+            with apart("telemetry"):
+                tell(turn)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from voicepipe.errors import Overload
-from voicepipe.telemetry.store import KeptTurn, turn_plain
+from voicepipe.telemetry.store import KeptTurn, turn_plain, veiled_turn
 
 Kind = Literal["turn", "live"]
 
@@ -41,7 +41,9 @@ class FeedEvent:
     project: str
     session: str
     _make: Callable[[], object] = field(repr=False)
+    _make_veiled: Callable[[], object] = field(repr=False)
     _data: bytes | None = field(default=None, repr=False)
+    _veiled_data: bytes | None = field(default=None, repr=False)
 
     @property
     def data(self) -> bytes:
@@ -49,6 +51,13 @@ class FeedEvent:
         if self._data is None:
             self._data = msgspec.json.encode(self._make())
         return self._data
+
+    @property
+    def veiled_data(self) -> bytes:
+        """Return the same for the holder of a client secret: without what providers said."""
+        if self._veiled_data is None:
+            self._veiled_data = msgspec.json.encode(self._make_veiled())
+        return self._veiled_data
 
 
 Wants = Callable[[FeedEvent], bool]
@@ -119,12 +128,13 @@ class Feed:
     def hear(self, turn: KeptTurn) -> None:
         """Tell of a turn that is closed, new or renewed; one that is still spoken has its marks told."""
         if turn.record.outcome is not None:
-            self._tell("turn", turn.project, turn.record.session, lambda: turn_plain(turn))
+            whose = (turn.project, turn.record.session)
+            self._tell("turn", *whose, lambda: turn_plain(turn), lambda: turn_plain(veiled_turn(turn)))
 
     def tell_live(self, project: str, session: str, make: Callable[[], object]) -> None:
         """Tell of a turn that runs, if anybody watches; `make` gives what is told as plain values."""
         if self._readers:
-            self._tell("live", project, session, make)
+            self._tell("live", project, session, make, make)  # marks, verdicts and actions: no provider's words
 
     def forget(self, project: str, session: str) -> None:
         """Keep nothing more of a session for who comes back."""
@@ -151,9 +161,11 @@ class Feed:
             self._readers.discard(reader)
             self._dropped += reader.lost
 
-    def _tell(self, kind: Kind, project: str, session: str, make: Callable[[], object]) -> None:
+    def _tell(
+        self, kind: Kind, project: str, session: str, make: Callable[[], object], make_veiled: Callable[[], object]
+    ) -> None:
         self._number += 1
-        event = FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make)
+        event = FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_veiled)
         self._kept.append(event)
         for reader in self._readers:
             reader.offer(event)

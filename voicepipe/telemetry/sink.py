@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from voicepipe.errors import ConfigError
+from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.log import log_records_lost
 from voicepipe.telemetry.store import KeptTurn, TurnStore
 from voicepipe.turn.record import TurnRecord
@@ -64,7 +65,8 @@ class TurnSink:
     def offer(self, turn: KeptTurn) -> None:
         """Take a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
         for hear in self._heard_by:
-            hear(turn)
+            with apart("telemetry"):
+                hear(turn)
         key = (turn.project, turn.record.id)
         full = len(self._waiting) >= self._options.capacity and key not in self._waiting
         if full or self._closing.is_set():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -11,6 +11,7 @@ from voicepipe.errors import ProtocolError, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.stats import Stats
 from voicepipe.turn.record import Cause, Outcome, TurnRecord
+from voicepipe.turn.veiled import veiled_record
 
 LIMIT_MAX: Final = 200
 """Turns on one page at most; a record is some 3 kB."""
@@ -294,6 +295,11 @@ class TurnStore(Protocol):
     async def close(self) -> None:
         """Let go of the store. It answers no more calls; closing twice does nothing."""
         ...
+
+
+def veiled_turn(turn: KeptTurn) -> KeptTurn:
+    """Return the turn as the holder of a client secret may see it (`voicepipe.turn.veiled`)."""
+    return replace(turn, record=veiled_record(turn.record))
 
 
 def turn_plain(turn: KeptTurn) -> dict[str, Any]:

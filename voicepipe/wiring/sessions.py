@@ -18,6 +18,7 @@ from voicepipe.server.parts import NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import Model, ModelRequest, Said, Text
+from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.log import log_overrun, log_stuck
@@ -89,7 +90,8 @@ class Sessions:
         )
 
         def keep_record(record: TurnRecord) -> None:
-            store(record)
+            with apart("records"):
+                store(record)
             note_turn(record)
 
         def note_overrun(order: NoteOverrun) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from voicepipe.errors import StageError
+from voicepipe.providers.llm.token_usage import Fields, added, fields_of, lenient, told_usage
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta, Usage
@@ -39,15 +40,8 @@ _STATUS = {
 """The HTTP status that an error inside an answer would have had. Source: Anthropic API reference, "Errors"."""
 
 
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-
-
 class _Message(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw()
     content: list[_Block] | None = None
     stop_reason: str | None = None
 
@@ -78,12 +72,12 @@ class _Event(msgspec.Struct):
     message: _Message | None = None
     content_block: _Block | None = None
     delta: _Delta | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw()
     error: _Error | None = None
 
 
-_decode = msgspec.json.Decoder(_Event).decode
-_decode_whole = msgspec.json.Decoder(_Message).decode
+_decode = lenient(msgspec.json.Decoder(_Event).decode)
+_decode_whole = lenient(msgspec.json.Decoder(_Message).decode)
 
 
 class AnswerReader:
@@ -94,7 +88,7 @@ class AnswerReader:
         self._made: list[ModelEvent] = []
         self._calls: dict[int, int] = {}  # the block's index -> the call's
         self._bare: set[int] = set()  # calls whose arguments have not come yet
-        self._usage = _Usage()
+        self._usage: Fields = {}
         self.finished = False
         self.done = False
 
@@ -116,7 +110,7 @@ class AnswerReader:
             raise failures.broken(self._peer, f"expected an event of an answer, got {said!r}") from None
         match event.type:
             case "message_start":
-                self._count(event.message.usage if event.message else None)
+                self._count(event.message.usage if event.message else msgspec.Raw())
             case "content_block_start":
                 self._begin(event.index, event.content_block or _Block())
             case "content_block_delta":
@@ -160,14 +154,8 @@ class AnswerReader:
         """
         if not self.finished:
             raise failures.broken(self._peer, "the answer ended without a stop_reason")
-        usage = self._usage
-        cached, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-        # Theirs is without what the cache had or got; the port's is all that was read.
-        read = (usage.input_tokens or 0) + cached + written
-        written_out = usage.output_tokens or 0
-        self._made.append(
-            Usage(input_tokens=read, output_tokens=written_out, cached_tokens=cached, cache_write_tokens=written)
-        )
+        if usage := _usage(self._usage):
+            self._made.append(usage)
 
     def _begin(self, index: int, block: _Block) -> None:
         if block.type == "text" and block.text:
@@ -197,12 +185,17 @@ class AnswerReader:
             self.finished = True
             self._made.append(Finished(_REASONS.get(reason, "stop")))
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: msgspec.Raw) -> None:
         """What comes later replaces what came before: the counts of `message_delta` are those of the whole answer."""
-        if usage is not None:
-            told = {name: value for name in usage.__struct_fields__ if (value := getattr(usage, name)) is not None}
-            self._usage = msgspec.structs.replace(self._usage, **told)
+        self._usage |= {name: value for name, value in fields_of(usage).items() if value is not None}
 
     def _failure(self, error: _Error, data: bytes) -> StageError:
         status = _STATUS.get(error.type)
         return failures.refused(self._peer, status, data) if status else failures.in_band(self._peer, data)
+
+
+def _usage(told: Fields) -> Usage | None:
+    cached, written = told.get("cache_read_input_tokens"), told.get("cache_creation_input_tokens")
+    # Theirs is without what the cache had or got; the port's is all that was read.
+    read = added(told.get("input_tokens"), cached, written)
+    return told_usage(input=read, output=told.get("output_tokens"), cached=cached, written=written)

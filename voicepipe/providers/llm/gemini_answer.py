@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from voicepipe.providers.llm.signatures import Signatures
+from voicepipe.providers.llm.token_usage import Fields, added, fields_of, lenient, told_usage
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta, Usage
@@ -66,22 +67,15 @@ class _Feedback(msgspec.Struct, rename="camel"):
     block_reason: str | None = None
 
 
-class _Usage(msgspec.Struct, rename="camel"):
-    prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    cached_content_token_count: int | None = None
-
-
 class _Chunk(msgspec.Struct, rename="camel"):
     candidates: list[_Candidate] | None = None
     prompt_feedback: _Feedback | None = None
-    usage_metadata: _Usage | None = None
+    usage_metadata: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
 
 
-_decode = msgspec.json.Decoder(_Chunk).decode
-_decode_many = msgspec.json.Decoder(list[_Chunk]).decode
+_decode = lenient(msgspec.json.Decoder(_Chunk).decode)
+_decode_many = lenient(msgspec.json.Decoder(list[_Chunk]).decode)
 
 
 class AnswerReader:
@@ -91,7 +85,7 @@ class AnswerReader:
         self._peer, self._signatures = peer, signatures
         self._made: list[ModelEvent] = []
         self._calls = 0
-        self._usage: _Usage | None = None
+        self._usage: Fields = {}
         self.finished = False
         self.done = False  # nothing says so: the stream just ends
 
@@ -137,13 +131,13 @@ class AnswerReader:
         """
         if not self.finished:
             raise failures.broken(self._peer, "the answer ended without a finishReason")
-        if self._usage is not None:
-            self._made.append(_usage(self._usage))
+        if usage := _usage(self._usage):
+            self._made.append(usage)
 
     def _read(self, chunk: _Chunk, data: bytes) -> None:
         if len(chunk.error) and bytes(chunk.error) != b"null":
             raise failures.in_band(self._peer, data)
-        self._usage = chunk.usage_metadata or self._usage
+        self._usage = fields_of(chunk.usage_metadata) or self._usage
         for candidate in chunk.candidates or ():
             if not candidate.index:  # one answer was asked for
                 self._candidate(candidate)
@@ -179,9 +173,7 @@ class AnswerReader:
         self._made.append(Finished("tool_calls" if meant == "stop" and self._calls else meant))
 
 
-def _usage(usage: _Usage) -> Usage:
-    return Usage(
-        input_tokens=usage.prompt_token_count or 0,
-        output_tokens=(usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
-        cached_tokens=usage.cached_content_token_count or 0,
-    )
+def _usage(told: Fields) -> Usage | None:
+    written = added(told.get("candidatesTokenCount"), told.get("thoughtsTokenCount"))
+    cached = told.get("cachedContentTokenCount")
+    return told_usage(input=told.get("promptTokenCount"), output=written, cached=cached)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from voicepipe.providers.llm.thinking import ThinkingFilter
+from voicepipe.providers.llm.token_usage import Fields, fields_of, inner, lenient, told_usage
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta, Usage
@@ -63,26 +64,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None  # DeepSeek
-    cached_tokens: int | None = None  # Moonshot
-
-
 class _Chunk(msgspec.Struct):
     object: str | None = None
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: msgspec.Raw = msgspec.Raw()
     error: msgspec.Raw = msgspec.Raw()
 
 
-_decode = msgspec.json.Decoder(_Chunk).decode
+_decode = lenient(msgspec.json.Decoder(_Chunk).decode)
 
 
 @dataclass(slots=True)
@@ -107,7 +96,7 @@ class AnswerReader:
         self._thinking = ThinkingFilter()
         self._calls: list[_OpenCall] = []
         self._at: dict[int, _OpenCall] = {}
-        self._usage: _Usage | None = None
+        self._usage: Fields = {}
         self.finished = False
         """The vendor said why the answer ends."""
 
@@ -129,7 +118,7 @@ class AnswerReader:
             self.done = True
             return
         chunk = self._chunk(data)
-        self._usage = chunk.usage or self._usage
+        self._usage = fields_of(chunk.usage) or self._usage
         for choice in chunk.choices or ():
             if not choice.index:  # one answer was asked for
                 self._choice(choice)
@@ -155,8 +144,8 @@ class AnswerReader:
             raise failures.broken(self._peer, "the answer ended without a finish_reason and without [DONE]")
         if not self.finished:
             self._finish("stop")
-        if self._usage is not None:
-            self._made.append(_usage(self._usage))
+        if usage := _usage(self._usage):
+            self._made.append(usage)
 
     def _chunk(self, data: bytes) -> _Chunk:
         try:
@@ -254,9 +243,7 @@ def _arguments(function: _Function) -> str:
     return function.arguments or ""
 
 
-def _usage(usage: _Usage) -> Usage:
-    details = usage.prompt_tokens_details
-    cached = (details.cached_tokens if details else None) or usage.prompt_cache_hit_tokens or usage.cached_tokens
-    return Usage(
-        input_tokens=usage.prompt_tokens or 0, output_tokens=usage.completion_tokens or 0, cached_tokens=cached or 0
-    )
+def _usage(told: Fields) -> Usage | None:
+    of_input = inner(told, "prompt_tokens_details").get("cached_tokens")
+    cached = of_input or told.get("prompt_cache_hit_tokens") or told.get("cached_tokens")  # DeepSeek's, Moonshot's
+    return told_usage(input=told.get("prompt_tokens"), output=told.get("completion_tokens"), cached=cached)

@@ -94,7 +94,9 @@ class LocalModel:
                 case wire.Delta(text):
                     yield TextDelta(text)
                 case wire.Answered(reason, input_tokens, output_tokens, cached_tokens):
-                    yield Usage(input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached_tokens)
+                    usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached_tokens)
+                    if usage.is_possible:
+                        yield usage
                     yield Finished(reason)
                     return
                 case _:

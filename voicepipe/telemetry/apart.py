@@ -1,0 +1,51 @@
+"""What observes a call must not end it: an observer that breaks is logged as our bug, and the call goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from voicepipe.audio.samples import Samples
+from voicepipe.telemetry.journal import NO_JOURNAL, Journal
+from voicepipe.telemetry.log import log_crash
+from voicepipe.turn.commands import Order
+from voicepipe.turn.events import Fact
+
+
+@contextmanager
+def apart(what: str) -> Iterator[None]:
+    """Log what breaks in the block, and go on behind it. `what` names the observer for the log."""
+    try:
+        yield
+    except Exception as bug:
+        log_crash(what, bug)
+
+
+class JournalApart:
+    """A journal that may break: it is left out from then on, since a journal with a hole can't be replayed."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
+        """See `Journal`."""
+        self._try(lambda journal: journal.note(now_ms, fact, orders))
+
+    def heard(self, samples: Samples, rate_hz: int) -> None:
+        """See `Journal`."""
+        self._try(lambda journal: journal.heard(samples, rate_hz))
+
+    def said(self, samples: Samples, rate_hz: int) -> None:
+        """See `Journal`."""
+        self._try(lambda journal: journal.said(samples, rate_hz))
+
+    def close(self) -> None:
+        """See `Journal`."""
+        self._try(lambda journal: journal.close())
+
+    def _try(self, call: Callable[[Journal], None]) -> None:
+        try:
+            call(self._journal)
+        except Exception as bug:
+            self._journal = NO_JOURNAL
+            log_crash("journal", bug)

@@ -1,0 +1,39 @@
+"""What a client secret's holder is told of a provider's failure: that it failed, and none of the provider's words.
+
+A provider that refuses names our accounts, limits and parts of our keys, and a client secret is in any visitor's
+browser. Over REST `server.refusals.veiled` does the same; API keys see everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.turn import announcements as a
+from voicepipe.turn.record import TurnRecord
+
+STAGES: Final = ("stt", "llm", "tts")
+"""What providers serve: how the reasons of their failures begin."""
+
+FAILED: Final = "it failed"
+
+
+def veiled_record(record: TurnRecord) -> TurnRecord:
+    """Return the record without what providers said: in its reason, its route and its attempts."""
+    attempts = tuple(replace(each, why="") for each in record.attempts)
+    return replace(record, reason=_veiled_reason(record.reason), route="", attempts=attempts)
+
+
+def veiled_announcement(what: a.Announcement) -> a.Announcement:
+    """Return what a client is told without what providers said: of a response or a transcription that failed."""
+    match what:
+        case a.ResponseEnded(status="failed", reason=code) if code.removesuffix("_failed") in STAGES:
+            return replace(what, message=f"{code.removesuffix('_failed')}: {FAILED}")
+        case a.TranscriptFailed():
+            return replace(what, why=f"stt: {FAILED}")
+    return what
+
+
+def _veiled_reason(reason: str) -> str:
+    stage = reason.partition(":")[0]
+    return f"{stage}: {FAILED}" if stage in STAGES else reason
