@@ -14,6 +14,7 @@ from voicepipe.session.comeback import Password
 from voicepipe.session.line import Comeback, Line
 from voicepipe.session.listen import Listener
 from voicepipe.session.outbox import Parcel
+from voicepipe.session.pace import Pace
 from voicepipe.stages.transcriber import Samples, TranscriberCapabilities
 from voicepipe.testing.caller import WIRE_HZ
 from voicepipe.testing.story import Story
@@ -52,7 +53,7 @@ async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Fa
             clock.ms += AWAY_MS
             assert listener.restart() == down_after_ms
             listener.resume()
-        await listener.hear(question[first : first + frame].astype("<i2").tobytes())
+        await listener.hear(question[first : first + frame].astype("<i2").tobytes(), Pace())
     listener.close()
     return facts
 
@@ -173,6 +174,7 @@ class Wired:
     said: list[str] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     hung_up: bool = False
+    gone: bool = False
     dropped: bool = False
 
     async def receive(self) -> str | bytes | None:

@@ -164,6 +164,7 @@ class Script:
     """A client that sends its lines, waits until all responses have ended, and looks at every item before it leaves."""
 
     hung_up = True
+    gone = False
 
     def __init__(self, lines: list[tuple[Event, int]]) -> None:
         self._messages = self._all(lines)

@@ -9,29 +9,29 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from voicepipe.server.socket import AiohttpSocket
 
-PONG_FAILS = ConnectionResetError("Cannot write to closing transport")
+PING = WSMessage(WSMsgType.PING, b"there?", None)
 
 
 class Line:
-    """A line that has broken; aiohttp answers pings within `receive`, and fails there."""
+    """A line that has broken: no pong leaves any more."""
 
-    def __init__(self, *comes: WSMessage | Exception) -> None:
+    def __init__(self, *comes: WSMessage) -> None:
         self._comes = list(comes)
 
     async def receive(self) -> WSMessage:
-        what = self._comes.pop(0)
-        if isinstance(what, Exception):
-            raise what
-        return what
+        return self._comes.pop(0)
+
+    async def pong(self, message: bytes) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
 
 
-def socket(*comes: WSMessage | Exception) -> AiohttpSocket:
+def socket(*comes: WSMessage) -> AiohttpSocket:
     return AiohttpSocket(cast("web.WebSocketResponse[bool]", Line(*comes)), None)
 
 
 async def test_a_pong_that_can_not_leave_is_the_end_of_the_line() -> None:
     """And no error of the session's: one that can be resumed is waited for."""
-    line = socket(*[PONG_FAILS] * 300, WSMessage(WSMsgType.CLOSED, None, None))
+    line = socket(*[PING] * 300, WSMessage(WSMsgType.CLOSED, None, None))
     assert await line.receive() is None
     assert not line.hung_up
     assert await line.receive() is None
@@ -40,7 +40,7 @@ async def test_a_pong_that_can_not_leave_is_the_end_of_the_line() -> None:
 async def test_what_came_before_the_break_is_read_and_so_is_a_goodbye() -> None:
     """Whatever pings lie between."""
     text, goodbye = WSMessage(WSMsgType.TEXT, b"{}", None), WSMessage(WSMsgType.CLOSE, 1000, "")
-    line = socket(PONG_FAILS, text, PONG_FAILS, goodbye)
+    line = socket(PING, text, PING, goodbye)
     assert await line.receive() == b"{}"
     assert await line.receive() is None
     assert line.hung_up
@@ -48,7 +48,7 @@ async def test_what_came_before_the_break_is_read_and_so_is_a_goodbye() -> None:
 
 async def test_others_have_their_turn_between_pongs_that_fail() -> None:
     turns: list[Any] = []
-    line = socket(*[PONG_FAILS] * 50, WSMessage(WSMsgType.CLOSED, None, None))
+    line = socket(*[PING] * 50, WSMessage(WSMsgType.CLOSED, None, None))
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(line.receive())
         while not reading.done():

@@ -49,6 +49,7 @@ class Leaves:
     """A client that asks for an answer, and leaves when it is being made."""
 
     hung_up = True
+    gone = False
 
     def __init__(self) -> None:
         self._asked, self._made = False, asyncio.Event()

@@ -30,6 +30,7 @@ class Client:
     """Asks once for an answer in text when `ready` is set, and leaves when it has come."""
 
     hung_up = True
+    gone = False
 
     def __init__(self, ready: asyncio.Event) -> None:
         self._ready, self._answered = ready, asyncio.Event()

@@ -21,6 +21,7 @@ class Nobody:
     """A line to nobody, whose client has a few things to say."""
 
     hung_up = True
+    gone = False
 
     def __init__(self, *said: str) -> None:
         self.said = list(said)

@@ -9,7 +9,10 @@ from typing import Final
 from aiohttp import WSMsgType, web
 from aiohttp.http import WSMessageNoDecodeText
 
+from voicepipe.clock import monotonic_us
 from voicepipe.protocol.binary import SoundFrame
+from voicepipe.session.line import UNREAD_LIMIT_S
+from voicepipe.session.pace import TokenBucket
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """A larger message closes the line with 1009. Clients send up to 15 MiB of audio in one append."""
@@ -24,17 +27,39 @@ KERNEL_BYTES: Final = 64 * 1024
 """What may wait in the kernel (which takes twice that with its own bookkeeping, socket(7)). Left to itself Linux grows
 this to megabytes, a minute of speech, and a client that has stopped reading would look like one that listens."""
 
+BURST_PINGS: Final = 50
+"""So many pings are answered at once."""
+
+PINGS_PER_S: Final = 10
+"""So many in the long run; more are answered later, and what stands behind them is read later."""
+
+UNREAD_BYTES: Final = 256 * 1024
+"""What may wait in the kernel to be read (it takes twice that likewise). Left to itself Linux grows this to megabytes,
+minutes of speech, and the pings of a client that is read slowly would wait behind them until it gives up."""
+
 REASON_MAX_BYTES: Final = 123
 """Of a close frame (RFC 6455, 5.5)."""
 
 
+class _PatientWebSocket(web.WebSocketResponse[bool]):
+    """Misses a pong only while it reads. While it does not, the pong may stand among what it has not read, and
+    `UNREAD_LIMIT_S` finds a client that is gone."""
+
+    def _pong_not_received(self) -> None:
+        if self._req is not None and self._req.protocol._reading_paused:  # aiohttp says it nowhere else
+            self._reset_heartbeat()
+        else:
+            super()._pong_not_received()
+
+
 def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[bool]:
     """Return an answer that becomes a WebSocket when it is prepared. Text stays bytes: JSON is read from bytes."""
-    return web.WebSocketResponse(
+    return _PatientWebSocket(
         protocols=(subprotocol,) if subprotocol else (),
         heartbeat=ping_ms / 1_000,
         max_msg_size=MAX_FRAME_BYTES + 1,  # aiohttp refuses from this length on
         timeout=CLOSE_WAIT_S,
+        autoping=False,  # `AiohttpSocket` answers, and not faster than it should
         compress=False,  # base64 audio gains little by it, and it costs CPU for every frame
         writer_limit=0,  # look at the transport after every frame, not after every 64 kB
         decode_text=False,
@@ -46,6 +71,7 @@ class AiohttpSocket:
 
     def __init__(self, line: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
         self._line, self._transport = line, transport
+        self._pings = TokenBucket(BURST_PINGS, PINGS_PER_S)
         self._over = False
         self.hung_up = False
         """Whether either side said goodbye."""
@@ -55,26 +81,39 @@ class AiohttpSocket:
             kernel = transport.get_extra_info("socket")
             if kernel is not None:
                 kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+                kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BYTES)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is closed."""
+        return self._transport is None or self._transport.is_closing()
 
     async def receive(self) -> bytes | None:
         """Return the next message, text or binary; None when the line is closed, and ever after."""
-        if self._over:
-            return None
-        message = await self._read()
-        if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
-            data: bytes = message.data
-            return data
-        self._over = True
-        self.hung_up = self.hung_up or message.type is WSMsgType.CLOSE
+        while not self._over:
+            message = await self._line.receive()
+            if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
+                data: bytes = message.data
+                return data
+            if message.type is WSMsgType.PING or message.type is WSMsgType.PONG:
+                await self._take_ping(message)
+            else:
+                self._over = True
+                self.hung_up = self.hung_up or message.type is WSMsgType.CLOSE
         return None
 
-    async def _read(self) -> WSMessageNoDecodeText:
-        """Read on where a pong can't leave any more: the line has broken, and what came before is still to be read."""
-        while True:
+    async def _take_ping(self, message: WSMessageNoDecodeText) -> None:
+        """Answer a ping, and let others have their turn: a client may send nothing but pings and pongs."""
+        owed_us = max(0, self._pings.take(1, monotonic_us()))
+        await asyncio.sleep(0 if self.gone else owed_us / 1_000_000)
+        if message.type is WSMsgType.PING:
             try:
-                return await self._line.receive()
+                async with asyncio.timeout(UNREAD_LIMIT_S):
+                    await self._line.pong(message.data)
+            except TimeoutError:
+                self.abort()  # a client that does not read
             except ConnectionError:
-                await asyncio.sleep(0)  # thousands of pings may wait there
+                pass  # the connection has broken: what came before is still to be read
 
     async def send(self, frame: bytes) -> None:
         """Send one frame; waits while the client does not read. On a closed line the frame is dropped."""

@@ -64,6 +64,11 @@ class Comebacks:
         if self._line is not None:
             self._line.forbid_resume()
 
+    def drop(self, why: str) -> None:
+        """Close the connection of a client that takes too little of what it is sent; see `Line.drop`."""
+        if self._line is not None:
+            self._line.drop(why)
+
     def end(self) -> None:
         """The session is over."""
         if self._line is not None:

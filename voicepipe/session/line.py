@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.session.outbox import Parcel
 from voicepipe.session.socket import ClientSocket
+from voicepipe.telemetry.log import log_event
 
 UNREAD_LIMIT_S: Final = 10.0
 """A client that takes nothing for so long loses its socket."""
@@ -60,7 +62,7 @@ class Line:
         not arrived and was sent once more."""
         self._socket, self._comeback = socket, Comeback(socket, 0, bytes)
         self._on_lost, self._on_back = on_lost, on_back
-        self._resumable = self._ending = False
+        self._resumable = self._ending = self._dropped = False
         self._next: Comeback | None = None
         self._wake = asyncio.Event()
         self._whole = asyncio.Event()
@@ -83,9 +85,13 @@ class Line:
         await self._deliver(self._socket, parcel.frame)
 
     async def receive(self) -> str | bytes | None:
-        """Return the client's next message; None when it is gone for good, and ever after."""
+        """Return the client's next message; None when it is gone for good, and ever after.
+
+        What a client sent before it went away for good is not read: nobody wants an answer. Nor is what one sent that
+        was closed for taking too little.
+        """
         while True:
-            message = await self._socket.receive()
+            message = None if self._dropped or self.is_gone() else await self._socket.receive()
             if message is not None:
                 return message
             if not await self._is_back():
@@ -101,6 +107,10 @@ class Line:
     def is_resumable(self) -> bool:
         """Whether a broken line may be replaced."""
         return self._resumable
+
+    def is_gone(self) -> bool:
+        """Whether there is no client any more, and none may come back."""
+        return self._socket.gone and not self._resumable
 
     @property
     def is_whole(self) -> bool:
@@ -120,7 +130,22 @@ class Line:
             async with asyncio.timeout(UNREAD_LIMIT_S):
                 await socket.send(frame)
         except TimeoutError:
-            socket.abort()  # `receive` tells of the end
+            self._drop(socket, f"the client took nothing for {UNREAD_LIMIT_S:.0f} s")  # `receive` tells of the end
+
+    def drop(self, why: str) -> None:
+        """Close the connection of a client that takes too little of what it is sent. If its session may be resumed it
+        may come back; while it is away its session ends."""
+        if self._whole.is_set():
+            self._drop(self._socket, why)
+        else:
+            log_event("slow_client_dropped", level=logging.WARNING, why=why)
+            self.forbid_resume()
+
+    def _drop(self, socket: ClientSocket, why: str) -> None:
+        if not socket.gone:
+            log_event("slow_client_dropped", level=logging.WARNING, why=why)
+        self._dropped = self._dropped or socket is self._socket
+        socket.abort()
 
     # --- coming back --------------------------------------------------------------------------
 
@@ -166,7 +191,7 @@ class Line:
         return True
 
     async def _take_over(self, comeback: Comeback) -> None:
-        self._next = None
+        self._next, self._dropped = None, False
         self._wake.clear()
         self._comeback.over.set()
         self._comeback, self._socket = comeback, comeback.socket
@@ -180,7 +205,9 @@ class Line:
     def _keep(self, kept: Kept) -> None:
         self._kept.append(kept)
         self._kept_bytes += len(kept.parcel.frame)
-        while self._kept_bytes > KEPT_BYTES or self._kept[0].sent_at_ms < kept.sent_at_ms - KEPT_MS:
+        while self._kept and (
+            self._kept_bytes > KEPT_BYTES or self._kept[0].sent_at_ms < kept.sent_at_ms - KEPT_MS
+        ):  # a frame that is longer than all that may be kept is not kept either
             oldest = self._kept.popleft()
             self._forgotten = oldest.number
             self._kept_bytes -= len(oldest.parcel.frame)

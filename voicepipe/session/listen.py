@@ -15,12 +15,13 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.clock import SessionClock
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.pace import Pace
 from voicepipe.stages.transcriber import TranscriberCapabilities, TranscriptStream
 from voicepipe.telemetry.journal import NO_JOURNAL, Journal
 from voicepipe.turn import events as e
 
 SLICE_MS = 100
-"""A longer append is worked through in pieces of this, so that one burst doesn't hold the event loop."""
+"""A longer append is worked through in pieces of this, so that others get their turn in between."""
 
 TICK_MS = 20
 """How often missing frames are looked for while the caller is in an utterance."""
@@ -73,7 +74,10 @@ class Listener:
         """Samples that the transcriber was given and that no text has accounted for yet."""
 
         self._away_ms = 0
-        """How long the line has been down so far. To the ear no such time has passed."""
+        """How long the line has been down or the client's audio had to wait. To the ear no such time has passed."""
+
+        self._has_more = False
+        """Whether audio has come that is not heard yet: as long, no frames are missing."""
 
         self._held_at_ms: int | None = None
         self._n_known = 0
@@ -107,16 +111,23 @@ class Listener:
         else:
             self._ear.options = self._ear_options()
 
-    async def hear(self, audio: bytes) -> None:
-        """Take more of the caller's audio, in the session's input format, as it came from the client."""
+    async def hear(self, audio: bytes, pace: Pace) -> None:
+        """Take more of the caller's audio, in the session's input format, as it came from the client.
+
+        What comes faster than `pace` allows is heard later; to the ear no time has passed meanwhile, so that it takes
+        nothing for silence that is only read later.
+        """
         samples = self._new(self._decode(audio))
         n_slice = SLICE_MS * self._ear.rate_hz // 1_000
-        now_ms = self._now_ms()
+        now_ms, self._has_more = self._now_ms(), True
         for first in range(0, len(samples), n_slice):
             piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
             self._hear_slice(piece, now_ms, left * 1_000 // self._ear.rate_hz)
-            if left:
-                await asyncio.sleep(0)
+            waited_ms = await pace.heard(len(piece) * 1_000 / self._ear.rate_hz)
+            self._away_ms += waited_ms
+            if left and pace.is_gone():
+                return
+        self._has_more = False
         self._watch()
 
     def _hear_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
@@ -213,7 +224,7 @@ class Listener:
 
     def _tick(self) -> None:
         self._timer = None
-        for edge in self._ear.tick(self._now_ms()):
+        for edge in () if self._has_more else self._ear.tick(self._now_ms()):
             self._tell(edge)
         self._watch()
 

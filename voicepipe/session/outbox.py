@@ -1,4 +1,4 @@
-"""What is on its way to the client: in order, bounded in sound, and droppable by turn."""
+"""What is on its way to the client: in order, bounded in sound and in bytes, and droppable by turn."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 UNTAKEN_SOUND_MS = 2_000
 """More sound than this that the socket has not taken, and the synthesizer waits."""
+
+UNTAKEN_BYTES: Final = 1 << 20
+"""From this on that the socket has not taken, none of the client's events is read: each may be answered with more."""
+
+UNTAKEN_MAX_BYTES: Final = 24 << 20
+"""A frame behind more than this, and the connection is closed. One event of 16 MB, the longest, may be answered with
+two frames that are as long as it: a client that reads them is not closed for that."""
+
+PARCEL_BYTES: Final = 256
+"""What a frame takes in memory beside its own bytes, about: many tiny ones count too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +54,24 @@ class Outbox:
     """The queue between a session and its line. Frames are numbered in the order in which they are put here, as the
     wire numbers the events that it makes.
 
-    Events are never dropped. Sound is bounded by its makers, who wait for `room`; sound of a reply
+    Events are never dropped. They are bounded by the reader of the client's own events, who waits for `calm`, and by
+    `on_full`, which closes the connection. Sound is bounded by its makers, who wait for `room`; sound of a reply
     that was stopped is dropped before it reaches the socket.
     """
 
-    def __init__(self, on_sent: Callable[[Parcel], None]) -> None:
-        self._on_sent = on_sent
+    def __init__(self, on_sent: Callable[[Parcel], None], on_full: Callable[[], None]) -> None:
+        """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left."""
+        self._on_sent, self._on_full = on_sent, on_full
         self._n_put = 0
-        self._parcels: deque[tuple[int, Parcel]] = (
-            deque()
-        )  # bounded through `room`: makers of sound wait, events are few
+        # Bounded through `room`, `calm` and `on_full`.
+        self._parcels: deque[tuple[int, Parcel]] = deque()
+        self.n_bytes = 0
+        """How many bytes were put here so far."""
+
+        self._untaken_bytes = 0
+        self._full = False
+        self._calm = asyncio.Event()
+        self._calm.set()
         self._untaken_ms = 0
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -63,21 +81,29 @@ class Outbox:
 
     def put(self, parcel: Parcel) -> None:
         """Queue a frame behind all others; returns at once."""
+        if self._untaken_bytes > UNTAKEN_MAX_BYTES and not self._full:
+            self._full = True
+            self._on_full()
         self._n_put += 1
         self._parcels.append((self._n_put, parcel))
         self._empty.clear()
-        self._count(parcel.sound_ms)
+        self.n_bytes += len(parcel.frame)
+        self._count(parcel.sound_ms, _bytes_of(parcel))
         self._filled.set()
 
     def drop_sound(self, turn: int) -> None:
         """Forget the sound of this turn that the socket has not taken. Events stay."""
-        dropped_ms = sum(parcel.sound_ms for _, parcel in self._parcels if parcel.turn == turn)
+        dropped = [parcel for _, parcel in self._parcels if parcel.turn == turn and parcel.sound_ms]
         self._parcels = deque(each for each in self._parcels if each[1].turn != turn or not each[1].sound_ms)
-        self._count(-dropped_ms)
+        self._count(-sum(parcel.sound_ms for parcel in dropped), -sum(map(_bytes_of, dropped)))
 
     async def room(self) -> None:
         """Wait until there is little enough sound that the socket has not taken."""
         await self._room.wait()
+
+    async def calm(self) -> None:
+        """Wait until there is little enough of anything that the socket has not taken."""
+        await self._calm.wait()
 
     async def run(self, line: TakesParcels) -> None:
         """Send what is queued, in order, until cancelled."""
@@ -85,7 +111,7 @@ class Outbox:
             while self._parcels:
                 number, parcel = self._parcels.popleft()
                 await line.send(number, parcel)
-                self._count(-parcel.sound_ms)
+                self._count(-parcel.sound_ms, -_bytes_of(parcel))
                 if parcel.output:
                     self._on_sent(parcel)
             self._filled.clear()
@@ -96,9 +122,19 @@ class Outbox:
         """Wait until all that is queued has been sent, for a last word before closing."""
         await self._empty.wait()
 
-    def _count(self, sound_ms: int) -> None:
+    def _count(self, sound_ms: int, n_bytes: int) -> None:
         self._untaken_ms += sound_ms
         if self._untaken_ms < UNTAKEN_SOUND_MS:
             self._room.set()
         else:
             self._room.clear()
+        self._untaken_bytes += n_bytes
+        if self._untaken_bytes < UNTAKEN_BYTES:
+            self._calm.set()
+            self._full = False
+        else:
+            self._calm.clear()
+
+
+def _bytes_of(parcel: Parcel) -> int:
+    return PARCEL_BYTES + len(parcel.frame)

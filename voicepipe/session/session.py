@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -26,7 +27,8 @@ from voicepipe.session.line import Line
 from voicepipe.session.listen import Listener
 from voicepipe.session.lookout import Lookout
 from voicepipe.session.mind import Mind
-from voicepipe.session.outbox import Outbox, Parcel
+from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, Parcel
+from voicepipe.session.pace import Pace
 from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.replies import Replies
 from voicepipe.session.socket import ClientSocket
@@ -43,6 +45,9 @@ from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import Agent, Caller
 from voicepipe.turn.veiled import veiled_announcement, veiled_record
+
+UPDATE_EVENTS: Final = 4
+"""A `session.update` costs so many events more than its length tells: all settings are read and checked again."""
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the line is closed."""
@@ -69,7 +74,8 @@ class Session:
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = Wire(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
-        self._outbox = Outbox(self._on_sent)
+        self._outbox = Outbox(self._on_sent, self._on_full)
+        self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
         opening = Opening(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
         self._core, self._journal = opening.rebuilt(), JournalApart(hooks.open_journal(opening))
@@ -104,6 +110,7 @@ class Session:
         to end the session: its turns are closed as abandoned first.
         """
         line = self._comebacks.line(socket)
+        self._pace.is_gone = line.is_gone
         hear_no_more = self._hooks.hear_of_holds(self._note_hold)
         self._put(self._wire.hello())
         try:
@@ -134,8 +141,12 @@ class Session:
         group.create_task(self._expire(), name="expiry")
 
     async def _receive(self, line: Line) -> None:
-        while (raw := await line.receive()) is not None:
+        outbox = self._outbox
+        while (raw := await self._pace.message(line.receive)) is not None:
+            n_bytes = outbox.n_bytes
             await self._take(raw)
+            self._pace.charge_bytes(outbox.n_bytes - n_bytes)
+            await outbox.calm()
 
     async def _expire(self) -> None:
         length_s = max(0, self.grant.expires_at - clock.unix_s())
@@ -201,7 +212,7 @@ class Session:
         match what := asked.read(raw, self._config, self._core.floor.conversation.find):
             case asked.AudioAppended(audio):
                 if self._takes_sound():
-                    await self._listener.hear(audio)
+                    await self._listener.hear(audio, self._pace)
             case asked.CommitAsked(event_id):
                 self.post(self._listener.commit_fact(event_id))
             case asked.ClearAsked(event_id):
@@ -230,6 +241,7 @@ class Session:
         self.post(wish)
 
     def _update(self, wanted: asked.SessionUpdateAsked) -> None:
+        self._pace.charge(UPDATE_EVENTS)
         try:
             before = self._config.listening_only() if wanted.listening_only else self._config
             after = before.merged(wanted.update)
@@ -349,6 +361,9 @@ class Session:
         key = (parcel.turn, parcel.revision)
         filler_ms = parcel.filler_ms
         self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, parcel.counts_ms))
+
+    def _on_full(self) -> None:
+        self._comebacks.drop(f"more than {UNTAKEN_MAX_BYTES >> 20} MB waited for the client")
 
     def _note_hold(self, from_ms: int, until_ms: int) -> None:
         self.post(e.LoopHeld(self._clock.since_ms(from_ms), self._clock.since_ms(until_ms)))

@@ -13,6 +13,11 @@ class ClientSocket(Protocol):
         """Whether either side said goodbye: a line that is closed without that has broken."""
         ...
 
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is closed. What came before may still be received."""
+        ...
+
     async def receive(self) -> str | bytes | None:
         """Return the next message, text or not, as it came; None when the line is closed, and ever after."""
         ...

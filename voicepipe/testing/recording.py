@@ -19,6 +19,8 @@ class Line(Protocol):
 
     @property
     def hung_up(self) -> bool: ...
+    @property
+    def gone(self) -> bool: ...
     async def receive(self) -> str | bytes | None: ...
     async def send(self, frame: bytes) -> None: ...
     async def close(self, code: int, reason: str) -> None: ...
@@ -37,6 +39,11 @@ class RecordedLine:
     def hung_up(self) -> bool:
         """Whether either side said goodbye."""
         return self.line.hung_up
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is closed."""
+        return self.line.gone
 
     async def receive(self) -> str | bytes | None:
         """Return the next message of the client."""

@@ -1,0 +1,184 @@
+"""How fast one client is read: in slices, and beyond its buckets as slowly as they fill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.listen import Listener
+from voicepipe.session.pace import (
+    AUDIO_SPEED,
+    BURST_AUDIO_S,
+    BURST_EVENTS,
+    BYTES_PER_EVENT,
+    EVENTS_PER_S,
+    HOLD_US,
+    Pace,
+    TokenBucket,
+)
+from voicepipe.stages.transcriber import Samples, TranscriberCapabilities
+from voicepipe.turn import events as e
+
+CONFIG = SessionConfig.start(session_id="sess_p", model="default", voice="v", instructions="", expires_at=0)
+
+
+class HandClock:
+    """Microseconds, moved by hand and by the waits of the code under test."""
+
+    def __init__(self, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+        self.now_us = 1_000_000
+        self.n_turns = 0
+        """How often somebody else could have run."""
+
+        self.slept_us = 0
+        real = asyncio.sleep
+
+        async def sleep(delay_s: float) -> None:
+            self.n_turns += 1
+            self.slept_us += round(delay_s * 1_000_000)
+            self.now_us += round(delay_s * 1_000_000)
+            await real(0)
+
+        monkeypatch.setattr("voicepipe.session.pace.asyncio.sleep", sleep)
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+def buffered(message: bytes) -> Callable[[], Awaitable[bytes]]:
+    """A client whose next message is always here already."""
+
+    async def receive() -> bytes:
+        return message
+
+    return receive
+
+
+def test_a_bucket_gives_its_size_at_once_and_then_so_much_a_second() -> None:
+    """What is taken beyond it is owed for exactly as long as it takes to come."""
+    bucket = TokenBucket(size=10, per_s=4)
+    assert [bucket.take(5, 0), bucket.take(5, 0), bucket.take(2, 0)] == [-1_250_000, 0, 500_000]
+    assert bucket.take(1, 500_000) == 250_000
+    assert bucket.take(10, 60_000_000) == 0, "it holds no more than its size, however long nothing was taken"
+
+
+async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Events that are here already are dealt with for 5 ms at most, then everybody else has a turn."""
+    clock = HandClock(monkeypatch)
+    pace, turns_at = Pace(clock), []
+    for _ in range(100):
+        before = clock.n_turns
+        await pace.message(buffered(b"{}"))
+        if clock.n_turns > before:
+            turns_at.append(clock.now_us)
+        clock.now_us += 700
+    gaps = [later - earlier for earlier, later in pairwise(turns_at)]
+    assert gaps
+    assert max(gaps) < HOLD_US + 700
+    assert clock.slept_us == 0, "it waits for nobody"
+
+
+async def test_an_event_that_was_waited_for_gives_no_way(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """The event loop has turned by itself: a caller who speaks in real time pays for no turn of it."""
+    clock = HandClock(monkeypatch)
+    pace = Pace(clock)
+
+    async def in_20_ms() -> bytes:
+        clock.now_us += 20_000
+        return b"{}"
+
+    for _ in range(10_000):
+        await pace.message(in_20_ms)
+        assert not await pace.heard(20)
+        clock.now_us += 500
+    assert clock.n_turns == 0
+
+
+async def test_many_events_pass_at_once_and_the_rest_as_the_bucket_fills(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Nothing is refused: what comes beyond the bucket is read later."""
+    clock = HandClock(monkeypatch)
+    pace = Pace(clock)
+    for _ in range(BURST_EVENTS):
+        await pace.message(buffered(b"{}"))
+    assert clock.slept_us == 0
+    for _ in range(10 * EVENTS_PER_S):
+        await pace.message(buffered(b"{}"))
+    assert 9_900_000 <= clock.slept_us <= 10_000_000
+
+
+async def test_long_messages_and_long_answers_count_for_more(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """By their bytes, either way."""
+    clock = HandClock(monkeypatch)
+    pace = Pace(clock)
+    long = bytes(BYTES_PER_EVENT * 999)
+    for _ in range(BURST_EVENTS // 1_000):
+        await pace.message(buffered(long))
+    await pace.message(buffered(b"{}"))
+    assert clock.slept_us == 0
+    pace.charge_bytes(EVENTS_PER_S * BYTES_PER_EVENT)
+    await pace.message(buffered(b"{}"))
+    assert 990_000 <= clock.slept_us <= 1_010_000
+
+
+async def test_a_recording_passes_at_once_and_a_longer_one_faster_than_it_was_spoken(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """The first minute is heard without waiting, what follows at ten times real time."""
+    clock = HandClock(monkeypatch)
+    pace = Pace(clock)
+    for _ in range(BURST_AUDIO_S * 10):
+        await pace.heard(100)
+    assert clock.slept_us == 0
+    for _ in range(60 * 10):
+        await pace.heard(100)
+    assert abs(clock.slept_us - 60_000_000 / AUDIO_SPEED) < 100_000
+
+
+async def test_a_client_that_is_gone_is_not_waited_for(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """However much it owes: its session ends."""
+    clock = HandClock(monkeypatch)
+    pace = Pace(clock)
+    pace.is_gone = lambda: clock.slept_us >= 2_000_000
+    await pace.heard((BURST_AUDIO_S + 3_600) * 1_000)
+    assert clock.slept_us == 2_000_000
+
+
+class SlowPace(Pace):
+    """Lets audio wait for four times as long as it lasts."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
+        self._audio_ms = TokenBucket(0.001, 250)
+
+
+@dataclass
+class SessionTime:
+    """A session's clock that goes with the one that is moved by hand."""
+
+    clock: HandClock
+
+    def now_ms(self) -> int:
+        return self.clock.now_us // 1_000
+
+
+async def heard(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
+    """What an ear tells of a question that comes all at once in frames of 100 ms, by where in the audio it lies."""
+    facts: list[e.Fact] = []
+    capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
+    listener = Listener(CONFIG, capabilities, SessionTime(clock), facts.append)  # type: ignore[arg-type]
+    for first in range(0, len(question), 2_400):
+        await listener.hear(question[first : first + 2_400].astype("<i2").tobytes(), pace)
+    listener.close()
+    starts = [("started", fact.audio_start_ms) for fact in facts if isinstance(fact, e.SpeechStarted)]
+    return starts + [("paused", fact.audio_end_ms) for fact in facts if isinstance(fact, e.SpeechPaused)]
+
+
+async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
+    """A recording that is read slowly has its voices and its pauses where they are."""
+    clock = HandClock(monkeypatch)
+    at_once = await heard(question, clock, Pace(clock))
+    assert clock.slept_us == 0
+    assert len(at_once) >= 2
+    assert await heard(question, clock, SlowPace(clock)) == at_once
+    assert clock.slept_us > 3_900_000 * len(question) / 24_000
