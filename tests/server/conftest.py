@@ -260,7 +260,9 @@ def serve(tmp_path: Path) -> Serve:
         missing: list[str] = []
         broken: list[Exception] = []
 
-        def open_session(grant: SessionGrant, note_turn: Callable[[TurnRecord], None]) -> FakeSession:
+        def open_session(
+            grant: SessionGrant, note_turn: Callable[[TurnRecord], None], charge: Callable[[float], None]
+        ) -> FakeSession:
             if broken:
                 raise broken[0]
             grants.append(grant)

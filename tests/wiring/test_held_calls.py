@@ -13,6 +13,8 @@ from voicepipe.audio.files import read_sound
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.cli import main
 from voicepipe.clock import unix_s
+from voicepipe.session import preparing
+from voicepipe.session.preparing import MOST_BETWEEN_TURNS
 from voicepipe.testing.caller import WIRE_HZ, Caller, calling
 from voicepipe.testing.fakes.cues import Hold, LlmCue, SttCue, tokens
 from voicepipe.testing.waiting import eventually
@@ -201,3 +203,38 @@ async def test_nothing_secret_is_logged_from_the_mint_to_the_close(
     told = caplog.text + "".join(str(getattr(record, "fields", "")) for record in caplog.records)
     for secret in (key.text, token["value"], wrong, "AAAA", "hush-"):
         assert secret not in told, secret
+
+
+def speed(n: int) -> dict[str, Any]:
+    return {"type": "realtime", "audio": {"output": {"speed": 0.5 + n / 1_000}}}
+
+
+async def test_changing_the_voice_again_and_again_is_no_free_speech(fake_house: Any) -> None:
+    """The agent's filler is spoken in the voice that settles, as often as turns pay for, and not for each change."""
+    async with fake_house({**PRICES, "agents.default.filler": "One moment, please."}) as house:
+        token = await minted(house, limits={"turns": 1})
+        async with calling(house.url, headers=bearer(token)) as caller:
+            for n in range(100):
+                await caller.send("session.update", session=speed(n))
+                await caller.until("session.updated")
+            assert len(house.vendor.tts.asked) <= MOST_BETWEEN_TURNS
+            assert caller.close_code is None
+
+
+async def test_another_voice_is_charged_to_the_token_of_who_wants_it(
+    fake_house: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """19 characters at 1000 USD a million; the voice that the session began with is its agent's."""
+    monkeypatch.setattr(preparing, "SETTLE_S", 0.0)
+    async with fake_house({**PRICES, "agents.default.filler": "One moment, please."}) as house:
+        token = await minted(house, limits={"spend_usd": 0.018})
+        async with calling(house.url, headers=bearer(token)) as caller:
+            assert await eventually(lambda: _asked(house, 1))
+            await caller.send("session.update", session=speed(700))
+            error, code = await closed(caller)
+        assert (error["message"], code) == ("spend limit of this client secret reached: 0.018 USD", 1008)
+        assert len(house.vendor.tts.asked) == 2
+
+
+async def _asked(house: Any, n: int) -> bool | None:
+    return len(house.vendor.tts.asked) >= n or None

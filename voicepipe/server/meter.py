@@ -37,6 +37,9 @@ class NoMeter:
     def note(self, record: TurnRecord) -> None:
         """Nothing is counted."""
 
+    def charge(self, usd: float) -> None:
+        """Nothing is charged."""
+
     async def check_entry(self) -> None:
         """Everything is left."""
 
@@ -76,6 +79,12 @@ class Meter:
         if len(self._known) > RECENT_TURNS:
             self._known.popitem(last=False)
         self._news.set()
+
+    def charge(self, usd: float) -> None:
+        """Count money that no turn bears."""
+        if self._counts:
+            self._owe("spend", round(usd * MICRO))
+            self._news.set()
 
     async def check_entry(self) -> None:
         """Demand that something is left.

@@ -41,6 +41,10 @@ NoteTurn = Callable[[TurnRecord], None]
 """Takes a turn's record, new or renewed; returns at once."""
 
 
+Charge = Callable[[float], None]
+"""Takes what a session has cost that no turn bears, in USD; returns at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """An agent as a person may choose it."""
@@ -84,7 +88,7 @@ class Parts:
     offered: Callable[[], tuple[Offer, ...]]
     """The agents that a caller may choose from."""
 
-    open_session: Callable[[SessionGrant, NoteTurn], RunsOnSocket]
+    open_session: Callable[[SessionGrant, NoteTurn, Charge], RunsOnSocket]
     """May raise Overload or StageError, which answer 503 before the upgrade."""
 
     cost_usd: Callable[[str, TurnRecord], float]

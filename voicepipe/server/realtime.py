@@ -6,7 +6,7 @@ import asyncio
 import functools
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from voicepipe.errors import AuthError, Overload, StageError
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.meter import Meter, NoMeter
 from voicepipe.server.open_sessions import OpenSession, iso
-from voicepipe.server.parts import PARTS, Parts, RunsOnSocket
+from voicepipe.server.parts import PARTS, Charge, NoteTurn, Parts, RunsOnSocket
 from voicepipe.server.refusals import Missing, refusal
 from voicepipe.server.resume import resume
 from voicepipe.server.socket import AiohttpSocket, upgrade
@@ -98,7 +98,7 @@ async def _admitted(meter: Meter | NoMeter, grant: SessionGrant, parts: Parts) -
         meter.note(record)
         shown.note(record)
 
-    session = _opened(parts, grant, note_turn)
+    session = _opened(parts, grant, note_turn, meter.charge)
     with parts.calls.running(session, meter.claims):
         if meter.claims is not None:
             # Once more: whatever is revoked after this finds the session.
@@ -245,9 +245,9 @@ def check_ready(parts: Parts) -> None:
         raise Overload(f"The server is starting: {'; '.join(missing)}.", retry_after_ms=STARTING_WAIT_MS)
 
 
-def _opened(parts: Parts, grant: SessionGrant, note_turn: Callable[[TurnRecord], None]) -> RunsOnSocket:
+def _opened(parts: Parts, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> RunsOnSocket:
     try:
-        return parts.open_session(grant, note_turn)
+        return parts.open_session(grant, note_turn, charge)
     except StageError as error:
         why = "" if grant.veiled else f": {error}"
         raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

@@ -36,6 +36,10 @@ Told = Callable[[int, int], None]
 """(from_ms, until_ms) on `clock.monotonic_ms`'s scale."""
 
 
+def _free(usd: float, by_client: bool) -> None:
+    """Nobody pays."""
+
+
 def _unwatched(told: Told) -> Callable[[], None]:
     """Nobody watches the loop."""
     return lambda: None
@@ -66,6 +70,9 @@ class SessionHooks:
 
     show: Callable[[SessionConfig], SessionConfig]
     """The session as its client may see it. What the wire is written by, such as formats, stays as it is."""
+
+    charge: Callable[[float, bool], None] = _free
+    """What phrases cost that were spoken ahead, in USD, and whether the client's wish for another voice is why."""
 
     open_journal: Callable[[Opening], Journal] = no_journal
     """Where what the session does is written down."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,12 +14,15 @@ import numpy as np
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageBroken
 from voicepipe.stages.model import Finished, ModelEvent, ModelRequest, TextDelta
-from voicepipe.stages.notes import Recited
+from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 MOST_SOUNDS: Final = 64
-"""Clauses that are kept, in all voices; a further one makes the oldest go."""
+"""Clauses that are kept, in all voices; a further one makes the one go that was wanted least lately."""
+
+Paid = Callable[[str, int], None]
+"""Takes the provider that was asked to speak, and how many characters. Returns at once."""
 
 MOST_SAMPLES: Final = 15 * RATE_HZ
 """A clause that lasts longer is none of a phrase; its sound is not kept, so that 64 of them stay below 50 MB."""
@@ -47,7 +51,7 @@ class PhraseBook:
 
     def sound(self, voice: Voice, words: str) -> Samples | None:
         """The phrase's sound, int16 at `RATE_HZ`, (n_samples,); None if some of it was never spoken."""
-        clauses = [self._sounds.get((voice, clause)) for clause in clauses_of(words)]
+        clauses = [self._known(voice, clause) for clause in clauses_of(words)]
         known = [samples for samples in clauses if samples is not None]
         return np.concatenate(known) if known and len(known) == len(clauses) else None
 
@@ -55,20 +59,32 @@ class PhraseBook:
         """Whether the clause was spoken before."""
         return (voice, clause) in self._sounds
 
-    async def make(self, voice: Voice, clause: str) -> Samples:
-        """The clause's sound, spoken now if it was not before.
+    async def make(self, voice: Voice, clause: str, *, paid: Paid | None = None) -> Samples:
+        """The clause's sound, spoken now if it was not before; then `paid` is told what that was charged for.
 
         Raises:
             StageError: the voice failed.
         """
-        if (known := self._sounds.get((voice, clause))) is not None:
+        if (known := self._known(voice, clause)) is not None:
             return known  # while another may be being spoken, or hang
         async with self._one_at_a_time:  # sessions that begin together want the same
-            samples = self._sounds.get((voice, clause))
+            samples = self._known(voice, clause)
             if samples is None:
-                samples = await self._spoken(voice, clause)
+                bill = _Bill(self.name, len(clause))
+                try:
+                    samples = await self._spoken(voice if paid is None else replace(voice, note=bill.note), clause)
+                finally:  # a voice that fails, or whose session ends meanwhile, was asked all the same
+                    if paid is not None:
+                        bill.settle(paid)
                 self._keep((voice, clause), samples)
             return samples
+
+    def _known(self, voice: Voice, clause: str) -> Samples | None:
+        """The sound, which is then the last to go: voices that are tried once don't push out the usual one."""
+        samples = self._sounds.get((voice, clause))
+        if samples is not None:
+            self._sounds.move_to_end((voice, clause))
+        return samples
 
     def _keep(self, key: tuple[Voice, str], samples: Samples) -> None:
         if len(samples) <= MOST_SAMPLES:
@@ -84,6 +100,32 @@ class PhraseBook:
         if not pieces:
             raise StageBroken("tts", provider=self.name, why="no sound came", retryable=True)
         return np.concatenate(pieces)
+
+
+class _Bill:
+    """What one clause is charged for: by whom, and how many characters."""
+
+    def __init__(self, provider: str, n_chars: int) -> None:
+        self._provider = provider
+        self._n_chars = {provider: n_chars}
+
+    def note(self, told: TookOver | Unheard | Recited) -> None:
+        """Take what a router tells of the voices behind it."""
+        match told:
+            case TookOver(provider=provider, n_chars=n_chars):
+                self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars
+                self._n_chars[self._provider] -= n_chars
+                self._provider = provider
+            case Unheard(provider=provider, n_chars=n_chars):
+                self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars
+            case Recited(provider=provider, n_chars=n_chars):
+                self._n_chars[provider] = self._n_chars.get(provider, 0) - n_chars
+
+    def settle(self, paid: Paid) -> None:
+        """Tell what it came to."""
+        for provider, n_chars in self._n_chars.items():
+            if n_chars > 0:
+                paid(provider, n_chars)
 
 
 class Recital:

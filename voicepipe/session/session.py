@@ -30,6 +30,7 @@ from voicepipe.session.mind import Mind
 from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, Parcel
 from voicepipe.session.pace import Pace
 from voicepipe.session.phrases import PhraseBook
+from voicepipe.session.preparing import Preparation
 from voicepipe.session.replies import Replies
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.voices import Voices
@@ -83,7 +84,8 @@ class Session:
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
         self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
         book = stages.phrases or PhraseBook(stages.synthesizer)
-        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.floor, self.post)
+        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.floor, self.post, hooks.charge)
+        self._preparation = Preparation(self._voices)
         self._replies = Replies(
             stages.model,
             self._mind,
@@ -136,6 +138,7 @@ class Session:
         group.create_task(self._hearing.run(), name="ear")
         group.create_task(self._mind.warm(), name="warm")
         group.create_task(self._voices.stay_warm(), name="voice")
+        group.create_task(self._preparation.run(), name="phrases")
         group.create_task(self._guard(line), name="guard")
         group.create_task(self._obey(line), name="obey")
         group.create_task(self._expire(), name="expiry")
@@ -263,8 +266,7 @@ class Session:
     def _renew_phrases(self) -> None:
         """See to it that what may have to be said at once can be, in the voice as it is now."""
         self._voices.tell()
-        if self._group is not None and self._voices.lacks():
-            self._group.create_task(self._voices.prepare(), name="phrases")
+        self._preparation.want()
 
     # --- the core -----------------------------------------------------------------------------
 
@@ -345,6 +347,7 @@ class Session:
         self._put(frames)
 
     def _keep(self, record: TurnRecord) -> None:
+        self._preparation.note(record)
         with apart("records"):
             self._hooks.keep_record(record)
         extensions = self._config.extensions

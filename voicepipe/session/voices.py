@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from voicepipe.errors import Overload, StageError
 from voicepipe.protocol.session_config import DEFAULT_VOICE
@@ -14,16 +15,29 @@ from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.apology import phrases_of
 from voicepipe.turn.floor import Floor
+from voicepipe.turn.prices import MILLION
 from voicepipe.turn.settings import ReplySettings
+
+Charge = Callable[[float, bool], None]
+"""Takes what phrases cost that were spoken ahead, in USD, and whether the client's wish for another voice is why."""
 
 
 class Voices:
     """The voice of one session, for answers and for phrases."""
 
     def __init__(
-        self, synthesizer: Synthesizer, model: str, book: PhraseBook, floor: Floor, post: Callable[[e.Fact], None]
+        self,
+        synthesizer: Synthesizer,
+        model: str,
+        book: PhraseBook,
+        floor: Floor,
+        post: Callable[[e.Fact], None],
+        charge: Charge,
     ) -> None:
+        """`charge` is told what phrases cost that were spoken ahead."""
         self.synthesizer, self.book = synthesizer, book
+        self._charge = charge
+        self._first: Voice | None = None
         self._model, self._floor, self._post = model, floor, post
         self._told = asyncio.Event()
 
@@ -70,6 +84,7 @@ class Voices:
     def tell(self) -> None:
         """Let the core know which phrases can be said at once."""
         self._told.set()
+        self._first = self._first or self.usual
         voice, wanted = self.usual, phrases_of(self._floor)
         ready = frozenset(words for words in wanted if self.book.sound(voice, words) is not None)
         if ready != self._floor.phrases:
@@ -78,13 +93,19 @@ class Voices:
     async def prepare(self) -> None:
         """Speak what should be ready to be said, and let the core know. Fails in silence."""
         voice = self.usual
+        # The voice that the session began with is its agent's, and all of the agent's sessions have that in common.
+        pay = partial(self._pay, by_client=voice != self._first)
         try:
             for words in self.book.prepared:
                 for clause in clauses_of(words):
-                    await self.book.make(voice, clause)
+                    await self.book.make(voice, clause, paid=pay)
         except (StageError, Overload):
             return  # answers will fail likewise, and tell
         except Exception as bug:
             log_crash(f"tts by {self.book.name}", bug)
             return
         self.tell()
+
+    def _pay(self, provider: str, n_chars: int, *, by_client: bool) -> None:
+        usd = n_chars * self._floor.core.prices.voices.get(provider, 0.0) / MILLION
+        self._charge(usd, by_client)

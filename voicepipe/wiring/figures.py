@@ -50,6 +50,8 @@ class Counts:
 
     def __call__(self) -> Iterator[Sample]:
         yield Sample("sessions_stuck_total", self.sessions.n_stuck)
+        for agent, usd in self.sessions.phrases_usd.items():
+            yield Sample("phrases_cost_usd_total", usd, (agent,))
         yield Sample("records_dropped_total", self.sink.dropped)
         yield Sample("records_lost_total", self.sink.lost)
         yield Sample("log_lines_dropped_total", lines_dropped())

@@ -14,7 +14,7 @@ from voicepipe.protocol.locked import check_reply, check_update, shown
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_parts import ServerVad
 from voicepipe.router.health import Health
-from voicepipe.server.parts import NoteTurn, Offer
+from voicepipe.server.parts import Charge, NoteTurn, Offer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.stages.model import Model, ModelRequest, Said, Text
@@ -45,11 +45,15 @@ class Sessions:
         # All of them now: a wrong spec is found at the start, not by the first caller.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
         self._prices = Prices(settings)
+        self.phrases_usd = dict.fromkeys(settings.agents, 0.0)
+        """Agent -> what the phrases cost that were spoken ahead for its sessions."""
+
         self.n_stuck = 0
         """How often a session had to be freed by the last resort: 0, or there is a bug."""
 
-    def open(self, grant: SessionGrant, note_turn: NoteTurn) -> Session:
-        """Return a session that waits for its socket; `note_turn` gets each record of its turns."""
+    def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
+        """Return a session that waits for its socket; `note_turn` gets each record of its turns, and `charge` what the
+        client has cost besides."""
         config = config_of(self._settings.agents[grant.agent], grant)
         if grant.config is not None:
             config = config.merged(grant.config)
@@ -58,7 +62,7 @@ class Sessions:
             config=config,
             stages=self._stages[grant.agent],
             settings=self._core_settings(grant.agent),
-            hooks=self._hooks(grant, note_turn),
+            hooks=self._hooks(grant, note_turn, charge),
         )
 
     def _core_settings(self, agent: str) -> CoreSettings:
@@ -79,7 +83,7 @@ class Sessions:
             prices=self._prices.of_agent(agent),
         )
 
-    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn) -> SessionHooks:
+    def _hooks(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> SessionHooks:
         store = self._sink.of_session(
             project=grant.project,
             agent=grant.agent,
@@ -94,6 +98,11 @@ class Sessions:
                 store(record)
             note_turn(record)
 
+        def charge_phrases(usd: float, by_client: bool) -> None:
+            self.phrases_usd[grant.agent] += usd
+            if by_client:
+                charge(usd)
+
         def note_overrun(order: NoteOverrun) -> None:
             log_overrun(grant.session_id, order.turn_id, stage=order.stage, owner=order.owner, over_ms=order.over_ms)
 
@@ -103,6 +112,7 @@ class Sessions:
 
         return SessionHooks(
             keep_record=keep_record,
+            charge=charge_phrases,
             note_overrun=note_overrun,
             note_stuck=note_stuck,
             check_update=partial(check_update, locks=grant.locks),
