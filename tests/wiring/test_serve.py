@@ -39,9 +39,9 @@ def config_file(folder: Path, vendor: FakeVendor) -> Path:
 
 
 @asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def serving(path: Path, program: str = PROGRAM) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", PROGRAM, str(path)),
+        *(sys.executable, "-c", program, str(path)),
         stdout=asyncio.subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if not name.startswith("VOICEPIPE_")},
     )
@@ -79,6 +79,16 @@ async def test_it_prints_lines_that_talk_to_it_and_ends_when_told(tmp_path: Path
             assert (await lines_until(process, "stopping"))[-1] == "stopping ..."
             process.send_signal(number)
         assert await asyncio.wait_for(process.wait(), 20) in (0, -number, 130, 1)
+
+
+async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path) -> None:
+    """Modules would make each full collection hold the loop for 100 ms and more."""
+    frozen = PROGRAM.replace("run(load(sys.argv[1]))", "run(load(sys.argv[1]), say=print_count)")
+    count = "print_count = lambda line: print(f'{line} {__import__(\"gc\").get_freeze_count()}', flush=True); "
+    async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor), count + frozen) as process:
+        said = await lines_until(process, "Ctrl-C")
+    assert int(said[0].split()[-1]) == 0
+    assert int(said[-1].split()[-1]) > 10_000
 
 
 async def test_it_ends_well_when_nobody_is_there(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -58,8 +59,19 @@ async def _until_stopped(settings: Settings, server: Running, say: Callable[[str
 
 async def _greet(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
     await server.ready.wait()
+    _set_aside_what_stays()
     for line in greeting(settings, base_url=server.base_url, is_open=server.is_open):
         say(line)
+
+
+def _set_aside_what_stays() -> None:
+    """Take modules and settings out of the garbage collector's sight, since they stay as long as the process.
+
+    A collection of the oldest generation holds the event loop. With all modules in it, it takes 100 ms and more, each
+    time that a few calls have ended; without them it takes a few ms.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
