@@ -1,0 +1,47 @@
+"""Under every attack the innocent have all their turns, and nothing of it is left in the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from attack.catalog import ATTACKS, Attack
+from attack.innocent import innocents
+from attack.outcome import Outcome, under_attack
+from attack.server import ServerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+HOLD_MS = 100
+"""Of CPU time, the most that the loop may be held without a break."""
+
+MEMORY_MB = 400
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+async def test_attack_leaves_the_others_alone(attack: Attack, server: ServerProcess) -> None:
+    """Judged by counts, bytes and CPU time, which a busy machine does not change."""
+    target = server.target()
+    async with innocents(target) as them:
+        outcome = await under_attack(server, them, lambda: attack.run(target))
+    found = faults(attack, outcome)
+    assert not found, "\n".join([*found, f"seen: {dict(outcome.sent.seen)}", server.log()[-3_000:]])
+
+
+def faults(attack: Attack, outcome: Outcome) -> list[str]:
+    """What is wrong, in words."""
+    seen, felt = outcome.sent.seen, outcome.felt
+    found = [f"the innocent: {each}" for each in felt.failed]
+    found += [] if felt.completed else ["the innocent had no written turn"]
+    found += [f"expected {n} of {name!r}, got {dict(seen)}" for name, n in attack.sees.items() if seen[name] < n]
+    found += [f"saw {name!r} {n} times" for name, n in seen.items() if name.startswith(attack.never or ("\0",))]
+    bounds = {
+        "MB that memory grew": (outcome.growth_mb, attack.growth_mb),
+        "MB of memory": (outcome.peak_mb, MEMORY_MB),
+        "ms of CPU time in one hold of the loop": (outcome.hold_ms, HOLD_MS),
+        "lines `crashed`": (outcome.crashed, 0),
+        "stuck sessions": (outcome.stuck, 0),
+        "sessions left": (outcome.sessions_left, 0),
+        "descriptors left": (outcome.descriptors_left, 0),
+    }
+    found += [f"expected at most {most} {what}, got {got:.0f}" for what, (got, most) in bounds.items() if got > most]
+    return found
