@@ -9,7 +9,7 @@ This package is a house of floors. A room imports only rooms on lower floors:
     4  session/  router/  providers/  testing/  bench/  client/
     3  protocol/  telemetry/  stages/  cluster/
     2  turn/  audio/  auth/  registry
-    1  errors  clock  quantile  extras
+    1  errors  clock  quantile  extras  freeing
 
 `tests/test_house.py` holds the house to it.
 """

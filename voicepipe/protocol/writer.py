@@ -49,24 +49,24 @@ class Wire:
         tail = id_text(config.session_id.removeprefix("sess_"))
         self._event_prefix = f"event_{tail}_"
         self._conversation_id = f"conv_{tail}"
-        self._renderers: dict[type, Callable[[Any], Frames]] = {
-            said.CallerSpoke: self._caller_spoke,
-            said.CallerStopped: self._caller_stopped,
-            said.AudioCommitted: self._committed,
-            said.SilenceTimedOut: self._timed_out,
-            said.AudioCleared: self._cleared,
-            said.ItemAdded: self._item_added,
-            said.ItemShown: self._item_shown,
-            said.ItemCut: self._item_cut,
-            said.ItemForgotten: self._item_forgotten,
-            said.TranscriptDelta: self._transcript_delta,
-            said.TranscriptDone: self._transcript_done,
-            said.TranscriptFailed: self._transcript_failed,
-            said.ResponseStarted: self._response_started,
-            said.OutputStarted: self._output_started,
-            said.ResponseEnded: self._response_ended,
-            said.Refused: self.error,
-            **dict.fromkeys(get_args(Beyond), self._beyond),
+        self._renderers: dict[type, Callable[[Wire, Any], Frames]] = {
+            said.CallerSpoke: Wire._caller_spoke,
+            said.CallerStopped: Wire._caller_stopped,
+            said.AudioCommitted: Wire._committed,
+            said.SilenceTimedOut: Wire._timed_out,
+            said.AudioCleared: Wire._cleared,
+            said.ItemAdded: Wire._item_added,
+            said.ItemShown: Wire._item_shown,
+            said.ItemCut: Wire._item_cut,
+            said.ItemForgotten: Wire._item_forgotten,
+            said.TranscriptDelta: Wire._transcript_delta,
+            said.TranscriptDone: Wire._transcript_done,
+            said.TranscriptFailed: Wire._transcript_failed,
+            said.ResponseStarted: Wire._response_started,
+            said.OutputStarted: Wire._output_started,
+            said.ResponseEnded: Wire._response_ended,
+            said.Refused: Wire.error,
+            **dict.fromkeys(get_args(Beyond), Wire._beyond),
         }
 
     # --- the session ---------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Wire:
 
     def announce(self, what: said.Announcement) -> Frames:
         """The events that tell the client of `what`."""
-        return self._renderers[type(what)](what)
+        return self._renderers[type(what)](self, what)
 
     # --- the reply's output --------------------------------------------------------------
 

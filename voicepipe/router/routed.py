@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,6 +10,7 @@ from typing import Final
 
 from voicepipe import clock
 from voicepipe.errors import ConfigError, StageRefused
+from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.router.alone import lone_answer
 from voicepipe.router.policies import Ask, Experiment, Rule, pool_of
 from voicepipe.router.pool import Experience, Pool
@@ -71,7 +71,7 @@ class RoutedModel:
     ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         running = self._running(request, pool, ask, why)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with FreeingTaskGroup() as group:
                 try:
                     running.begin(group)
                     yield running
@@ -91,7 +91,7 @@ class RoutedModel:
         pool.refresh(now_ms)
         plan = pool.decide(ask, now_ms).plan
         specs = (plan.first.spec, *(each.candidate.spec for each in plan.later[:1]))
-        async with asyncio.TaskGroup() as group:
+        async with FreeingTaskGroup() as group:
             for spec in specs:
                 wanted = replace(request, model=spec.partition("/")[2])
                 group.create_task(self._routes.models(spec).warm(wanted), name=f"warm-{spec}")

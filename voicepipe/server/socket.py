@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 from aiohttp.http import WSMessageNoDecodeText
 
 from voicepipe.clock import monotonic_us
+from voicepipe.freeing import held_weakly
 from voicepipe.protocol.binary import SoundFrame
 from voicepipe.session.line import UNREAD_LIMIT_S
 from voicepipe.session.pace import TokenBucket
@@ -43,7 +44,14 @@ REASON_MAX_BYTES: Final = 123
 
 class _PatientWebSocket(web.WebSocketResponse[bool]):
     """Misses a pong only while it reads. While it does not, the pong may stand among what it has not read, and
-    `UNREAD_LIMIT_S` finds a client that is gone."""
+    `UNREAD_LIMIT_S` finds a client that is gone.
+
+    Its connection does not hold it: what was received and not read goes with it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._on_data_received = held_weakly(super()._on_data_received)  # type: ignore[method-assign]
 
     def _pong_not_received(self) -> None:
         if self._req is not None and self._req.protocol._reading_paused:  # aiohttp says it nowhere else
@@ -134,6 +142,7 @@ class AiohttpSocket:
                 await self._line.close(code=code, message=message)
         except TimeoutError:
             self.abort()
+        self._line._exception = None  # its traceback holds the line
 
     def abort(self) -> None:
         """Drop the line now, and with it whatever was not sent."""

@@ -73,6 +73,7 @@ class Comebacks:
         """The session is over."""
         if self._line is not None:
             self._line.end()
+            self._line = None
 
     def _greet(self, secret: str) -> bytes:
         return self._wire.resumed(secret, input_received_ms=self._listener.restart(), window_ms=RESUME_WINDOW_MS)

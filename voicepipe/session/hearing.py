@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from voicepipe.errors import Overload, StageError
+from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.session.listen import Listener
 from voicepipe.stages.notes import TookOver
 from voicepipe.stages.transcriber import Final, Hearing, Interim, Transcriber
@@ -47,7 +48,7 @@ class KeptHearing:
         """Keep the stream open, until cancelled."""
         while True:
             self._changed.clear()
-            async with asyncio.TaskGroup() as group:
+            async with FreeingTaskGroup() as group:
                 opened = group.create_task(self._keep_open(self._open_as), name="hearing")
                 await self._changed.wait()
                 opened.cancel()

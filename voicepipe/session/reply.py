@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Protocol
 
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
+from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.stages.aloud import Aloud, speaking
 from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
 from voicepipe.stages.notes import Recited, TookOver, Unheard
@@ -52,7 +52,7 @@ class Reply:
         self._turn, self._revision = order.turn, order.revision
         self._audible = order.reply.audible
         self._request = request
-        self._voice = replace(voice, session=request.session, note=self._note_voice, reached=self._note_reached)
+        self._voice = replace(voice, session=request.session)
         self._speaker = synthesizer.name
         """Whose voice it is: of several, the latest."""
 
@@ -87,12 +87,15 @@ class Reply:
         except* StageError as failures:
             first = _first(failures)
             self._post(e.StageFailed(self._turn, self._revision, _stage(first), first.provider, first.why))
+        finally:
+            self._speech = self._broke = None  # they hold us
 
     async def _think_and_speak(self) -> None:
+        voice = replace(self._voice, note=self._note_voice, reached=self._note_reached)
         async with (
             _kept_to("tts", self._synthesizer.name),
-            speaking(self._synthesizer, self._voice) as speech,
-            asyncio.TaskGroup() as group,
+            speaking(self._synthesizer, voice) as speech,
+            FreeingTaskGroup() as group,
         ):
             group.create_task(self._think_aloud(speech), name=f"think-{self._turn}")
             group.create_task(self._speak(speech), name=f"speak-{self._turn}")

@@ -10,6 +10,7 @@ from typing import Final
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
+from voicepipe.freeing import FreeingTaskGroup, held_weakly
 from voicepipe.protocol import client_events as asked
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
@@ -75,16 +76,17 @@ class Session:
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = Wire(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
-        self._outbox = Outbox(self._on_sent, self._on_full)
+        post = held_weakly(self.post)  # the parts of a session don't hold it
+        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
         opening = Opening(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
         self._core, self._journal = opening.rebuilt(), JournalApart(hooks.open_journal(opening))
-        self._listener = Listener(config, stages.transcriber.capabilities, self._clock, self.post, self._journal)
-        self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, self.post)
+        self._listener = Listener(config, stages.transcriber.capabilities, self._clock, post, self._journal)
+        self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, post)
         self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
         book = stages.phrases or PhraseBook(stages.synthesizer)
-        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.floor, self.post, hooks.charge)
+        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.floor, post, hooks.charge)
         self._preparation = Preparation(self._voices)
         self._replies = Replies(
             stages.model,
@@ -93,9 +95,9 @@ class Session:
             self._listener,
             wire=self._wire,
             outbox=self._outbox,
-            post=self.post,
+            post=post,
         )
-        self._comebacks = Comebacks(self._wire, self._listener, self.post)
+        self._comebacks = Comebacks(self._wire, self._listener, post)
         self._lookout = Lookout(self._core, is_watched=hooks.is_watched, tell=hooks.tell_live)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
         self._group: asyncio.TaskGroup | None = None
@@ -116,7 +118,7 @@ class Session:
         hear_no_more = self._hooks.hear_of_holds(self._note_hold)
         self._put(self._wire.hello())
         try:
-            async with asyncio.TaskGroup() as group:
+            async with FreeingTaskGroup() as group:
                 try:
                     self._begin(group, line)
                     await self._receive(line)
@@ -128,6 +130,7 @@ class Session:
         finally:
             hear_no_more()
             self._comebacks.end()
+            self._listener.detach()
             self._journal.close()
 
     def _begin(self, group: asyncio.TaskGroup, line: Line) -> None:

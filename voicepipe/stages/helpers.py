@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from voicepipe.freeing import FreeingTaskGroup
+
 
 class Helpers:
     """A task group that its context's body does not wait for; see `helpers`."""
@@ -35,7 +37,7 @@ async def helpers() -> AsyncIterator[Helpers]:
     A bare `TaskGroup` would wait for its children and wrap the body's failure in a group.
     """
     failure: Exception | None = None
-    async with asyncio.TaskGroup() as group:
+    async with FreeingTaskGroup() as group:
         owned = Helpers(group)
         try:
             yield owned

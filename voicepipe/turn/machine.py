@@ -319,3 +319,4 @@ class Core:
         self.floor.due.clear()
         self.floor.order(DropAudio())
         self._over = True
+        self._hands, self._reply_hands = {}, {}  # nothing is handled any more, and they hold us

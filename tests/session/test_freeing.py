@@ -1,0 +1,196 @@
+"""What a session held goes when it is over, without the collector: memory that waits for its oldest generation piles up
+for minutes on a server that is asked for much."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.freeing import FreeingTaskGroup, held_weakly
+from voicepipe.session.session import Session
+from voicepipe.session.socket import ClientSocket
+from voicepipe.stages.transcriber import Samples
+from voicepipe.testing.caller import Caller
+from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
+from voicepipe.testing.waiting import eventually
+
+VAD = {"type": "server_vad", "silence_duration_ms": 200}
+
+
+@pytest.fixture
+def replayed() -> None:
+    """No journal of these sessions is kept: it would hold them."""
+
+
+@pytest.fixture
+def recorded_wire() -> None:
+    """Nor their wire."""
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nothing is freed but what nobody holds."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
+    """The parts of the session that runs next, by name."""
+    found: dict[str, weakref.ref[Any]] = {}
+    run = Session.run
+
+    async def watched(self: Session, socket: ClientSocket) -> None:
+        parts = {name.strip("_"): part for name, part in vars(self).items()}
+        for name in ("core", "outbox", "listener", "wire", "replies", "mind", "hearing", "comebacks"):
+            found[name] = weakref.ref(parts[name])
+        found["session"], found["socket"] = weakref.ref(self), weakref.ref(socket)
+        found["response"] = weakref.ref(socket._line)  # type: ignore[attr-defined]
+        await run(self, socket)
+
+    monkeypatch.setattr(Session, "run", watched)
+    return found
+
+
+@asynccontextmanager
+async def calling(house: Any, **session: Any) -> AsyncIterator[Caller]:
+    """A caller whose server keeps no record of what it said, and holds nothing for that."""
+    url = f"{house.base_url}/v1/realtime"
+    async with aiohttp.ClientSession() as http, http.ws_connect(url, max_msg_size=0) as line:
+        caller = Caller(line)
+        await caller.until("session.created")
+        audio = {"input": {"turn_detection": VAD}}
+        await caller.send("session.update", session={"type": "realtime", "audio": audio, **session})
+        await caller.until("session.updated")
+        yield caller
+
+
+async def just_connect(caller: Caller, question: Samples) -> None:
+    """Say nothing."""
+
+
+async def add_an_item(caller: Caller, question: Samples) -> None:
+    """Say much at once."""
+    text = {"type": "input_text", "text": "word " * 20_000}
+    await caller.send("conversation.item.create", item={"type": "message", "role": "user", "content": [text]})
+    await caller.until("conversation.item.done")
+
+
+async def have_a_turn(caller: Caller, question: Samples) -> None:
+    """Speak and hear the answer."""
+    await caller.say(question, then_silence_ms=1_000)
+    await caller.until("response.done")
+
+
+async def leave_in_mid_answer(caller: Caller, question: Samples) -> None:
+    """Speak, and wait for no more than the beginning of the answer."""
+    await caller.say(question, then_silence_ms=1_000)
+    await caller.until("response.output_audio.delta")
+
+
+async def lose_the_connection(caller: Caller, question: Samples) -> None:
+    """Go without a word, in mid-answer."""
+    await leave_in_mid_answer(caller, question)
+    connection = caller.line._response.connection
+    assert connection is not None
+    assert connection.transport is not None
+    connection.transport.abort()
+
+
+async def fail(caller: Caller, question: Samples) -> None:
+    """Ask for an answer that the model does not give."""
+    await caller.send("response.create")
+    await caller.until("response.done")
+
+
+CALLS = [just_connect, add_an_item, have_a_turn, leave_in_mid_answer, lose_the_connection, fail]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_session_that_is_over_is_gone_at_once(
+    house: Any, question: Samples, no_collector: None, held: dict[str, weakref.ref[Any]], call: Any
+) -> None:
+    """With its conversation, its events, its connection's buffers: whatever its end was like."""
+    house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon. " * 20), gap_ms=5)
+    if call is fail:
+        house.vendor.llm.usual = LlmCue(fault=Status(500))
+    async with calling(house) as caller:
+        await call(caller, question)
+
+    async def gone() -> bool | None:
+        return True if not [name for name, part in held.items() if part() is not None] else None
+
+    try:
+        await eventually(gone)
+    except TimeoutError:
+        assert [name for name, part in held.items() if part() is not None] == []
+
+
+# --- by what ----------------------------------------------------------------------------------------
+
+
+class Whole:
+    """Has a part that calls it."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+        self.part = held_weakly(self.take)
+
+    def take(self, number: int) -> None:
+        self.told.append(number)
+
+
+def test_a_part_that_calls_its_whole_does_not_hold_it(no_collector: None) -> None:
+    """It calls it as long as it is there, and does nothing afterwards."""
+    whole = Whole()
+    part, gone = whole.part, weakref.ref(whole)
+    part(1)
+    assert whole.told == [1]
+    del whole
+    assert gone() is None
+    part(2)
+
+
+class Marker:
+    """Something that a frame holds."""
+
+
+async def held_by_a_group(
+    group: asyncio.TaskGroup, held: list[weakref.ref[Marker]], entered_it: asyncio.Event, *, fails: bool
+) -> None:
+    """Hold something while a group waits; perhaps a child of it fails."""
+    marker = Marker()
+    held.append(weakref.ref(marker))
+    async with group as entered:
+        entered.create_task(_fail() if fails else asyncio.sleep(3_600))
+        entered_it.set()
+
+
+async def _fail() -> None:
+    raise ValueError("on cue")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_task_group_that_was_left_holds_nothing(no_collector: None, fails: bool) -> None:
+    """Neither one that was cancelled nor one whose child failed."""
+    found: list[weakref.ref[Marker]] = []
+    entered_it = asyncio.Event()
+    running = asyncio.ensure_future(held_by_a_group(FreeingTaskGroup(), found, entered_it, fails=fails))
+    await entered_it.wait()
+    if not fails:
+        running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled() != fails
+    assert not fails or running.exception() is not None
+    del running
+    await asyncio.sleep(0)
+    assert found[0]() is None
