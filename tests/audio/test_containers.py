@@ -121,9 +121,35 @@ def test_long_speech_is_cut_where_it_is_quiet() -> None:
 
 
 def test_there_is_an_end_to_what_is_taken() -> None:
-    pieces = Pieces(wav_bytes(np.concatenate([SOUND] * 9), RATE_HZ), RATE_HZ, longest_s=30)
+    """A file that says its length is not even begun; others are read until there."""
+    with pytest.raises(TooLong, match="at most 30 s"):
+        Pieces(wav_bytes(np.concatenate([SOUND] * 9), RATE_HZ), RATE_HZ, longest_s=30)
+    pieces = Pieces(written("mp3", np.concatenate([SOUND] * 9))[1], RATE_HZ, longest_s=30)
     with pytest.raises(TooLong, match="at most 30 s"):
         list(pieces)
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG"])
+def test_a_small_file_is_not_decoded_to_any_length(kind: str) -> None:
+    """All channels count: 2 s of 192 kHz in eight of them are as much as 64 s of speech in stereo."""
+    rate_hz = 192_000
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros((2 * rate_hz, 8), np.int16), rate_hz, format=kind)
+    assert len(file.getvalue()) < 100_000
+    most = 16 * rate_hz
+    assert sum(map(len, Pieces(file.getvalue(), 16_000, longest_s=60, most_samples=most))) == 32_000
+    with pytest.raises(TooLong, match=f"{most - 8} samples"):
+        list(Pieces(file.getvalue(), 16_000, longest_s=60, most_samples=most - 8))
+
+
+def test_a_stream_that_says_no_length_is_read() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, SOUND, RATE_HZ, format="FLAC")
+    told = bytearray(file.getvalue())
+    told[21] &= 0xF0  # the total of samples, 36 bits (RFC 9639, 8.2); 0: nobody knows
+    told[22:26] = bytes(4)
+    (sound,) = read(bytes(told))
+    assert np.array_equal(sound, SOUND)
 
 
 @pytest.mark.parametrize("rate_hz", [100, 2_000_000])

@@ -28,6 +28,9 @@ RATES_HZ: Final = range(4_000, 192_001)
 MOST_CHANNELS: Final = 16
 """Of a file that anybody may send: what is outside has not been recorded with a microphone."""
 
+MOST_SAMPLES: Final = 7_200 * 48_000 * 2
+"""Decoded samples of one file, of all channels: two hours in stereo as video has it. A small file may hold far more."""
+
 PIECE_S: Final = 25
 """The longest piece. Every transcriber keeps 30 s of an utterance at least."""
 
@@ -36,6 +39,12 @@ EARLIEST_CUT_S: Final = 12
 
 Blocks = Iterator[npt.NDArray[np.float32]]
 """float32, (n_frames, n_channels), full scale 1."""
+
+TELLING: Final = frozenset({"FLAC", "WAV"})
+"""Formats that begin with their length. Of others it is an estimate, or at their end."""
+
+UNTOLD_FRAMES: Final = 1 << 62
+"""A stream of unknown length has about this, or more."""
 
 ACCEPTED: Final = "wav, flac, ogg, mp3"
 RECORDED: Final = "webm, mp4, m4a"
@@ -51,20 +60,25 @@ class _Opened:
     n_channels: int
     blocks: Blocks
 
+    n_frames: int = 0
+    """As the file itself has it; 0: it doesn't, or can't be believed."""
+
 
 class Pieces:
     """A sound in pieces that can be heard one by one. Everything here blocks: in a thread, one call at a time."""
 
-    def __init__(self, file: bytes, rate_hz: int, *, longest_s: int) -> None:
+    def __init__(self, file: bytes, rate_hz: int, *, longest_s: int, most_samples: int = MOST_SAMPLES) -> None:
         """Open the file.
 
         Args:
             file: all of it, in any container.
             rate_hz: of the pieces.
             longest_s: how much of it there may be.
+            most_samples: how many samples of all channels it may be decoded to.
 
         Raises:
             UnreadableSound: it is no sound that can be read here; the text says what can.
+            TooLong: it says itself that it is.
         """
         import soxr  # type: ignore[import-untyped]  # costly to import, and rarely needed
 
@@ -74,9 +88,10 @@ class Pieces:
             raise UnreadableSound(f"{why}, got {opened.rate_hz} Hz and {opened.n_channels}")
         self._blocks, self._from_hz, self._rate_hz = opened.blocks, opened.rate_hz, rate_hz
         self._resampled = soxr.ResampleStream(opened.rate_hz, rate_hz, 1, dtype="float32")
-        self._most_frames = longest_s * opened.rate_hz
-        self._longest_s = longest_s
+        self._most_frames = min(longest_s * opened.rate_hz, most_samples // opened.n_channels)
+        self._most = f"{longest_s} s and {most_samples} samples"
         self._n_frames = 0
+        self._check_length(opened.n_frames)
         self._waiting: Samples = silence(0)
         self._over = False
 
@@ -107,6 +122,10 @@ class Pieces:
             raise StopIteration
         return piece
 
+    def _check_length(self, n_frames: int) -> None:
+        if n_frames > self._most_frames:
+            raise TooLong(f"expected at most {self._most} of sound, got more")
+
     def _more(self, n_samples: int) -> list[Samples]:
         """Some more blocks, about `n_samples` of them; fewer at the end."""
         found, n_found = list[Samples](), 0
@@ -115,8 +134,7 @@ class Pieces:
             self._over = block is None
             mono = np.zeros(0, np.float32) if block is None else block.mean(axis=1, dtype=np.float32)
             self._n_frames += len(mono)
-            if self._n_frames > self._most_frames:
-                raise TooLong(f"expected at most {self._longest_s} s of sound, got more")
+            self._check_length(self._n_frames)
             found.append(_int16(self._resampled.resample_chunk(mono, last=self._over)))
             n_found += len(found[-1])
         return found
@@ -131,7 +149,8 @@ def _open(file: bytes) -> _Opened:
 
     with suppress(soundfile.SoundFileError):
         sound = _straight(soundfile)(io.BytesIO(file))
-        return _Opened(sound.samplerate, sound.channels, _by_libsndfile(sound))
+        told = sound.frames if sound.format in TELLING else 0
+        return _Opened(sound.samplerate, sound.channels, _by_libsndfile(sound), told if told < UNTOLD_FRAMES else 0)
     try:
         av = import_module("av")  # not by name: those who check types need not have it
     except ImportError:

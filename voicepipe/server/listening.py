@@ -14,6 +14,7 @@ from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.app import build_app
 from voicepipe.server.bodies import BODIES, Bodies
 from voicepipe.server.connections import CONNECTIONS, Connections
+from voicepipe.server.decoding import DECODING, decoding
 from voicepipe.server.descriptors import most_for_clients, raise_descriptor_limit, warn_of_few
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.outliving import OUTLIVING
@@ -37,9 +38,10 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
     most_descriptors = raise_descriptor_limit()
     warn_of_few(parts.options, most_descriptors)
     connections = Connections(parts.options.connection_limits, parts.options.proxies)
-    async with helpers() as outliving:
+    async with helpers() as outliving, decoding() as decoders:
         app = build_app(parts)
         app[OUTLIVING], app[CONNECTIONS], app[BODIES] = outliving, connections, Bodies()
+        app[DECODING] = decoders
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         await runner.setup()
         try:

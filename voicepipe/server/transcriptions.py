@@ -1,20 +1,20 @@
 """`POST /v1/audio/transcriptions`: any ear of this server behind OpenAI's published request.
 
 Long recordings are cut where they are quiet and heard a piece after the other, so that each stays within what every
-transcriber keeps. Reading a file happens in threads; a client that goes takes its question with it.
+transcriber keeps. A file is decoded in a process of its own; a client that goes takes its question with it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from aiohttp import web
 
-from voicepipe.audio.containers_in import Pieces, TooLong
+from voicepipe.audio.containers_in import TooLong
 from voicepipe.audio.files import UnreadableSound
 from voicepipe.auth.scopes import AUDIO
 from voicepipe.clock import monotonic_ms
@@ -32,6 +32,7 @@ from voicepipe.protocol.chat_response import failed
 from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.session_parts import Transcription
 from voicepipe.server.audio_route import TranscriptionRoute
+from voicepipe.server.decoding import DECODING, Recording
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.realtime import check_ready
@@ -58,15 +59,19 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
     visitor.check_scope(AUDIO)
     check_ready(parts)
     parts.audio_places.check(visitor)  # while all are taken nothing is read
+    decoding = request.app[DECODING]
+    await decoding.warm()
     upload = await read_upload(request)
     assert upload.file is not None
     with parts.audio_places.place(visitor):  # only now: who sends slowly must not shut out others
         asked = read_transcription_fields(upload.fields)
         wanted = await _wanted(request, visitor, asked, parts)
         id_ = f"transcription-{secrets.token_hex(16)}"
-        pieces = await _opened(bytes(upload.file), wanted.route.transcriber.capabilities.rate_hz)
-        work = _TranscriptionWork(id_, request, asked, wanted, pieces, parts)
-        return await Exchange("stt", id_, asked.model, visitor, parts).run(work)
+        rate_hz = wanted.route.transcriber.capabilities.rate_hz
+        with _refusing():
+            async with decoding.opened(upload.file, rate_hz, longest_s=LONGEST_S) as recording:
+                work = _TranscriptionWork(id_, request, asked, wanted, recording, parts)
+                return await Exchange("stt", id_, asked.model, visitor, parts).run(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +111,14 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: TranscriptionRe
     return _Wanted(route, hearing)
 
 
-async def _opened(file: bytes, rate_hz: int) -> Pieces:
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say what is wrong with the file as a request's fault."""
     try:
-        return await asyncio.to_thread(Pieces, file, rate_hz, longest_s=LONGEST_S)
+        yield
     except UnreadableSound as why:
-        raise _unreadable(why) from None
-
-
-def _unreadable(why: UnreadableSound) -> ProtocolError:
-    code = "audio_too_long" if isinstance(why, TooLong) else "invalid_file_format"
-    return ProtocolError(f"file: {why}", field="file", code=code)
+        code = "audio_too_long" if isinstance(why, TooLong) else "invalid_file_format"
+        raise ProtocolError(f"file: {why}", field="file", code=code) from None
 
 
 class _TranscriptionWork:
@@ -127,10 +130,10 @@ class _TranscriptionWork:
         request: web.Request,
         asked: TranscriptionRequest,
         wanted: _Wanted,
-        pieces: Pieces,
+        recording: Recording,
         parts: Parts,
     ) -> None:
-        self._asked, self._wanted, self._pieces, self._models = asked, wanted, pieces, parts.audio_models
+        self._asked, self._wanted, self._recording, self._models = asked, wanted, recording, parts.audio_models
         self._id = id_
         self._spec = wanted.route.specs[0]
         self._out = StreamedLine(request, EVENTS, self._headers)
@@ -154,7 +157,7 @@ class _TranscriptionWork:
             async for piece in self._pieces_heard(stream):
                 if self._asked.stream:
                     await self._out.send(text_delta(f" {piece.text}" if len(self._heard) > 1 else piece.text))
-        if not self._pieces.read_s:
+        if not self._recording.read_s:
             raise ProtocolError("file: expected some sound, got none", field="file", code="audio_too_short")
         transcript = self._transcript()
         if self._asked.stream:
@@ -171,7 +174,7 @@ class _TranscriptionWork:
     def settled(self, *, failed: bool) -> Settled:
         if failed and not self._n_answers:
             return Settled(None, {"first_ms": None}, in_vain=True)
-        figures = {"first_ms": self._first_ms, "heard_ms": round(1_000 * self._pieces.read_s)}
+        figures = {"first_ms": self._first_ms, "heard_ms": round(1_000 * self._recording.read_s)}
         return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
 
     async def _pieces_heard(self, stream: TranscriptStream) -> AsyncIterator[HeardPiece]:
@@ -193,17 +196,15 @@ class _TranscriptionWork:
                 yield self._heard[-1]
 
     async def _next_piece(self) -> Samples | None:
-        try:
-            return await asyncio.to_thread(next, self._pieces, None)
-        except UnreadableSound as why:
-            raise _unreadable(why) from None
+        with _refusing():
+            return await self._recording.next_piece()
 
     def _transcript(self) -> Transcript:
         language = self._language or self._wanted.hearing.language
-        return Transcript(pieces=self._heard, duration_s=self._pieces.read_s, language=language)
+        return Transcript(pieces=self._heard, duration_s=self._recording.read_s, language=language)
 
     def _cost_usd(self) -> float | None:
-        return self._models.hearing_usd(self.spec, self._pieces.read_s)
+        return self._models.hearing_usd(self.spec, self._recording.read_s)
 
     def _headers(self) -> dict[str, str]:
         return {"X-Request-Id": self._id, "X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()}

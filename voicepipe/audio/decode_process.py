@@ -1,0 +1,208 @@
+"""The process that decodes recordings of strangers: C code reads them, so none of it runs where callers talk.
+
+`python -m voicepipe.audio.decode_process` loads the libraries once, then forks a process for each recording, which
+takes some milliseconds. Such a process has the recording and nothing else: no keys, no files, no network, limits on
+time and memory; and it ends with its recording. Whatever a file does to it, no other recording and no call is
+concerned.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+import msgspec
+
+from voicepipe.audio.containers_in import Pieces, TooLong
+from voicepipe.audio.files import UnreadableSound
+
+CPU_S: Final = 120
+"""Of one recording. Two hours of MP3 take some 30."""
+
+MEMORY_BYTES: Final = 256 << 20
+"""Of one recording, beside what the libraries take."""
+
+NICENESS: Final = 10
+"""Calls go first."""
+
+CONTROL: Final = struct.Struct(">cI")
+"""To the process that forks: `s` and a number, with a socket, starts a recording; `k` and its number ends it."""
+
+ENDED: Final = struct.Struct(">Ii")
+"""From it: a recording's number, and the exit status of its process; below 0: the signal."""
+
+QUESTION: Final = struct.Struct(">IIIQ")
+"""To a recording's process: bytes of the file, which follow; Hz of the pieces; seconds and samples at most."""
+
+ANSWER: Final = struct.Struct(">cdI")
+"""From it: a kind, seconds read so far, bytes that follow. Kinds: `r` ready, when it has begun; then an answer to each
+question: `o` opened, `p` a piece, `e` the end, `x` a refusal."""
+
+NEXT: Final = b"n"
+"""Asks for the next piece."""
+
+LIBRARIES: Final = ("soundfile", "soxr", "av")
+"""Loaded before anything is forked: a recording's process can open no file."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a recording is not heard."""
+
+    why: str
+    too_long: bool
+
+
+# --- the process of one recording -----------------------------------------------------------------
+
+
+def limit_process() -> None:
+    """Take away whatever decoding does not need, for good."""
+    with suppress(OSError, ValueError):
+        with open("/proc/self/statm", encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would hold what somebody said
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # those that are open stay so
+    os.nice(NICENESS)
+
+
+def serve_recording(line: socket.socket) -> None:
+    """Read a file from `line`, and give its pieces as they are asked for, until the other side hangs up."""
+    _answer(line, b"r", 0.0)
+    n_bytes, rate_hz, longest_s, most_samples = QUESTION.unpack(_receive(line, QUESTION.size))
+    try:
+        pieces = Pieces(_receive(line, n_bytes), rate_hz, longest_s=longest_s, most_samples=most_samples)
+        _answer(line, b"o", 0.0)
+        while line.recv(1) == NEXT:
+            piece = next(pieces, None)
+            _answer(line, b"e" if piece is None else b"p", pieces.read_s, b"" if piece is None else piece.tobytes())
+    except UnreadableSound as why:
+        _answer(line, b"x", 0.0, msgspec.json.encode(Refusal(str(why), isinstance(why, TooLong))))
+    except MemoryError:
+        _answer(line, b"x", 0.0, msgspec.json.encode(Refusal("the sound file needs too much memory", too_long=False)))
+
+
+def _answer(line: socket.socket, kind: bytes, read_s: float, payload: bytes = b"") -> None:
+    line.sendall(ANSWER.pack(kind, read_s, len(payload)) + payload)
+
+
+def _receive(line: socket.socket, n_bytes: int) -> bytes:
+    received = bytearray(n_bytes)
+    view, n_received = memoryview(received), 0
+    while n_received < n_bytes:
+        n_more = line.recv_into(view[n_received:])
+        if not n_more:
+            raise EOFError
+        n_received += n_more
+    view.release()
+    return bytes(received)
+
+
+# --- the process that forks -----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Children:
+    """The processes of recordings."""
+
+    pids: dict[int, int]
+    """By their recording's number. Bounded by who asks: as many as recordings are transcribed at once."""
+
+    def start(self, number: int, line: socket.socket, control: socket.socket) -> None:
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes: whoever asked sees the socket close
+            line.close()
+            return
+        if pid:
+            self.pids[number] = pid
+            line.close()
+            return
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.close()
+            limit_process()
+            serve_recording(line)
+            status = 0
+        except (EOFError, OSError):
+            status = 0  # whoever asked has gone
+        finally:
+            os._exit(status)
+
+    def kill(self, number: int) -> None:
+        """End one, if it runs: a process that was not waited for keeps its number, so no other is meant."""
+        if number in self.pids:
+            os.kill(self.pids[number], signal.SIGKILL)
+
+    def ended(self) -> Iterator[tuple[int, int]]:
+        """The numbers of those that have ended, each with its exit status."""
+        for number, pid in tuple(self.pids.items()):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                del self.pids[number]
+                yield number, os.waitstatus_to_exitcode(status)
+
+
+def serve(control: socket.socket) -> None:
+    """Start and end recordings as `control` says, until it is closed."""
+    children = _Children({})
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    poll = select.poll()
+    for readable in (control.fileno(), woken):
+        poll.register(readable, select.POLLIN)
+    try:
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if woken in ready:
+                os.read(woken, 4_096)
+                for number, status in children.ended():
+                    control.sendall(ENDED.pack(number, status))
+            if control.fileno() in ready and not _obey(control, children):
+                return
+    finally:
+        for number in tuple(children.pids):
+            children.kill(number)
+
+
+def _obey(control: socket.socket, children: _Children) -> bool:
+    message, lines, *_ = socket.recv_fds(control, CONTROL.size, 1)
+    if len(message) < CONTROL.size:
+        return False
+    what, number = CONTROL.unpack(message)
+    if what == b"k":
+        children.kill(number)
+    for line in lines:
+        children.start(number, socket.socket(fileno=line), control)
+    return True
+
+
+def main() -> None:
+    """Load the libraries, and serve on the socket whose descriptor is the only argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server, which ends this in good order
+    for library in LIBRARIES:
+        with suppress(ImportError):
+            import_module(library)
+    with suppress(ConnectionError):
+        serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
