@@ -11,14 +11,14 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from voicepipe.auth.proxies import TrustedProxies
-from voicepipe.server import acceptor, listening
+from voicepipe.server import acceptor, http_protocol, listening
 from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.connection_limits import ConnectionLimits
 from voicepipe.server.connections import Connection, Connections
@@ -144,6 +144,27 @@ async def test_a_handshake_that_does_not_come_ends_its_connection(serve: Any) ->
         any_ = ssl.create_default_context()
         any_.check_hostname, any_.verify_mode = False, ssl.CERT_NONE
         assert (await house.get("/v1/models", ssl=any_))[0] == 200
+
+
+async def test_a_client_that_takes_no_answer_loses_its_connection(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it asks for: here a page that is larger than what the system keeps for it."""
+    monkeypatch.setattr(http_protocol, "UNREAD_S", 0.3)
+    async with serve(metrics_from=("127.0.0.1",)) as house:
+        (house.parts.pages / "large.js").write_bytes(b" " * (24 << 20))
+        at, ask = urlsplit(house.base), b"GET /web/large.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        with socket.create_connection((at.hostname, at.port)) as deaf:
+            deaf.sendall(ask)
+            async with asyncio.timeout(BOUND_S):
+                while not await n_closed(house, "unread"):  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.01)
+            deaf.settimeout(BOUND_S)
+            n_bytes = 0
+            with suppress(ConnectionError):
+                while piece := await asyncio.to_thread(deaf.recv, 1 << 20):
+                    n_bytes += len(piece)
+        assert n_bytes < 24 << 20
+        async with house.http.get(f"{house.base}/web/large.js") as answer:
+            assert len(await answer.read()) == 24 << 20
 
 
 GARBAGE = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from voicepipe.auth.origin import is_loopback_host
 from voicepipe.server.docs import INDEX, MAX_QUERY_CHARS, Docs, document, results
@@ -80,12 +81,24 @@ async def asset(request: web.Request) -> web.StreamResponse:
     return await _file(request, request.match_info["path"])
 
 
+class _Page(web.FileResponse):
+    """A file that goes through the connection's buffer, where a client is noticed that does not take it.
+
+    The loop's `sendfile` waits for a client for ever, and keeps a thread's and a file's descriptor meanwhile.
+    """
+
+    async def _sendfile(self, request: web.BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
+        writer = await web.StreamResponse.prepare(self, request)
+        assert writer is not None
+        return await self._sendfile_fallback(writer, fobj, offset, count)
+
+
 async def _file(request: web.Request, name: str) -> web.StreamResponse:
     kind = TYPES.get(Path(name).suffix)
     path = request.app[PARTS].pages / name
     if kind is None or not _NAME.fullmatch(name) or not await asyncio.to_thread(path.is_file):
         raise Missing(f"There is no page {name[:64]!r}.", param=None, code="not_found")
-    answer = web.FileResponse(path, headers=_headers(request))
+    answer = _Page(path, headers=_headers(request))
     answer.content_type = kind
     if kind.startswith("text/"):
         answer.charset = "utf-8"
