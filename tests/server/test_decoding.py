@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -201,6 +202,24 @@ async def test_a_crash_costs_its_request_a_400_and_the_server_nothing(fake_house
         status, answer = await asked
         assert (status, answer["error"]["code"]) == (400, "invalid_file_format")
         assert (await post(house))[0] == 200
+
+
+async def test_credentials_are_looked_up_whatever_keeps_the_threads_busy(serve: Any) -> None:
+    """Keys that were made since the last look, too; and client secrets are made."""
+    async with serve() as house:
+        busy, over = [], threading.Event()
+        try:
+            busy = [asyncio.get_running_loop().run_in_executor(None, over.wait) for _ in range(64)]
+            status, minted = await house.mint({}, headers=house.new_key())
+            assert status == 200
+            headers = {"Authorization": f"Bearer {minted['value']}"}
+            async with house.connect(headers=headers) as call:
+                await call.send_str("in?")
+                assert await call.receive_str(timeout=30) == "in?"
+            assert not any(each.done() for each in busy)
+        finally:
+            over.set()
+            await asyncio.gather(*busy)
 
 
 async def test_nobody_waits_for_recordings_that_are_decoded(fake_house: Any, monkeypatch: pytest.MonkeyPatch) -> None:

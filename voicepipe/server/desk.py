@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from voicepipe.cluster.port import Cluster
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.locked import check_locks
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.server.lookup_threads import LookupThreads
 from voicepipe.session.grant import SessionGrant
 
 LIFE_S: Final = 600
@@ -86,6 +86,8 @@ class Desk:
     unpriced: Callable[[str], str | None]
     """The setting without which it isn't known what an agent costs; None when all prices are known."""
 
+    _threads: LookupThreads = field(default_factory=LookupThreads, init=False, repr=False)
+
     async def mint(self, project: str, wanted: SecretWanted) -> Minted:
         """Write what was wanted; a session config too large for the token goes into the cluster's store first.
 
@@ -115,8 +117,8 @@ class Desk:
             config_id="" if inline else token_id,
             session=session if inline else {},
         )
-        keyring = await asyncio.to_thread(self.key_store.keyring, now_s)
-        value = await asyncio.to_thread(mint, claims, keyring.signer)  # an RSA signature takes a millisecond or more
+        keyring = await self._threads.run(lambda: self.key_store.keyring(now_s))
+        value = await self._threads.run(lambda: mint(claims, keyring.signer))  # an RSA signature takes a millisecond
         if not inline:
             kept = msgspec.json.encode(session)
             await self.cluster.keep_config(token_id, kept, project=project, until_s=expires_at, now_s=now_s)

@@ -23,6 +23,7 @@ from voicepipe.auth.scopes import OPERATE_ALL
 from voicepipe.clock import monotonic_ms, unix_s
 from voicepipe.cluster.port import Cluster
 from voicepipe.errors import AuthError, UnknownCredential
+from voicepipe.server.lookup_threads import LookupThreads
 from voicepipe.server.options import TalkMint
 from voicepipe.server.refusals import PEER, TooManyAttempts
 
@@ -95,6 +96,7 @@ class Doorway:
     ) -> None:
         self._key_store, self._cluster, self._attempts = key_store, cluster, attempts
         self._known_keys, self._reading_keys = KnownKeys(api_keys), asyncio.Lock()
+        self._threads = LookupThreads()
         self._on_loopback, self._proxies, self._allow_query = on_loopback, proxies, allow_query
         self._allowed_origins, self._talk_mint = frozenset(allowed_origins), talk_mint
 
@@ -192,7 +194,7 @@ class Doorway:
             return
         async with self._reading_keys:
             if not self._known_keys.is_current():
-                await asyncio.to_thread(self._known_keys.read)
+                await self._threads.run(self._known_keys.read)
 
     async def _find(self, shown: Handshake, presented: Presented | None) -> Visitor:
         if self._is_open_to(presented):
@@ -208,7 +210,7 @@ class Doorway:
     async def _keyring(self, now_s: int) -> Keyring:
         """The keys that sign tokens; the file is read in a worker thread, and only when it has changed."""
         ring = self._key_store.current()
-        return ring if ring is not None else await asyncio.to_thread(self._key_store.keyring, now_s)
+        return ring if ring is not None else await self._threads.run(lambda: self._key_store.keyring(now_s))
 
     def _is_open_to(self, presented: Presented | None) -> bool:
         """SDKs demand some key, so in open mode any will do; but a token is never taken without a look."""
