@@ -85,6 +85,60 @@ def test_nothing_is_published_beyond_this_machine(deploy: Path) -> None:
     assert len(services) == text.count("cap_drop: [ALL]") == text.count("no-new-privileges:true") == 3
 
 
+def services(deploy: Path) -> dict[str, str]:
+    """Each service's lines in compose.yaml."""
+    text = (deploy / "compose.yaml").read_text().partition("\nservices:\n")[2].partition("\n# Three")[0]
+    parts = re.split(r"(?m)^  (\w+):\n", text)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def networks(service: str) -> set[str]:
+    """The names of the networks that a service is in."""
+    inline = re.findall(r"(?m)^    networks: \[(.+)\]$", service)
+    if inline:
+        return set(inline[0].split(", "))
+    (block,) = re.findall(r"(?m)^    networks:\n((?:      .*\n)+)", service)
+    return set(re.findall(r"(?m)^      (\w+):", block))
+
+
+def test_every_container_has_a_bound_of_memory_and_processes(deploy: Path) -> None:
+    """A caller, or a program beside the server, that makes one grow takes nothing from the machine's others."""
+    found = services(deploy)
+    assert set(found) == {"voicepipe", "prometheus", "grafana"}
+    for name, lines in found.items():
+        assert len(re.findall(r"(?m)^    mem_limit: \d+[mg]\b", lines)) == 1, name
+        assert len(re.findall(r"(?m)^    pids_limit: \d+\b", lines)) == 1, name
+
+
+def test_the_programs_beside_the_server_do_not_share_its_network(deploy: Path) -> None:
+    """Nobody else is on its loopback, which may read metrics and more; Grafana can't reach it at all."""
+    found = services(deploy)
+    assert "network_mode" not in "".join(found.values())
+    of = {name: networks(lines) for name, lines in found.items()}
+    assert of["voicepipe"] & of["prometheus"] == {"scrapes"}
+    assert of["prometheus"] & of["grafana"] == {"monitoring"}
+    assert not of["voicepipe"] & of["grafana"]
+    text = (deploy / "compose.yaml").read_text()
+    assert re.search(r"(?m)^  scrapes:.*\n    internal: true$", text)
+    declared = set(re.findall(r"(?m)^  (\w+):", text.partition("\nnetworks:\n")[2].partition("\nsecrets:")[0]))
+    assert declared == set().union(*of.values())
+
+
+def test_prometheus_asks_from_the_address_that_the_server_lets_read(deploy: Path) -> None:
+    """And asks the server by its name there, as Grafana asks Prometheus; the rest is as on a machine of its own."""
+    found = services(deploy)
+    (address,) = re.findall(r"ipv4_address: (\S+)", found["prometheus"])
+    assert f"METRICS_FROM: {address} " in found["voicepipe"]
+    (file,) = re.findall(r"--config\.file=/etc/prometheus/(\S+?),", found["prometheus"])
+    job = (deploy / "prometheus" / file).read_text()
+    usual = (deploy / "prometheus" / "prometheus.yml").read_text()
+    assert job.partition("global:")[2] == usual.partition("global:")[2].partition("    # authorization")[0].replace(
+        "localhost:8080", "voicepipe:8080"
+    )
+    source = (deploy / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text()
+    assert "url: http://prometheus:9090" in source
+
+
 def test_what_compose_mounts_is_there(deploy: Path) -> None:
     """Except for the secret, which is nobody's but its owner's."""
     mounts = re.findall(r"- (\./\S+?):", (deploy / "compose.yaml").read_text())
@@ -104,6 +158,14 @@ def test_there_is_time_to_stop(deploy: Path) -> None:
     assert float(unit(deploy)["Service"]["TimeoutStopSec"]) > DRAIN_S + 10
     (grace_s,) = re.findall(r"stop_grace_period: (\d+)s", (deploy / "compose.yaml").read_text())
     assert float(grace_s) > DRAIN_S + 10
+
+
+def test_the_unit_is_bounded_in_memory_and_threads(deploy: Path) -> None:
+    """The kernel ends a process of the unit then, and no other program's; the rest of the unit goes on."""
+    service = unit(deploy)["Service"]
+    assert re.fullmatch(r"\d+G", service["MemoryMax"])
+    assert int(service["TasksMax"]) > 0
+    assert service["OOMPolicy"] == "continue"
 
 
 def test_the_unit_may_write_its_own_folder_and_nothing_else(deploy: Path) -> None:

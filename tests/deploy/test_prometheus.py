@@ -36,7 +36,8 @@ def test_the_rules_are_rules(root: Path) -> None:
 
 
 def test_the_scrape_job_is_one(root: Path) -> None:
-    promtool("check", "config", str(root / "deploy" / "prometheus" / "prometheus.yml"))
+    for job in ("prometheus.yml", "containers.yml"):
+        promtool("check", "config", str(root / "deploy" / "prometheus" / job))
 
 
 def test_each_alert_fires_when_it_should_and_only_then(root: Path) -> None:
