@@ -97,6 +97,25 @@ registerProcessor("spy", class extends AudioWorkletProcessor {
 
 UNAWARE = "window.unaware = true;"
 
+ON_CUE = """
+navigator.mediaDevices.getUserMedia = async () => {
+  const context = new AudioContext({ sampleRate: 24000 });
+  const microphone = context.createMediaStreamDestination();
+  window.say = (text) => {
+    const samples = new Int16Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+    const buffer = context.createBuffer(1, samples.length, 24000);
+    buffer.copyToChannel(Float32Array.from(samples, (sample) => sample / 32768), 0);
+    const voice = new AudioBufferSourceNode(context, { buffer });
+    voice.connect(microphone);
+    voice.start();
+  };
+  await context.resume();
+  return microphone.stream;
+};
+"""
+"""A microphone that is silent until it is told what to say: a recording goes on in real time, however far behind the
+server is, and what it says at its third second is said into whatever happens to go on then."""
+
 SOUND = """
 (() => {
   const all = %s;
@@ -152,6 +171,11 @@ class TalkPage(Page):
         """The events of that type that the page sent."""
         return list(await self.evaluate(f"window.sent.filter((event) => event.type === {json.dumps(kind)})"))
 
+    async def say(self, *parts: Part) -> None:
+        """Say it into the microphone, now; the page was opened with `on_cue`."""
+        text = pybase64.b64encode_as_string(sound_of(*parts).astype("<i2").tobytes())
+        await self.evaluate(f"window.say({json.dumps(text)})")
+
     async def agree(self) -> None:
         """Start, and wait until the server has taken all that the page wants of the session."""
         await self.start()
@@ -202,13 +226,19 @@ class Talk:
 
     @asynccontextmanager
     async def page(
-        self, address: str | None = None, *, complaints: Sequence[str] = (), unaware: bool = False, **how: Any
+        self,
+        address: str | None = None,
+        *,
+        complaints: Sequence[str] = (),
+        unaware: bool = False,
+        on_cue: bool = False,
+        **how: Any,
     ) -> AsyncIterator[Any]:
         """The page, as somebody opens it. One that complains on its console of anything else fails the test.
 
-        `unaware`: the server has no extensions.
+        `unaware`: the server has no extensions. `on_cue`: the microphone says what `say` is given.
         """
-        spy = SPY + (UNAWARE if unaware else "")
+        spy = SPY + (UNAWARE if unaware else "") + (ON_CUE if on_cue else "")
         how |= {"before": spy, "scripts": {"/spy.worklet.js": SPY_WORKLET}}
         async with self.browser.page(address or self.address, kind=TalkPage, **how) as page:
             yield page
