@@ -158,18 +158,28 @@ async def test_a_model_that_stands_alone_is_asked_again_and_watched_all_the_same
 async def test_how_fast_a_model_writes_is_learned_alone_and_in_a_pool(pool: Any) -> None:
     """By its provider's count, from the first piece to the last."""
     pooled = await pool(2, policy="single", order="given")
-    pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two", " three"), gap_ms=30)
-    assert (await pooled.ask(HI)).is_whole
+    await read_slowly(pooled, HI)
     (of_pool, _) = healths(pooled.experience, "llm", clock.monotonic_ms())
     assert of_pool.itl_ms is not None
     assert of_pool.itl_ms >= 20
     pooled.experience.board._speeds.clear()
     alone = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
-    assert (await replace(pooled, model=alone).ask(replace(HI, models=()))).is_whole
+    await read_slowly(replace(pooled, model=alone), replace(HI, models=()))
     (of_lone, _) = healths(pooled.experience, "llm", clock.monotonic_ms())
     assert of_lone.itl_ms is not None
     assert of_lone.itl_ms >= 20
     assert of_lone.tokens_per_s == pytest.approx(1_000 / of_lone.itl_ms)
+
+
+async def read_slowly(pooled: Any, request: ModelRequest) -> None:
+    """An answer of three tokens: the second is written 60 ms after the first was read, however late that was."""
+    hold = Hold(after=1)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two", " three"), hold=hold)
+    async with pooled.model.open(request) as stream:
+        async for event in stream:
+            if isinstance(event, TextDelta) and not hold.release.is_set():
+                await asyncio.sleep(0.06)
+                hold.release.set()
 
 
 async def test_a_held_answer_is_let_out_when_the_preferred_one_breaks(pool: Any) -> None:
