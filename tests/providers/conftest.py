@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,27 @@ def ears_at() -> Callable[..., Callable[..., Transcriber]]:
         return make
 
     return at
+
+
+@pytest.fixture
+def flush_late() -> Callable[[Any, int], Awaitable[None]]:
+    """Flushes when an ear's waiting has ended and the ear has not been told: both happen in the loop's next turn."""
+
+    async def flushing(stream: Any, flush: int) -> None:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def do() -> None:
+            assert stream._wait.expired()
+            try:
+                stream.flush(flush)
+            except RuntimeError as why:
+                done.set_exception(why)
+            else:
+                done.set_result(None)
+
+        stream._wait.reschedule(loop.time())
+        loop.call_soon(do)
+        await done
+
+    return flushing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -28,6 +28,7 @@ SPEC = Spec("deepgram", "nova-3")
 HEARING = Hearing(model="nova-3", language="en-US")
 SECOND = tone("x" * 25, rate_hz=16_000)
 Ear = Callable[..., Transcriber]
+Late = Callable[[TranscriptStream, int], Awaitable[None]]
 
 
 @pytest.fixture
@@ -277,6 +278,18 @@ async def test_unanswered_finalize(vendor: FakeDeepgram, ear: Ear, monkeypatch: 
         await call.say(results("No.", 1_000, 1_100, is_final=True, from_finalize=True))
         assert await heard(stream) == Final(2, 0, "No.")
     assert call.controls.count("Finalize") == 2
+
+
+async def test_a_flush_at_the_instant_when_the_waiting_ends(vendor: FakeDeepgram, ear: Ear, flush_late: Late) -> None:
+    """A deadline is met, and before the ear is told a flush comes: it breaks no session and has its own time."""
+    async with calling(vendor, ear()) as (stream, call):
+        stream.begin(1)
+        push(stream, SECOND)
+        await call.until(lambda: call.heard_ms == 1_000)
+        await flush_late(stream, 1)
+        await flushed(call, 1)
+        await call.say(results("Yes.", 0, 1_000, is_final=True, from_finalize=True))
+        assert await final(stream) == Final(1, 1, "Yes.")
 
 
 async def test_silence_is_no_stall_unless_a_flush_waits(vendor: FakeDeepgram, ear: Ear) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -25,6 +25,7 @@ SPEC = Spec("elevenlabs", "scribe_v2_realtime")
 HEARING = Hearing(model="scribe_v2_realtime", language="en-US")
 SECOND = tone("x" * 25, rate_hz=16_000)
 Ear = Callable[..., Transcriber]
+Late = Callable[[TranscriptStream, int], Awaitable[None]]
 
 
 @pytest.fixture
@@ -136,6 +137,17 @@ async def test_short_word_is_filled_up(vendor: FakeScribe, ear: Ear) -> None:
         assert await final(stream) == Final(1, 1, "No.")
         assert np.array_equal(call.samples[:1_600], SECOND[:1_600])
         assert not call.samples[1_600:].any()
+
+
+async def test_a_commit_at_the_instant_when_the_waiting_ends(vendor: FakeScribe, ear: Ear, flush_late: Late) -> None:
+    """A deadline is met, and before the ear is told a flush comes: it breaks no session and has its own time."""
+    vendor.desk.cue(SttCue(text="Yes."))
+    async with calling(vendor, ear()) as (stream, call):
+        stream.begin(1)
+        push(stream, SECOND)
+        await call.until(lambda: len(call.samples) >= len(SECOND))
+        await flush_late(stream, 1)
+        assert await final(stream) == Final(1, 1, "Yes.")
 
 
 async def test_rest_of_an_utterance_is_committed_and_forgotten(vendor: FakeScribe, ear: Ear) -> None:

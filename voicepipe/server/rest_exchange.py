@@ -40,7 +40,8 @@ class RestCall:
         """Cut the answer."""
         if self._ending is None:
             self._ending = ending
-            self.limit.reschedule(loop_s())
+            if not self.limit.expired():  # it ends by itself at this very instant
+                self.limit.reschedule(loop_s())
 
     def end_after_turn(self, ending: Ending) -> None:
         """The answer is the turn: nothing comes after it."""

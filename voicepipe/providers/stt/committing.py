@@ -139,7 +139,7 @@ class _Stream:
 
     def _expect_answer(self) -> None:
         self._asked_s = clock.loop_s()
-        if self._wait is not None:
+        if self._wait is not None and not self._wait.expired():  # else the waiting goes on by `_is_due`
             self._wait.reschedule(self._due_s())
 
     # --- the vendor ---------------------------------------------------------------------------
@@ -160,7 +160,8 @@ class _Stream:
             async with asyncio.timeout_at(self._due_s()) as self._wait:
                 message = await self._socket.receive()
         except TimeoutError:
-            self._give_up_on_a_commit()
+            if self._is_due():
+                self._give_up_on_a_commit()
             return
         finally:
             self._wait = None
@@ -175,6 +176,11 @@ class _Stream:
         if not self._commits.waiting:
             return self._end_s()
         return max(self._asked_s, self._up_s, self._received_s) + self._peer.idle_timeout_ms / 1_000
+
+    def _is_due(self) -> bool:
+        """Whether the waiting is over: not when a commit came at the very instant when an earlier deadline was met."""
+        due_s = self._due_s()
+        return due_s is not None and clock.loop_s() >= due_s
 
     def _give_up_on_a_commit(self) -> None:
         if self._commits.waiting:

@@ -121,7 +121,7 @@ class _Stream:
         self._held = self._manner.finalize is not None and self._manner.hold_ms > 0
         if not self._held:
             self._finalize()
-        if self._wait is not None:
+        if self._wait is not None and not self._wait.expired():  # else the waiting goes on by `_is_due`
             self._wait.reschedule(self._due_s())
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class _Stream:
             async with asyncio.timeout_at(self._due_s()) as self._wait:
                 message = await self._socket.receive()
         except TimeoutError:
-            return self._go_on_without()
+            return self._go_on_without() if self._is_due() else []
         finally:
             self._wait = None
         self._received_s = clock.loop_s()
@@ -174,6 +174,11 @@ class _Stream:
             patience_ms = self._manner.patience_ms if self._segments.known else self._manner.first_patience_ms
             return asked_s + (self._manner.hold_ms + patience_ms) / 1_000
         return max(asked_s, self._received_s) + self._peer.idle_timeout_ms / 1_000
+
+    def _is_due(self) -> bool:
+        """Whether the waiting is over: not when a flush came at the very instant when an earlier deadline was met."""
+        due_s = self._due_s()
+        return due_s is not None and clock.loop_s() >= due_s
 
     def _may_stay_unanswered(self) -> bool:
         return self._manner.finalize is None or self._segments.scant or self._reader.idle
