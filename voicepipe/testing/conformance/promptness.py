@@ -55,6 +55,7 @@ class LeavesNothing:
     @pytest.fixture(autouse=True)
     async def _leaves_nothing(self) -> AsyncIterator[None]:
         before = asyncio.all_tasks()
+        gc.freeze()  # what was there before can't be the test's: looking through all of it took longer than most tests
         yield
         for _ in range(100):  # turns of the loop, for what was cancelled to end
             left = asyncio.all_tasks() - before - {asyncio.current_task()}
