@@ -2,7 +2,7 @@
 
 `python -m voicepipe.bench.load_providers` prints its address and serves Deepgram's `/v1/listen` and OpenAI's
 transcriptions, chat completions and speech until it is ended. The recognised text is counted up, the answer is always
-the same, the voice is a tone: whatever a server adds to these delays is its own.
+the same, the voice is a tone: whatever a server adds to these delays is its own. Tools that are offered are called.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import uuid4
 
 import numpy as np
 from aiohttp import WSMsgType, web
@@ -127,17 +128,34 @@ async def _transcribe(request: web.Request) -> web.Response:
 async def _chat(request: web.Request) -> web.StreamResponse:
     asked_ms, delays = clock.monotonic_ms(), request.app[SHARED].delays
     question: dict[str, Any] = await request.json()
-    words = ANSWER.format(n=_number(question)).split(" ")
-    tokens = [word if n == 0 else f" {word}" for n, word in enumerate(words)]
+    deltas = [_call(question)] if _calls(question) else list(_said(question))
     answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await answer.prepare(request)
-    for n, token in enumerate(tokens):
+    for n, delta in enumerate(deltas):
         await until(asked_ms + delays.llm_ms + n * delays.token_ms)
-        await answer.write(_chunk({"role": "assistant", "content": token}))
-    usage = {"prompt_tokens": 20, "completion_tokens": len(tokens), "total_tokens": 20 + len(tokens)}
-    await answer.write(_chunk({}, finish="stop"))
+        await answer.write(_chunk({"role": "assistant", **delta}))
+    usage = {"prompt_tokens": 20, "completion_tokens": len(deltas), "total_tokens": 20 + len(deltas)}
+    await answer.write(_chunk({}, finish="tool_calls" if _calls(question) else "stop"))
     await answer.write(_event({"choices": [], "usage": usage}) + b"data: [DONE]\n\n")
     return answer
+
+
+def _calls(question: dict[str, Any]) -> bool:
+    """Whether a tool may be called, and none has been just now."""
+    may = bool(question.get("tools")) and question.get("tool_choice") != "none"
+    return may and question["messages"][-1]["role"] != "tool"
+
+
+def _call(question: dict[str, Any]) -> dict[str, Any]:
+    """A call of the first tool."""
+    function = {"name": question["tools"][0]["function"]["name"], "arguments": "{}"}
+    return {"tool_calls": [{"index": 0, "id": f"call_{uuid4().hex}", "type": "function", "function": function}]}
+
+
+def _said(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The answer, a word at a time."""
+    for n, word in enumerate(ANSWER.format(n=_number(question)).split(" ")):
+        yield {"content": word if n == 0 else f" {word}"}
 
 
 def _number(question: dict[str, Any]) -> str:

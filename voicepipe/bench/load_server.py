@@ -32,10 +32,10 @@ class Started:
 
 
 @contextlib.asynccontextmanager
-async def started(*arguments: str, core: int | None = None) -> AsyncIterator[Started]:
+async def started(*arguments: str, core: int | None = None, log: Path | None = None) -> AsyncIterator[Started]:
     """Run `python -m ARGUMENTS` until the block is left; it serves as soon as it has printed its address.
 
-    `core` pins it to one core (Linux).
+    `core` pins it to one core (Linux). What it says after its address is written to `log`.
 
     Raises:
         RuntimeError: it ended, or printed no address in time; what it said is in the text.
@@ -53,7 +53,7 @@ async def started(*arguments: str, core: int | None = None) -> AsyncIterator[Sta
             psutil.Process(process.pid).cpu_affinity([core])
         url = await _address(process)
         async with asyncio.TaskGroup() as group:
-            draining = group.create_task(_drain(process), name="drain")
+            draining = group.create_task(_drain(process, log), name="drain")
             yield Started(url, process.pid)
             draining.cancel()
     finally:
@@ -79,11 +79,14 @@ async def _address(process: asyncio.subprocess.Process) -> str:
     raise RuntimeError(f"expected an address, got: {said.strip() or 'nothing'}")
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
+async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
     """What it goes on to say is read, or its pipe would fill and hold it up."""
     assert process.stdout is not None
-    while await process.stdout.read(1 << 16):
-        pass
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(log.open("ab", buffering=0)) if log is not None else None
+        while said := await process.stdout.read(1 << 16):
+            if file is not None:
+                file.write(said)
 
 
 def write_settings(folder: Path, providers: str, *, speculate: bool) -> Path:

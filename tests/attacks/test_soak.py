@@ -1,0 +1,25 @@
+"""The soak, for seconds: it runs, and tells what it saw."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+
+async def test_a_short_soak_finds_nothing_wrong() -> None:
+    """Callers speak, write, have a tool called, interrupt and are cut off; every turn that they were told of is
+    stored, no session is left, nothing crashed."""
+    soak = Path(__file__).parent / "soak.py"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(soak), "--minutes", "0.2", "--callers", "6", "--think-s", "0.1"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()[-4_000:]
+    counted = said.decode()
+    for deed in ("'calls'", "'completed'"):
+        assert deed in counted, counted
+    for trouble in ("broke:", "error:", "no answer:", "turns failed"):
+        assert trouble not in counted, counted
