@@ -9,7 +9,8 @@ This package is a house of floors. A room imports only rooms on lower floors:
     4  session/  router/  providers/  testing/  bench/  client/
     3  protocol/  telemetry/  stages/  cluster/
     2  turn/  audio/  auth/  registry
-    1  errors  clock  quantile  extras  freeing
+    1  clock  quantile  extras  freeing  storage
+    0  errors
 
 `tests/test_house.py` holds the house to it.
 """

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+TroubleKind = Literal["full", "locked", "read_only", "damaged", "io_error", "unreachable", "unknown"]
+"""What is wrong with a place where something is stored."""
+
 
 class VoicepipeError(Exception):
     """Everything that voicepipe raises on purpose."""
@@ -84,3 +89,14 @@ class Overload(VoicepipeError):
     def __init__(self, why: str, *, retry_after_ms: int = 1_000) -> None:
         super().__init__(why)
         self.why, self.retry_after_ms = why, retry_after_ms
+
+
+class StoreUnavailable(Overload):
+    """A store that several processes share can't be read or written, and nothing was changed.
+
+    The text is for anybody; `detail` is for the log, since it may name files.
+    """
+
+    def __init__(self, kind: TroubleKind = "unknown", detail: str = "") -> None:
+        super().__init__("The server can't look that up at the moment.", retry_after_ms=2_000)
+        self.kind, self.detail = kind, detail

@@ -16,7 +16,7 @@ from voicepipe.cluster.port import Tally
 from voicepipe.cluster.revocation import RevokedToken
 from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
 from voicepipe.cluster.tables import Tables
-from voicepipe.errors import ConfigError, Overload
+from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
 
 
@@ -105,11 +105,13 @@ async def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_can_not_be_written_is_overload_not_a_crash(tmp_path: Path) -> None:
-    """The caller hears that we are busy, and the transaction left nothing open."""
+    """The caller hears that we are busy and no file's name, which is for the log; the transaction left nothing open."""
     async with open_sqlite(tmp_path) as cluster:
         with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as file:
             file.execute("ALTER TABLE counts RENAME TO gone")
-            with pytest.raises(Overload, match=r"cluster\.sqlite3: no such table: counts"):
+            with pytest.raises(Overload, match=r"^The server can't look that up at the moment") as failed:
                 await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
+            assert isinstance(failed.value, StoreUnavailable)
+            assert failed.value.detail == "cluster.sqlite3: no such table: counts"
             file.execute("ALTER TABLE gone RENAME TO counts")
         assert (await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)).counted

@@ -211,9 +211,41 @@ async def test_routes_that_are_not_there_answer_in_json(serve: Any) -> None:
             assert answer.status == 200
 
 
-async def test_our_own_failure_says_nothing_of_its_inside(serve: Any) -> None:
+async def test_a_store_in_trouble_is_not_our_failure_and_names_no_file(serve: Any) -> None:
     async with serve() as house:
         await house.parts.turns.close()
+        for path in ("/v1/turns", "/v1/turns/t1", "/v1/stats", "/v1/sessions"):
+            status, body = await house.get(path)
+            assert (status, body["error"]["code"], body["error"]["type"]) == (
+                503,
+                "storage_unavailable",
+                "server_error",
+            )
+            assert body["error"]["message"] == "The server can't read or write its records at the moment."
+
+
+async def test_a_store_in_trouble_is_told_and_the_server_is_ready(serve: Any) -> None:
+    async with serve() as house:
+        house.parts.storage.failed("records", "full", "/a/path: database or disk is full")
+        status, body = await house.get("/readyz")
+        (trouble,) = body.pop("storage")
+        assert (status, body) == (200, {"status": "ready", "missing": []})
+        assert (trouble.pop("since")[-1], trouble) == ("Z", {"store": "records", "trouble": "full"})
+        async with house.http.get(f"{house.base}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        assert 'voicepipe_storage_trouble{store="records"} 1.0' in lines
+        assert 'voicepipe_storage_trouble{store="keys"} 0.0' in lines
+        assert 'voicepipe_storage_failures_total{store="records"} 1.0' in lines
+        house.parts.storage.worked("records")
+        assert await house.get("/readyz") == (200, {"status": "ready", "missing": []})
+
+
+async def test_our_own_failure_says_nothing_of_its_inside(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("/a/path")
+
+    async with serve() as house:
+        monkeypatch.setattr(house.parts.turns, "list", fail)
         status, body = await house.get("/v1/turns")
         assert (status, body["error"]["code"], body["error"]["type"]) == (500, "internal_error", "server_error")
         assert body["error"]["message"] == "The server failed. Its log says why."

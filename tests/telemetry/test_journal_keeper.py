@@ -227,7 +227,7 @@ def test_a_full_disk_is_told_once(
         keeper = keep()
         session(keeper, n_facts=50)
         keeper.stop()
-    assert [record.getMessage() for record in caplog.records] == ["journal_failed"]
+    assert [record.getMessage() for record in caplog.records] == ["storage_failed"]
 
 
 def test_a_folder_that_can_t_be_made_is_told(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.sink import SinkOptions, TurnSink
-from voicepipe.telemetry.store import NEWEST, KeptTurn, StoreError, TurnPage, TurnQuery
+from voicepipe.telemetry.store import NEWEST, KeptTurn, RecordRefused, StoreError, TurnPage, TurnQuery
 from voicepipe.testing.conformance.turn_store import kept
 from voicepipe.testing.records import turn_record
 
-SOON = SinkOptions(flush_ms=1)
+SOON = SinkOptions(flush_ms=1, retry_ms=1, most_retry_ms=5)
 
 
 class Shelf:
@@ -136,8 +136,105 @@ async def test_offers_after_the_end_are_counted() -> None:
     assert sink.dropped == 1
 
 
-@pytest.mark.parametrize("failure", [StoreError("disk full"), OSError("gone"), RuntimeError("bug")])
-async def test_a_failing_store_is_counted_and_logged_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("failure", [StoreError("disk full", "full"), OSError("gone"), StoreError("who knows")])
+async def test_a_store_that_is_away_loses_nothing(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """What it does not take is tried again until it does; the log says once that it fails, and once that it is back."""
+    shelf = Shelf()
+    shelf.failure = failure
+    with caplog.at_level(logging.INFO, "voicepipe"):
+        async with TurnSink(shelf, SOON) as sink:
+            sink.offer(kept("a", outcome=None))
+            assert await shelf.batch() == ["a"]
+            sink.offer(kept("a", outcome="completed"))
+            sink.offer(kept("b"))
+            for _ in range(3):
+                assert await shelf.batch() == ["a"]
+            assert sink.n_waiting == 3
+            shelf.failure = None
+            assert await shelf.batch() == ["a"]
+            async with asyncio.timeout(10):
+                assert await shelf.batches.get() == (kept("a", outcome="completed"), kept("b"))
+    assert (sink.lost, sink.dropped, sink.n_waiting) == (0, 0, 0)
+    assert [line.message for line in caplog.records] == ["storage_failed", "storage_recovered"]
+
+
+async def test_a_store_that_is_away_is_tried_ever_more_slowly() -> None:
+    """Up to a bound, so that a database that comes back is not asked by all at once."""
+    shelf = Shelf()
+    shelf.failure = StoreError("away", "unreachable")
+    pauses: list[int] = []
+
+    class Watched(TurnSink):
+        async def _pause(self, pause_ms: int) -> None:
+            pauses.append(pause_ms)
+            await asyncio.sleep(0)
+
+    async with Watched(shelf, SinkOptions(flush_ms=1, retry_ms=10, most_retry_ms=50, drain_ms=20)) as sink:
+        sink.offer(kept("a"))
+        for _ in range(6):
+            await shelf.batch()
+        shelf.failure = None
+        await shelf.batch()
+    assert pauses[:7] == [1, 10, 20, 40, 50, 50, 50]
+
+
+async def test_leaving_tries_again_as_long_as_it_may() -> None:
+    """A database that restarts while we stop loses nothing either."""
+    shelf = Shelf()
+    shelf.failure = StoreError("away", "unreachable")
+    options = SinkOptions(flush_ms=1, retry_ms=1, drain_ms=60_000)
+
+    async def come_back() -> None:
+        for _ in range(3):
+            await shelf.batch()
+        shelf.failure = None
+
+    async with asyncio.TaskGroup() as group, TurnSink(shelf, options) as sink:
+        sink.offer(kept("a"))
+        await shelf.batch()
+        group.create_task(come_back())
+    assert (sink.lost, sink.n_waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("failure", [RecordRefused("text with a zero"), RuntimeError("bug")])
+async def test_a_record_at_fault_takes_no_other_with_it(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """It is found by halves, lost and counted; the rest of its batch is written."""
+
+    class Choosy(Shelf):
+        async def keep(self, turns: Sequence[KeptTurn]) -> None:
+            if any(turn.record.id in ("bad", "worse") for turn in turns):
+                raise failure
+            await super().keep(turns)
+
+    shelf = Choosy()
+    with caplog.at_level(logging.INFO, "voicepipe"):
+        async with TurnSink(shelf, SOON) as sink:
+            for id in ("a", "b", "bad", "c", "d", "worse", "e"):
+                sink.offer(kept(id))
+    written: list[str] = []
+    while not shelf.batches.empty():
+        written += await shelf.batch()
+    assert (written, sink.lost, sink.n_waiting) == (["a", "b", "c", "d", "e"], 2, 0)
+    assert [line.message for line in caplog.records] == ["records_lost"]
+
+
+async def test_what_finds_no_room_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """And all of it counted."""
+    shelf = Shelf()
+    shelf.failure = StoreError("disk full", "full")
+    with caplog.at_level(logging.ERROR, "voicepipe"):
+        async with TurnSink(shelf, SinkOptions(capacity=1, flush_ms=1, drain_ms=20)) as sink:
+            sink.offer(kept("a"))
+            await shelf.batch()
+            for id in ("b", "c", "d"):
+                sink.offer(kept(id))
+            assert sink.dropped == 2
+    assert [line.message for line in caplog.records] == ["storage_failed", "records_lost", "records_lost"]
+    assert sink.lost == 2
+
+
+@pytest.mark.parametrize("failure", [RecordRefused("no number"), RuntimeError("bug")])
+async def test_lost_records_are_counted_and_logged_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the store raises, calls go on; the log says it once until a batch was written again."""
     shelf = Shelf()
     with caplog.at_level(logging.ERROR, "voicepipe"):

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.auth.database import change_counter, reading, writing
+from voicepipe.auth.remembered import Remembered
 from voicepipe.auth.scopes import ALL, KEY_DEFAULT
 from voicepipe.errors import AuthError, ConfigError, UnknownCredential
+from voicepipe.storage import StorageHealth
 
 PREFIX: Final = "vp_"
 
@@ -101,8 +103,9 @@ class ApiKeys:
     random bits can't be guessed at any speed, and this hash is computed at every handshake.
     """
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
+    def __init__(self, data_dir: Path, *, health: StorageHealth | None = None) -> None:
+        """`health`: is told when the file can't be read while a server remembers its keys."""
+        self._data_dir, self._health = data_dir, health
 
     def create(self, project: str, *, now_s: int, name: str = "", scopes: Collection[str] = KEY_DEFAULT) -> NewApiKey:
         """Make a key for `project`.
@@ -161,6 +164,10 @@ class ApiKeys:
                 (project,),
             ).fetchall()
         return tuple(map(_api_key, rows))
+
+    def remembered(self) -> Remembered[KeyTable]:
+        """Return what keeps the table of all keys in memory."""
+        return Remembered(lambda: self.state(), self._health)
 
     def state(self) -> bytes:
         """Some bytes that differ after every change, by any process: a short read, also on an event loop."""

@@ -13,12 +13,30 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from voicepipe.errors import ConfigError
+from voicepipe.errors import ConfigError, TroubleKind
+from voicepipe.storage import kind_of
 
 FILE_NAME: Final = "auth.sqlite3"
 
 BUSY_TIMEOUT_MS: Final = 5_000
-"""How long one process waits while another writes. A write here takes a few milliseconds."""
+"""How long who writes waits while another process does. A write here takes a few milliseconds."""
+
+READ_TIMEOUT_MS: Final = 500
+"""How long who reads waits: a caller may be waiting for it."""
+
+
+DAMAGED: Final = (
+    ". If the file is damaged move it away: new keys are made, and API keys and tokens that were given out stop working"
+)
+
+
+class KeysUnreadable(ConfigError):
+    """The file can't be read or written; `kind` says what is wrong."""
+
+    def __init__(self, why: str, kind: TroubleKind) -> None:
+        super().__init__(why)
+        self.kind = kind
+
 
 MIGRATIONS: Final = (
     """
@@ -48,31 +66,35 @@ def writing(data_dir: Path) -> AbstractContextManager[sqlite3.Connection]:
     Committed at the end, rolled back when the block raises. Waits for other processes: call from a worker thread.
 
     Raises:
-        ConfigError: others can read the file, it is no such database, or a newer voicepipe made it.
+        KeysUnreadable: others can read the file, it can't be read or written, it is no such database, or a newer
+            voicepipe made it.
     """
-    return _transaction(data_dir, "BEGIN IMMEDIATE")
+    return _transaction(data_dir, "BEGIN IMMEDIATE", BUSY_TIMEOUT_MS)
 
 
 def reading(data_dir: Path) -> AbstractContextManager[sqlite3.Connection]:
-    """Like `writing`, for a block that only reads: readers don't wait for one another."""
-    return _transaction(data_dir, "BEGIN")
+    """Like `writing`, for a block that only reads: readers don't wait for one another, and for writers not for long."""
+    return _transaction(data_dir, "BEGIN", READ_TIMEOUT_MS)
 
 
 @contextmanager
-def _transaction(data_dir: Path, begin: str) -> Iterator[sqlite3.Connection]:
-    path = _private_file(data_dir)
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1_000, isolation_level=None)
+def _transaction(data_dir: Path, begin: str, wait_ms: int) -> Iterator[sqlite3.Connection]:
+    path = data_dir / FILE_NAME
+    try:
+        _make_private(path)
+        connection = sqlite3.connect(path, timeout=wait_ms / 1_000, isolation_level=None)
+    except (sqlite3.Error, OSError) as why:
+        raise KeysUnreadable(f"{path}: {why}", kind_of(why)) from None
     try:
         if _version(connection, path) < len(MIGRATIONS):
             _migrate(connection, path)
         connection.execute(begin)
         yield connection
         connection.execute("COMMIT")
-    except sqlite3.DatabaseError as broken:
-        raise ConfigError(
-            f"{path}: {broken}. If the file is damaged move it away: new keys are made, and API keys and tokens that "
-            "were given out stop working"
-        ) from None
+    except sqlite3.Error as broken:
+        kind = kind_of(broken)
+        advice = DAMAGED if kind == "damaged" else ""
+        raise KeysUnreadable(f"{path}: {broken}{advice}", kind) from None
     finally:
         connection.close()  # rolls back what is not committed
 
@@ -89,24 +111,23 @@ def change_counter(data_dir: Path) -> bytes:
         return b""
 
 
-def _private_file(data_dir: Path) -> Path:
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = data_dir / FILE_NAME
-    # SQLite would create it readable by others, if only for a moment.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def _make_private(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
-    if os.name == "posix" and mode & 0o077:
-        raise ConfigError(f"{path} holds secrets and may be read by others (mode {mode:04o}): run chmod 600 {path}")
-    return path
+        # SQLite would create it readable by others, if only for a moment.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if os.name == "posix" and mode & 0o077:
+            why = f"{path} holds secrets and may be read by others (mode {mode:04o}): run chmod 600 {path}"
+            raise KeysUnreadable(why, "unknown") from None
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > len(MIGRATIONS):
-        raise ConfigError(f"{path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}")
+        why = f"{path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}"
+        raise KeysUnreadable(why, "unknown")
     return version
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 from voicepipe.auth.database import change_counter, reading, writing
 from voicepipe.auth.keys import SECRET_BYTES, Keyring, SigningKey, VerifyingKey
+from voicepipe.auth.remembered import Remembered
 from voicepipe.errors import ConfigError
+from voicepipe.storage import StorageHealth
 
 
 class KeyStore:
@@ -21,32 +22,30 @@ class KeyStore:
     """
 
     def __init__(
-        self, data_dir: Path, *, signing: Iterable[SigningKey] = (), verifying: Iterable[VerifyingKey] = ()
+        self,
+        data_dir: Path,
+        *,
+        signing: Iterable[SigningKey] = (),
+        verifying: Iterable[VerifyingKey] = (),
+        health: StorageHealth | None = None,
     ) -> None:
         """`signing` and `verifying` are keys from files; the first of `signing` goes before the generated secrets."""
         self._data_dir = data_dir
         self._signing, self._verifying = tuple(signing), tuple(verifying)
-        self._lock = threading.Lock()
-        self._read: tuple[bytes, Keyring] = (b"", Keyring(()))
-        """The file's state, and what was read in it: replaced as one, since threads look at both."""
+        self._ring: Remembered[Keyring] = Remembered(lambda: change_counter(data_dir), health)
 
     def keyring(self, now_s: int) -> Keyring:
-        """The ring as it is now. The first call of all makes a secret; a call that finds no change reads four bytes.
+        """The ring as it is now; as it was, while the file can't be read. The first call of all makes a secret; a call
+        that finds no change reads four bytes.
 
         Raises:
-            ConfigError: the file is unusable, or two keys have the same `kid`.
+            ConfigError: the file is unusable and was never read, or two keys have the same `kid`.
         """
-        with self._lock:
-            # Read before the keys: a change in between is then seen the next time, never missed.
-            counter = change_counter(self._data_dir)
-            if not counter or counter != self._read[0]:
-                self._read = (counter, Keyring((*self._signing, *self._generated(now_s)), self._verifying))
-            return self._read[1]
+        return self._ring.get(lambda: Keyring((*self._signing, *self._generated(now_s)), self._verifying))
 
     def current(self) -> Keyring | None:
         """Return the ring if the file is as it was when it was read, else None: never waits for another process."""
-        seen, ring = self._read
-        return ring if seen and change_counter(self._data_dir) == seen else None
+        return self._ring.current()
 
     def rotate(self, now_s: int) -> SigningKey:
         """Make a new secret, which signs from now on. Tokens signed with older ones stay good."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from voicepipe.cli.options import Options, parser
 from voicepipe.client.failures import CallRefused, NoAnswer, ServerUnreachable
-from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -60,7 +60,9 @@ def _command(name: str) -> Callable[[Options], int]:
 
 
 def _told(error: BaseException) -> int:
-    sys.stderr.write(f"voicepipe: {error}\n")
+    # At the shell the store's own words are of use.
+    said = error.detail if isinstance(error, StoreUnavailable) and error.detail else error
+    sys.stderr.write(f"voicepipe: {said}\n")
     match error:
         case ServerUnreachable() | CallRefused():
             return NO_SERVER

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import Tally, check_config
-from voicepipe.cluster.revocation import Revocation, RevokedToken
+from voicepipe.cluster.revocation import Revocation
+from voicepipe.cluster.revoked import Revoked
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +34,20 @@ class MemoryCluster:
     """Everything in dicts, pruned of what expired at each write. For use by one event loop."""
 
     def __init__(self) -> None:
-        self._revoked: dict[tuple[type[Revocation], str, str], tuple[int, Revocation]] = {}
-        self._n_revoked = 0
-        self._news = asyncio.Event()
+        self._revoked = Revoked()
         self._configs: dict[str, _Kept] = {}
         self._counts: dict[str, _Count] = {}
         self._slots: dict[tuple[str, str], _Slot] = {}
 
-    async def revoke(self, revocation: Revocation, *, now_s: int) -> None:
-        self._revoked = {key: entry for key, entry in self._revoked.items() if entry[1].until_s > now_s}
-        self._n_revoked += 1
-        name = revocation.token_id if isinstance(revocation, RevokedToken) else revocation.subject
-        self._revoked[type(revocation), revocation.project, name] = (self._n_revoked, revocation)
-        self._news.set()
-        self._news = asyncio.Event()
+    async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
+        self._revoked.add(revocation, now_s)
+        return True
 
     async def is_revoked(self, claims: Claims) -> bool:
-        return any(revocation.covers(claims) for _, revocation in self._revoked.values())
+        return self._revoked.covers(claims)
 
-    async def revocations(self) -> AsyncGenerator[Revocation, None]:
-        seen = 0
-        while True:
-            news = self._news  # taken before looking: what comes while we yield sets this very one
-            for number, revocation in sorted(self._revoked.values(), key=lambda entry: entry[0]):
-                if number > seen:
-                    seen = number
-                    yield revocation
-            await news.wait()
+    def revocations(self) -> AsyncGenerator[Revocation, None]:
+        return self._revoked.watch()
 
     async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         check_config(session)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Literal, Protocol, Self
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import ProtocolError
+
+Unavailable = Literal["admit", "refuse"]
+"""What becomes of a client secret while the store is away that alone knows whether it was revoked elsewhere, how often
+it was used, or its session config."""
 
 CONFIG_MAX_BYTES: Final = 262_144
 """Of one session config: room for long instructions and many tools, and a bound on what a key's holder can store."""
@@ -36,11 +40,17 @@ class Cluster(Protocol):
     A method that is cancelled may still have had its effect.
 
     Raises:
-        Overload: from any method, when the store can't be reached or is busy; nothing was changed.
+        StoreUnavailable: from any method, when the store can't be reached, read or written; nothing was changed. A
+            store that can't tell whether a call had its effect must find out before it raises. `Resilient` turns these
+            into answers of this process, for whatever store.
     """
 
-    async def revoke(self, revocation: Revocation, *, now_s: int) -> None:
-        """Make known to all that a token or a subject is revoked. Doing it twice does no harm."""
+    async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
+        """Revoke a token or a subject. Doing it twice does no harm.
+
+        Returns:
+            True: all who share the store know. False: only this process does, and tells the others when it can.
+        """
         ...
 
     async def is_revoked(self, claims: Claims) -> bool:
@@ -67,7 +77,7 @@ class Cluster(Protocol):
         ...
 
     async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
-        """Add `amount` to a counter, unless that would pass `limit`; a negative amount gives back.
+        """Add `amount` to a counter, unless that would pass `limit`; a negative amount gives back, and 0 only asks.
 
         A counter begins at 0 and is forgotten at the latest `until_s` that it was given. Its calls may outlive a token,
         so for turns and spend that is a time by which they have surely ended. Money is counted in millionths of a USD.

@@ -6,38 +6,75 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from voicepipe.auth.claims import Claims
+from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.port import Tally, check_config
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.tables import Tables
+from voicepipe.errors import StoreUnavailable
 
 FILE_NAME: Final = "cluster.sqlite3"
+
+ANSWER_MS: Final = 500
+"""A call that has no answer by then ends without one, also one that waited for its turn so long. Ours take some ms."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 @asynccontextmanager
-async def open_sqlite(data_dir: Path, *, poll_ms: int = 1_000) -> AsyncIterator[SqliteCluster]:
+async def open_sqlite(
+    data_dir: Path, *, poll_ms: int = 1_000, answer_ms: int = ANSWER_MS
+) -> AsyncIterator[SqliteCluster]:
     """Open the machine's cluster file. Leaving the context waits for the running transaction and closes the file.
 
     Args:
         poll_ms: how often a watch of revocations looks for new ones.
+        answer_ms: how long a call may take, its wait for others included.
 
     Raises:
         ConfigError: the file is damaged, or a newer voicepipe made it.
     """
+    path = data_dir / FILE_NAME
+    async with _lane(path, "writes", answer_ms) as writes, _lane(path, "reads", answer_ms) as reads:
+        yield SqliteCluster(writes, reads, poll_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A thread with a connection of its own."""
+
+    tables: Tables
+    executor: ThreadPoolExecutor
+    answer_ms: int
+
+    async def run(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        end_ms = monotonic_ms() + self.answer_ms
+
+        def work() -> _R:
+            left_ms = end_ms - monotonic_ms()
+            if left_ms <= 0:
+                raise StoreUnavailable("locked", f"{FILE_NAME}: the calls before it took {self.answer_ms} ms")
+            self.tables.wait_at_most(left_ms)
+            return call(*args, **kwargs)
+
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+
+
+@asynccontextmanager
+async def _lane(path: Path, name: str, answer_ms: int) -> AsyncIterator[_Lane]:
     # One thread: SQLite lets one write at a time anyway. Its queue has no bound of its own; it holds at most one call
     # for each handshake or turn that is waiting for it, and those are bounded by admission.
-    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster")
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"cluster-{name}")
     loop = asyncio.get_running_loop()
     try:
-        tables = await loop.run_in_executor(executor, Tables, data_dir / FILE_NAME)
+        tables = await loop.run_in_executor(executor, Tables, path)
         try:
-            yield SqliteCluster(tables, executor, poll_ms)
+            yield _Lane(tables, executor, answer_ms)
         finally:
             await loop.run_in_executor(executor, tables.close)
     finally:
@@ -45,49 +82,51 @@ async def open_sqlite(data_dir: Path, *, poll_ms: int = 1_000) -> AsyncIterator[
 
 
 class SqliteCluster:
-    """The port on one file. Each call is one short transaction in the worker thread, never on the event loop."""
+    """The port on one file. Each call is one short transaction in a worker thread, never on the event loop.
 
-    def __init__(self, tables: Tables, executor: ThreadPoolExecutor, poll_ms: int) -> None:
-        self._tables, self._executor, self._poll_ms = tables, executor, poll_ms
+    While the file is locked it raises within its `answer_ms`, however many wait; a disk that hangs is waited for.
+    Who reads does not wait for who writes (SQLite's WAL).
+    """
 
-    async def revoke(self, revocation: Revocation, *, now_s: int) -> None:
-        await self._run(self._tables.revoke, revocation, now_s)
+    def __init__(self, writes: _Lane, reads: _Lane, poll_ms: int) -> None:
+        self._writes, self._reads, self._poll_ms = writes, reads, poll_ms
+
+    async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
+        await self._writes.run(self._writes.tables.revoke, revocation, now_s)
+        return True
 
     async def is_revoked(self, claims: Claims) -> bool:
-        return await self._run(self._tables.is_revoked, claims)
+        return await self._reads.run(self._reads.tables.is_revoked, claims)
 
     async def revocations(self) -> AsyncGenerator[Revocation, None]:
         seen = 0
         while True:
-            for number, revocation in await self._run(self._tables.revoked_after, seen):
+            for number, revocation in await self._reads.run(self._reads.tables.revoked_after, seen):
                 seen = number
                 yield revocation
             await asyncio.sleep(self._poll_ms / 1_000)
 
     async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         check_config(session)
-        await self._run(self._tables.keep_config, config_id, session, project, until_s, now_s)
+        await self._writes.run(self._writes.tables.keep_config, config_id, session, project, until_s, now_s)
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
-        return await self._run(self._tables.config, config_id, project, now_s)
+        return await self._reads.run(self._reads.tables.config, config_id, project, now_s)
 
     async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
-        return await self._run(self._tables.count, name, amount, limit, until_s, now_s)
+        lane = self._writes if amount else self._reads
+        return await lane.run(lane.tables.count, name, amount, limit, until_s, now_s)
 
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
     ) -> str | None:
-        return await self._run(self._tables.take_slots, holder, pools, owner, until_s, now_s)
+        return await self._writes.run(self._writes.tables.take_slots, holder, pools, owner, until_s, now_s)
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
-        await self._run(self._tables.renew_slots, owner, until_s, now_s)
+        await self._writes.run(self._writes.tables.renew_slots, owner, until_s, now_s)
 
     async def give_back_slots(self, holder: str) -> None:
-        await self._run(self._tables.give_back_slots, holder)
+        await self._writes.run(self._writes.tables.give_back_slots, holder)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
-        return await self._run(self._tables.slots_taken, pool, now_s)
-
-    async def _run(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: call(*args, **kwargs))
+        return await self._reads.run(self._reads.tables.slots_taken, pool, now_s)

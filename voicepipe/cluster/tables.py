@@ -6,17 +6,18 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import Tally
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
-from voicepipe.errors import ConfigError, Overload
+from voicepipe.errors import ConfigError, StoreUnavailable
+from voicepipe.storage import kind_of
 
 BUSY_TIMEOUT_MS: Final = 2_000
-"""How long one process waits while another writes. A transaction here takes a few milliseconds."""
+"""How long one process waits at its start while another writes. A transaction here takes a few milliseconds."""
 
 MIGRATIONS: Final = (
     """
@@ -49,7 +50,11 @@ MIGRATIONS: Final = (
 
 
 class Tables:
-    """One connection. Each method is one transaction; one that writes first forgets what has expired in its table."""
+    """One connection. Each method is one transaction; one that writes first forgets what has expired in its table.
+
+    Every method raises `StoreUnavailable` when the file can't be read or written; nothing was changed then. After
+    damage or an I/O error the file is opened anew by the next call: it may have been put right, or moved away.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open or create the file, mode 0600, in WAL mode, every commit synced: single use survives a power cut.
@@ -57,28 +62,23 @@ class Tables:
         Raises:
             ConfigError: it is no such database, or a newer voicepipe made it.
         """
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():
-            _create(path)
         self._path = path
-        # The executor runs one call at a time, in one thread, but a pool may replace the thread.
-        self._connection = sqlite3.connect(
-            path, timeout=BUSY_TIMEOUT_MS / 1_000, isolation_level=None, check_same_thread=False
-        )
         try:
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._migrate()
-        except sqlite3.DatabaseError as broken:
-            self._connection.close()
+            self._connection: sqlite3.Connection | None = self._open()
+        except (sqlite3.Error, OSError) as broken:
             raise ConfigError(
                 f"{path}: {broken}. It holds only what running calls share: move it away to go on"
             ) from None
-        except ConfigError:
-            self._connection.close()
-            raise
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def wait_at_most(self, wait_ms: int) -> None:
+        """Have the next call wait no longer than that for another process's lock."""
+        with self._guarded():
+            self._opened().execute(f"PRAGMA busy_timeout = {max(wait_ms, 1)}")
 
     def revoke(self, revocation: Revocation, now_s: int) -> None:
         if isinstance(revocation, RevokedToken):
@@ -128,6 +128,8 @@ class Tables:
         return row[0] if row else None
 
     def count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+        if not amount:  # a question: answered where nothing can be written, too
+            return self._counted(name, now_s)
         with self._transaction() as connection:
             connection.execute("DELETE FROM counts WHERE until_s <= ?", (now_s,))
             row = connection.execute("SELECT total FROM counts WHERE name = ?", (name,)).fetchone()
@@ -170,30 +172,73 @@ class Tables:
             ).fetchone()
         return int(taken)
 
+    def _counted(self, name: str, now_s: int) -> Tally:
+        with self._transaction("BEGIN") as connection:
+            row = connection.execute(
+                "SELECT total FROM counts WHERE name = ? AND until_s > ?", (name, now_s)
+            ).fetchone()
+        return Tally(row[0] if row else 0, counted=True)
+
     @contextmanager
     def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        try:
-            self._connection.execute(begin)
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except sqlite3.DatabaseError as failed:
-            raise Overload(f"{self._path.name}: {failed}") from None
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        with self._guarded():
+            connection = self._opened()
+            try:
+                connection.execute(begin)
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    with suppress(sqlite3.Error):  # the first failure says more
+                        connection.execute("ROLLBACK")
 
-    def _migrate(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")  # of several processes one does it, the others find it done
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as failed:
+            kind = kind_of(failed)
+            if kind in ("damaged", "io_error"):
+                with suppress(sqlite3.Error):
+                    self.close()
+                self._connection = None
+            raise StoreUnavailable(kind, f"{self._path.name}: {failed}") from None
+        except ConfigError as refused:  # another file has come to lie there
+            raise StoreUnavailable("damaged", str(refused)) from None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._path.exists():
+            _create(self._path)
+        # The executor runs one call at a time, in one thread, but a pool may replace the thread.
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_TIMEOUT_MS / 1_000, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")  # of several processes one does it, the others find it done
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise ConfigError(
                 f"{self._path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}"
             )
         for script in MIGRATIONS[version:]:
             for statement in filter(str.strip, script.split(";")):
-                self._connection.execute(statement)
-        self._connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        self._connection.execute("COMMIT")
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
 
 
 def _create(path: Path) -> None:

@@ -22,10 +22,13 @@ import msgspec
 import numpy as np
 
 from voicepipe import clock
+from voicepipe.errors import ConfigError
 from voicepipe.stages.helpers import helpers
 from voicepipe.stages.synthesizer import RATE_HZ, WordTime
 from voicepipe.stages.transcriber import Samples
+from voicepipe.storage import StorageHealth, kind_of
 from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.storage_log import new_health
 
 MOST_SAMPLES: Final = 15 * RATE_HZ
 """A longer clause is not kept: nobody says that twice."""
@@ -55,7 +58,8 @@ class StoredSound:
 class SoundStore:
     """The sounds of one folder; see `open_store`."""
 
-    def __init__(self, folder: Path, *, most_bytes: int) -> None:
+    def __init__(self, folder: Path, *, most_bytes: int, health: StorageHealth | None = None) -> None:
+        self._health = health if health is not None else new_health()
         self.hits = self.misses = 0
         """Clauses that were played from here, and those that a voice had to speak."""
 
@@ -119,8 +123,9 @@ class SoundStore:
                 n_bytes = await asyncio.to_thread(_write, self._path(key), sound)
                 self._note(key, n_bytes)
                 await self._make_room()
+                self._health.worked("audio_cache")
             except OSError as problem:  # a full disk costs the cache, and no turn
-                log_event("audio_cache_failed", why=problem.strerror or "no reason")
+                self._health.failed("audio_cache", kind_of(problem), str(problem))
             finally:
                 self._waiting.task_done()
 
@@ -149,15 +154,23 @@ class SoundStore:
 
 
 @asynccontextmanager
-async def open_store(folder: Path, *, most_bytes: int) -> AsyncIterator[SoundStore]:
+async def open_store(
+    folder: Path, *, most_bytes: int, health: StorageHealth | None = None
+) -> AsyncIterator[SoundStore]:
     """Use the sounds in `folder`, which is made for its owner only. Leaving writes nothing more.
 
     Raises:
-        OSError: the folder can't be made or read.
+        ConfigError: the folder can't be made or read.
     """
-    await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-    store = SoundStore(folder, most_bytes=most_bytes)
-    await store.load()
+    store = SoundStore(folder, most_bytes=most_bytes, health=health)
+    try:
+        await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await store.load()
+    except OSError as problem:
+        raise ConfigError(
+            f"server.audio_cache_mb: expected a folder that can be read and written, got {str(folder)!r}: "
+            f"{problem.strerror or problem}"
+        ) from problem
     async with helpers() as owned:
         owned.start(store.write_all(), name="audio-cache")
         yield store
@@ -174,7 +187,8 @@ def _read(path: Path) -> StoredSound | None:
         return None
     sound = decoded(data)
     if sound is None:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that can only be read: it is looked at again after the next start
+            path.unlink(missing_ok=True)
     return sound
 
 

@@ -16,6 +16,7 @@ from voicepipe.server.parts import PARTS, Parts
 from voicepipe.telemetry.families import Sample
 from voicepipe.telemetry.loop_health import LoopFigures
 from voicepipe.telemetry.prometheus import CONTENT_TYPE
+from voicepipe.telemetry.storage_log import storage_samples
 
 STATES = ("closed", "half_open", "open")
 
@@ -33,7 +34,7 @@ async def metrics(request: web.Request) -> web.Response:
     loop = None if parts.loop is None else parts.loop.figures()
     # Read here, where nothing moves meanwhile; written where nobody waits for it.
     house = (*_of_house(parts), *_of_connections(request.app[CONNECTIONS]), *_of_providers(parts.healths()))
-    now = [*house, *_of_loop(loop), *parts.counts()]
+    now = [*house, *_of_loop(loop), *storage_samples(parts.storage), *parts.counts()]
     body = await asyncio.to_thread(parts.metrics.text, now, loop)
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 

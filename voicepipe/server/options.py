@@ -7,6 +7,7 @@ from typing import Literal
 
 from voicepipe.auth.networks import Networks
 from voicepipe.auth.proxies import ProxyHeader, TrustedProxies
+from voicepipe.cluster.port import Unavailable
 from voicepipe.errors import ConfigError
 from voicepipe.server.connection_limits import ConnectionLimits
 
@@ -132,6 +133,11 @@ class ServerSettings:
     metrics_from: tuple[str, ...] = ()
     """Addresses or networks that may read `/metrics` without a key, such as that of your Prometheus. Others need an API
     key with the scope `operate_all`."""
+
+    store_unavailable: Unavailable = "admit"
+    """What becomes of a client secret while the store fails that alone knows whether it was revoked by another process,
+    how often it was used, or its session config: `admit` or `refuse` (503). Admitted, such a secret may be used once
+    more than it should, or with the agent's own settings."""
 
     talk_mint: TalkMint = "auto"
     """When the talk page of this machine gets a token by itself: `auto` until there is an API key or a trusted proxy,

@@ -27,10 +27,12 @@ from voicepipe.server.slots import Slots
 from voicepipe.server.yardstick import Yardstick
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
+from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.families import Sample
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.loop_health import LoopHealth
 from voicepipe.telemetry.prometheus import Metrics
+from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store import TurnStore
 from voicepipe.telemetry.tracing import NoTracing, Tracing
 from voicepipe.telemetry.webhook_sender import Webhooks
@@ -124,6 +126,9 @@ class Parts:
     open_sessions: OpenSessions = field(default_factory=OpenSessions)
     feed: Feed = field(default_factory=Feed)
     webhooks: Webhooks = field(default_factory=Webhooks)
+
+    storage: StorageHealth = field(default_factory=new_health)
+    """Which stores are in trouble."""
 
     records_lost: Callable[[], int] = int
     """How many turns could not be kept since the server began."""

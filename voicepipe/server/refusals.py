@@ -18,9 +18,11 @@ from voicepipe.errors import (
     StageError,
     StageRefused,
     StageTimeout,
+    StoreUnavailable,
     VoicepipeError,
 )
 from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.telemetry.store import StoreError
 
 PEER: Final = web.RequestKey("peer", str)
 """Who sent the request, as far as proxies that are trusted tell: for the log."""
@@ -36,6 +38,9 @@ CODES: Final = {
 
 NO_DESCRIPTORS_WAIT_S: Final = 5
 """When it is worth asking again while the process has no more descriptors: connections without a request go first."""
+
+STORAGE_WAIT_S: Final = 2
+"""When it is worth asking again while a store is in trouble."""
 
 ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 415, 422})
 """Statuses with which a provider says that the request is at fault: asking again won't help."""
@@ -92,6 +97,11 @@ def refused(error: Exception) -> web.Response:
             return refusal(400, error.why, code=error.code, param=error.field)
         case Missing():
             return refusal(404, error.why, code=error.code, param=error.param)
+        case StoreUnavailable():
+            return refusal(503, error.why, code="storage_unavailable", wait_s=STORAGE_WAIT_S)
+        case StoreError():  # its own words name files
+            why = "The server can't read or write its records at the moment."
+            return refusal(503, why, code="storage_unavailable", wait_s=STORAGE_WAIT_S)
         case Overload():
             return refusal(503, error.why, code="server_overloaded", wait_s=-(-error.retry_after_ms // 1_000))
         case TooManyRequests():

@@ -12,7 +12,7 @@ from voicepipe.auth.claims import Limits
 from voicepipe.auth.door import check_may_mint
 from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.clock import unix_s
-from voicepipe.cluster.revocation import RevokedSubject, RevokedToken
+from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
 from voicepipe.server.bodies import read_body
 from voicepipe.server.desk import ExpiresAfter, Minted, SecretWanted, TokenWanted, read_json, read_wanted
@@ -48,19 +48,21 @@ async def client_secrets(request: web.Request) -> web.Response:
 async def revoke(request: web.Request) -> web.Response:
     """`POST /v1/realtime/client_secrets/revoke`: one token, or all that a subject was given until now, and their calls.
 
-    What isn't there is taken back too: tokens aren't kept, so nobody knows.
+    What isn't there is taken back too: tokens aren't kept, so nobody knows. `"stored": false` while the shared store is
+    in trouble: this process obeys at once, and others when the store is back.
     """
     visitor = await admit_minter(request)
     gone: Revoked = read_json(await read_body(request), Revoked)
     now_s, project = unix_s(), visitor.project
     if gone.token_id is not None and gone.subject is None:
-        await request.app[PARTS].cluster.revoke(RevokedToken.at(now_s, project, gone.token_id), now_s=now_s)
+        revocation: Revocation = RevokedToken.at(now_s, project, gone.token_id)
     elif gone.subject is not None and gone.token_id is None:
-        await request.app[PARTS].cluster.revoke(RevokedSubject.at(now_s, project, gone.subject), now_s=now_s)
+        revocation = RevokedSubject.at(now_s, project, gone.subject)
     else:
         raise ProtocolError("Expected one of token_id and subject.", field="token_id")
+    stored = await request.app[PARTS].cluster.revoke(revocation, now_s=now_s)
     log_event("token_revoked", project=project, by="subject" if gone.subject is not None else "id")
-    return _json({"revoked": True})
+    return _json({"revoked": True} if stored else {"revoked": True, "stored": False})
 
 
 async def talk_token(request: web.Request) -> web.Response:

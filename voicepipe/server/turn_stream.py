@@ -10,12 +10,13 @@ from aiohttp import web
 from voicepipe.auth.scopes import TURNS
 from voicepipe.auth.tokens import session_prefix
 from voicepipe.clock import monotonic_ms
-from voicepipe.errors import AuthError, ProtocolError
+from voicepipe.errors import AuthError, Overload, ProtocolError
 from voicepipe.server.doorway import Visitor
 from voicepipe.server.parts import PARTS, Parts
 from voicepipe.server.rest_line import EVENTS, StreamedLine
 from voicepipe.server.turn_queries import ALWAYS
 from voicepipe.telemetry.feed import FeedEvent, Reader, Wants
+from voicepipe.telemetry.storage_log import troubles_plain
 
 PULSE_S: Final = 1.0
 """How often it is looked whether there are more or fewer sessions, and whether the server stops."""
@@ -33,7 +34,7 @@ MOST_ID_CHARS: Final = 64
 
 
 async def stream_turns(request: web.Request) -> web.StreamResponse:
-    """Events until either side hangs up: `turn`, `live`, `sessions`, `loop` and `dropped`.
+    """Events until either side hangs up: `turn`, `live`, `sessions`, `loop`, `storage` and `dropped`.
 
     `Last-Event-ID` (or `?after=`) goes on after that event. Who loses their right to read is cut off.
     """
@@ -101,6 +102,8 @@ class _Stream:
             (await self._parts.doorway.admit(self._request)).check_scope(TURNS)
         except AuthError:
             return False
+        except Overload:  # nobody can tell now; it was good when the stream began
+            return True
         return True
 
     def _pulse(self) -> list[bytes]:
@@ -109,6 +112,9 @@ class _Stream:
         if not self._is_operator:
             return self._news("dropped", lost) if any(lost.values()) else []
         told = self._news("sessions", {"open": len(self._parts.open_sessions.of(self._project))})
+        storage = troubles_plain(self._parts.storage)
+        if storage or "storage" in self._told:
+            told += self._news("storage", {"troubles": storage})
         told += self._news("dropped", {"records": self._parts.records_lost(), **lost})
         if self._loop_ms is None or monotonic_ms() - self._loop_ms >= LOOP_MS:
             self._loop_ms = monotonic_ms()

@@ -31,6 +31,9 @@ class JournalWriter:
         self._path, self._head, self._texts, self._words = path, head, texts, words
         self._left_bytes = most_bytes
         self._files: dict[Path, BufferedWriter] = {}
+        self._is_new = False
+        """Whether something was written since the last flush."""
+
         self._n_facts = 0
         self._gap = ""
         """Why nothing more of the facts is written."""
@@ -68,10 +71,12 @@ class JournalWriter:
                 file.close()
         self._files.clear()
 
-    def flush(self) -> None:
-        """Let the files have all that was written."""
+    def flush(self) -> bool:
+        """Let the files have all that was written; tell whether there was anything."""
         for file in self._files.values():
             file.flush()
+        was_new, self._is_new = self._is_new, False
+        return was_new
 
     def close(self, *, ended: bool) -> None:
         """Let go of the files. `ended`: the session is over, and all of it was written."""
@@ -85,6 +90,7 @@ class JournalWriter:
         if len(data) > self._left_bytes:
             return False
         self._left_bytes -= len(data)
+        self._is_new = True
         self._file(path).write(data)
         return True
 

@@ -16,6 +16,7 @@ from typing import Final
 from voicepipe import clock
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import ConfigError
+from voicepipe.storage import StorageHealth, kind_of
 from voicepipe.telemetry import journal_lines
 from voicepipe.telemetry.journal import NO_JOURNAL, Journal
 from voicepipe.telemetry.journal_file import JournalWriter
@@ -24,6 +25,7 @@ from voicepipe.telemetry.journal_plain import as_it_is
 from voicepipe.telemetry.journal_settings import JournalSettings
 from voicepipe.telemetry.journal_words import Disguise
 from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.storage_log import new_health
 from voicepipe.turn.commands import Order
 from voicepipe.turn.events import Fact
 from voicepipe.turn.journal import Opening
@@ -43,7 +45,10 @@ class JournalKeeper:
     A disk that fails costs the journal that it fails on, and is logged; sessions never learn of it.
     """
 
-    def __init__(self, folder: Path, settings: JournalSettings, *, keeps_text: bool) -> None:
+    def __init__(
+        self, folder: Path, settings: JournalSettings, *, keeps_text: bool, health: StorageHealth | None = None
+    ) -> None:
+        self._health = health if health is not None else new_health()
         self._folder, self._settings, self._keeps_text = folder, settings, keeps_text
         # Full means that the disk can't follow: a fact is dropped, and its journal ends there and says so.
         self._work: queue.Queue[_Work | None] = queue.Queue(maxsize=WAITING)
@@ -138,7 +143,7 @@ class JournalKeeper:
                 self._catch_up()
         self._catch_up()
         for writer in self._writers:
-            _guarded(partial(writer.close, ended=False))
+            self.guard(partial(writer.close, ended=False))
         self._writers.clear()
 
     def _catch_up(self) -> None:
@@ -146,9 +151,10 @@ class JournalKeeper:
             self._ended.popleft()()
         for writer in tuple(self._writers):
             try:
-                writer.flush()
+                if writer.flush():
+                    self._health.worked("journals")
             except OSError as why:  # a full disk: what is on it stands, and is cut off somewhere
-                _log_failed(why)
+                self._failed(why)
                 writer.give_up()
                 self._writers.discard(writer)
 
@@ -159,7 +165,7 @@ class JournalKeeper:
         if len(self._open) * self._settings.session_mb > self._settings.total_mb:
             writer.give_up()
             log_event("journal_refused", level=logging.WARNING, why="too many at once for journals.total_mb")
-        _guarded(self._make_room)
+        self.guard(self._make_room)
 
     def end(self, writer: JournalWriter, stem: str, n_lost: int) -> None:
         """A session is over, of which so many facts were lost: see to its files when all that waits is written. Never
@@ -169,8 +175,8 @@ class JournalKeeper:
 
     def _finish(self, writer: JournalWriter, stem: str, n_lost: int) -> None:
         if n_lost:
-            _guarded(partial(writer.break_off, n_lost, "facts came faster than the disk took them"))
-        _guarded(partial(writer.close, ended=True))
+            self.guard(partial(writer.break_off, n_lost, "facts came faster than the disk took them"))
+        self.guard(partial(writer.close, ended=True))
         self._writers.discard(writer)
         self._open.discard(stem)
 
@@ -184,6 +190,23 @@ class JournalKeeper:
                 left -= path.stat().st_size
                 if left < 0 or _began_ms(path) < oldest_ms:
                     path.unlink()
+
+    def guard(self, work: _Work, writer: JournalWriter | None = None) -> None:
+        """Do it; what goes wrong costs a journal and nothing else. In the thread."""
+        try:
+            work()
+        except OSError as why:  # a full disk, a folder that was taken away
+            self._failed(why)
+            if writer is not None:
+                writer.give_up()
+        except Exception as why:  # a value that can't be written: a bug of ours
+            log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
+            if writer is not None:
+                with suppress(Exception):
+                    writer.break_off(0, "it could not be written")
+
+    def _failed(self, why: OSError) -> None:
+        self._health.failed("journals", kind_of(why), f"{type(why).__name__}: {why}")
 
     def _files(self) -> list[Path]:
         return [path for path in self._folder.glob("*-*.*") if path.suffix in (".jsonl", ".au")]
@@ -225,30 +248,11 @@ class SessionJournal:
             self._offer(partial(self._writer.hear, side, samples, rate_hz))
 
     def _offer(self, work: _Work) -> bool:
-        return self._keeper.offer(partial(_guarded, work, self._writer))
+        return self._keeper.offer(partial(self._keeper.guard, work, self._writer))
 
 
 def _nothing() -> None:
     """There is nothing to write."""
-
-
-def _guarded(work: _Work, writer: JournalWriter | None = None) -> None:
-    """Do it; what goes wrong costs a journal and nothing else."""
-    try:
-        work()
-    except OSError as why:  # a full disk, a folder that was taken away
-        _log_failed(why)
-        if writer is not None:
-            writer.give_up()
-    except Exception as why:  # a value that can't be written: a bug of ours
-        _log_failed(why)
-        if writer is not None:
-            with suppress(Exception):
-                writer.break_off(0, "it could not be written")
-
-
-def _log_failed(why: Exception) -> None:
-    log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
 
 
 def _stem(path: Path) -> str:

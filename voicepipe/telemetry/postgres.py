@@ -16,7 +16,7 @@ from voicepipe.extras import install_command
 from voicepipe.telemetry.redact import redact
 from voicepipe.telemetry.schema import VERSION, tables
 from voicepipe.telemetry.sql_store import SqlTurnStore
-from voicepipe.telemetry.store import StoreError
+from voicepipe.telemetry.store import RecordRefused, StoreError
 from voicepipe.telemetry.work import Ask, Row, Tell, Work, asked
 
 if TYPE_CHECKING:
@@ -124,10 +124,14 @@ class _Pool:
         try:
             async with self._pool.acquire() as connection:
                 return await _done(connection, work, isolation, readonly)
-        except (OSError, TimeoutError, ValueError, zlib.error, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
-            raise StoreError(f"turns: {_said(why)}") from why
+        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError, zlib.error) as why:
+            raise RecordRefused(f"turns: {_said(why)}") from why
+        except asyncpg.InsufficientResourcesError as why:
+            raise StoreError(f"turns: {_said(why)}", "full") from why
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
+            raise StoreError(f"turns: {_said(why)}", "unreachable") from why
         except asyncpg.InternalClientError as why:  # the database had hung up just before, and that was not read yet
-            raise StoreError(f"turns: {_said(why)}") from why
+            raise StoreError(f"turns: {_said(why)}", "unreachable") from why
 
 
 @dataclass(frozen=True, slots=True)

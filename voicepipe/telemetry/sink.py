@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from voicepipe.errors import ConfigError
+from voicepipe.storage import StorageHealth, kind_of
 from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.log import log_records_lost
-from voicepipe.telemetry.store import KeptTurn, TurnStore
+from voicepipe.telemetry.storage_log import new_health
+from voicepipe.telemetry.store import KeptTurn, RecordRefused, StoreError, TurnStore
 from voicepipe.turn.record import TurnRecord
 
 
@@ -26,41 +28,61 @@ class SinkOptions:
     flush_ms: int = 250
     """A record waits no longer for others to be written with. A crash loses this much, and a transaction."""
 
+    retry_ms: int = 500
+    most_retry_ms: int = 5_000
+    """Between two tries at a store that takes nothing: the first, doubled each time up to the second."""
+
     drain_ms: int = 5_000
     """How long closing may take to write what still waits."""
 
     def __post_init__(self) -> None:
-        if min(self.capacity, self.flush_ms, self.drain_ms) <= 0:
-            raise ConfigError(f"records: expected capacity, flush_ms and drain_ms above 0, got {self}")
+        if min(self.capacity, self.flush_ms, self.retry_ms, self.most_retry_ms, self.drain_ms) <= 0:
+            raise ConfigError(f"records: expected capacity and times above 0, got {self}")
 
 
 _AS_USUAL: Final = SinkOptions()
+
+CLOSING_MS: Final = 100
+"""Between two tries while closing: there is little time."""
+
+Turns = tuple[tuple[tuple[str, str], KeptTurn], ...]
 
 
 class TurnSink:
     """Takes records at once and writes them to a store in batches, one transaction each.
 
-    `async with TurnSink(store) as sink:` owns the one task that writes. Leaving writes what still
-    waits, within `drain_ms`. The store's failures stay here: they are counted, and logged once
-    until a batch is written again. Use it from the event loop that opened it.
+    `async with TurnSink(store) as sink:` owns the one task that writes. What the store does not take now waits, and is
+    tried again, ever more slowly, until it is taken: none is lost while there is room. Only a record that is itself at
+    fault is given up. Leaving writes what still waits, within `drain_ms`. Use it from the event loop that opened it.
     """
 
     def __init__(
-        self, store: TurnStore, options: SinkOptions = _AS_USUAL, *, heard_by: Sequence[Callable[[KeptTurn], None]] = ()
+        self,
+        store: TurnStore,
+        options: SinkOptions = _AS_USUAL,
+        *,
+        heard_by: Sequence[Callable[[KeptTurn], None]] = (),
+        health: StorageHealth | None = None,
     ) -> None:
         """`heard_by`: are told of every turn that is offered, whether it finds room or not; they return at once."""
         self._store, self._options, self._heard_by = store, options, tuple(heard_by)
-        # Full means that the store is stuck: a new turn is dropped and counted. A turn that waits already is
-        # replaced by its newer record, which takes no more room.
+        self._health = health if health is not None else new_health()
+        # Full means that the store is away: a new turn is dropped and counted. A turn that waits already is replaced
+        # by its newer record, which takes no more room. As many again may be those that are being written.
         self._waiting: dict[tuple[str, str], KeptTurn] = {}
         self._writing: dict[tuple[str, str], KeptTurn] = {}
         self._offered, self._closing = asyncio.Event(), asyncio.Event()
         self._group = asyncio.TaskGroup()
-        self._failing = False
+        self._losing = False
         self.dropped = 0
         """Turns that found no room, before the store saw them."""
         self.lost = 0
         """Turns that the store failed to write."""
+
+    @property
+    def n_waiting(self) -> int:
+        """How many turns wait for the store."""
+        return len(self._waiting) + len(self._writing)
 
     def offer(self, turn: KeptTurn) -> None:
         """Take a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
@@ -71,6 +93,7 @@ class TurnSink:
         full = len(self._waiting) >= self._options.capacity and key not in self._waiting
         if full or self._closing.is_set():
             self.dropped += 1
+            self._log_lost(1, "too many wait already" if full else "it came after the end")
             return
         self._waiting[key] = turn
         self._offered.set()
@@ -120,32 +143,80 @@ class TurnSink:
                 # Not told why we leave: knowing of an error it would cancel its task, which still has to write.
                 await self._group.__aexit__(None, None, None)
         except TimeoutError:
-            self._count_lost(len(self._writing) + len(self._waiting), "the store did not take them before closing")
+            n_left = self.n_waiting
+            self.lost += n_left
+            self._losing = False
+            self._log_lost(n_left, "the store did not take them before closing")
 
     async def _write_until_closed(self) -> None:
-        while self._waiting or not self._closing.is_set():
+        pause_ms = self._options.flush_ms
+        while self._writing or self._waiting or not self._closing.is_set():
             await self._offered.wait()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._options.flush_ms / 1_000):
-                    await self._closing.wait()
-            await self._write()
+            await self._pause(pause_ms)
+            if await self._write():
+                pause_ms = self._options.flush_ms
+            else:
+                pause_ms = min(max(2 * pause_ms, self._options.retry_ms), self._options.most_retry_ms)
 
-    async def _write(self) -> None:
-        self._writing, self._waiting = self._waiting, {}
-        self._offered.clear()
+    async def _pause(self, pause_ms: int) -> None:
+        """Let others come, or the store recover; at the end not for long."""
+        if self._closing.is_set():
+            await asyncio.sleep(min(pause_ms, self._options.flush_ms, CLOSING_MS) / 1_000 if self._writing else 0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_ms / 1_000):
+                await self._closing.wait()
+
+    async def _write(self) -> bool:
+        """Whether the store took what was to be written; else that waits."""
+        if not self._writing:
+            self._writing, self._waiting = self._waiting, {}
+            self._offered.clear()
+        n_lost = self.lost
         try:
             if self._writing:
-                await self._store.keep(tuple(self._writing.values()))
-                self._failing = False
-        except Exception as why:  # whatever is wrong with a store, a record is not worth a call
-            self._count_lost(len(self._writing), f"{type(why).__name__}: {why}")
-        self._writing = {}
+                await self._keep(tuple(self._writing.items()))
+        except _StoreAwayError as why:
+            self._health.failed("records", why.kind, str(why))
+            self._offered.set()  # there is something to write, though nothing new came
+            return False
+        self._health.worked("records")
+        self._losing = self._losing and self.lost > n_lost
+        if self._waiting:
+            self._offered.set()
+        return True
 
-    def _count_lost(self, count: int, why: str) -> None:
-        self.lost += count
-        if not self._failing:
-            self._failing = True
+    async def _keep(self, turns: Turns) -> None:
+        """Have these written. Where one of them is at fault, it is found by halves, and only it is lost.
+
+        Raises:
+            _StoreAwayError: the store takes nothing now. What it took before is no more among `_writing`.
+        """
+        try:
+            await self._store.keep(tuple(turn for _, turn in turns))
+        except Exception as why:  # whatever is wrong with a store, a record is not worth a call
+            if isinstance(why, StoreError | OSError) and not isinstance(why, RecordRefused):
+                kind = why.kind if isinstance(why, StoreError) else kind_of(why)
+                raise _StoreAwayError(f"{type(why).__name__}: {why}", kind) from why
+            if len(turns) > 1:
+                half = len(turns) // 2
+                await self._keep(turns[:half])
+                await self._keep(turns[half:])
+                return
+            self.lost += 1
+            self._log_lost(1, f"{type(why).__name__}: {why}")
+        for key, _ in turns:
+            self._writing.pop(key, None)
+
+    def _log_lost(self, count: int, why: str) -> None:
+        """Say so once until a batch is written again; all are counted."""
+        if not self._losing:
+            self._losing = True
             log_records_lost(count, why)
+
+
+class _StoreAwayError(StoreError):
+    """The store takes nothing now."""
 
 
 def without_texts(record: TurnRecord) -> TurnRecord:

@@ -8,15 +8,18 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from voicepipe.errors import ConfigError
+from voicepipe.storage import kind_of
 from voicepipe.telemetry.sql_store import SqlTurnStore
 from voicepipe.telemetry.sqlite_file import BUSY_MS, make_or_recognise, migrate, only_read, transaction
-from voicepipe.telemetry.store import StoreError
+from voicepipe.telemetry.store import RecordRefused, StoreError
 from voicepipe.telemetry.work import Ask, Row, Tell, Work
 
 T = TypeVar("T")
+
+_REFUSED: Final = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE}
 
 
 class SqliteTurnStore(SqlTurnStore):
@@ -105,8 +108,10 @@ class _Lane:
         def guarded() -> T:
             try:
                 return work(self._opened())
-            except (sqlite3.Error, ValueError, zlib.error) as why:  # the latter: a record that can't be read
-                raise StoreError(f"turns: {why}") from why
+            except (sqlite3.Error, ArithmeticError, ValueError, zlib.error) as why:
+                if _is_of_the_record(why):
+                    raise RecordRefused(f"turns: {why}") from why
+                raise StoreError(f"turns: {why}", kind_of(why)) from why
 
         self._opened()  # once closed there is no thread to ask
         return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
@@ -129,6 +134,11 @@ class _Lane:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_of_the_record(why: Exception) -> bool:
+    """Whether a value can't be stored or read, whatever the state of the disk."""
+    return not isinstance(why, sqlite3.Error) or getattr(why, "sqlite_errorcode", 0) & 0xFF in _REFUSED
 
 
 def _run(connection: sqlite3.Connection, work: Work[T], begin: str) -> T:

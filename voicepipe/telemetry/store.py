@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
-from voicepipe.errors import ProtocolError, VoicepipeError
+from voicepipe.errors import ProtocolError, TroubleKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.stats import Stats
 from voicepipe.turn.record import Cause, Outcome, TurnRecord
@@ -29,7 +29,18 @@ GroupBy = Literal["agent", "route", "provider", "model", "language", "outcome", 
 
 
 class StoreError(VoicepipeError):
-    """The store could not read or write: a full disk, a damaged file, a lock that did not open."""
+    """The store could not read or write: a full disk, a damaged file, a lock that did not open.
+
+    The text may name files: it is for the log.
+    """
+
+    def __init__(self, why: str, kind: TroubleKind = "unknown") -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class RecordRefused(StoreError):
+    """What was to be stored, or one part of it, can't be: another try would not help."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from voicepipe.errors import ConfigError
+from voicepipe.storage import kind_of
 from voicepipe.telemetry.store import StoreError
 
 T = TypeVar("T")
@@ -241,7 +242,7 @@ class WebhookQueue:
                 with _transaction(self._connection):
                     return work(self._connection)
             except sqlite3.Error as why:
-                raise StoreError(f"webhooks: {why}") from why
+                raise StoreError(f"webhooks: {why}", kind_of(why)) from why
 
         if self._closed:
             raise StoreError("webhooks: the queue is closed")

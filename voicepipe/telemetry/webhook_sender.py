@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from voicepipe.clock import unix_ms, unix_s, utc_iso
+from voicepipe.clock import monotonic_ms, unix_ms, unix_s, utc_iso
+from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store import KeptTurn, StoreError, turn_plain
 from voicepipe.telemetry.webhook_queue import Delivery, NewDelivery, WebhookQueue
 from voicepipe.telemetry.webhooks import Webhook, WebhookEvent, WebhookKind, new_event_id, signed_headers
@@ -31,7 +33,11 @@ IDLE_S: Final = 60.0
 """How often a courier looks by itself: for what another process has put in, or taken and not settled."""
 
 RETRY_S: Final = 1.0
-"""Between two tries at a file that can't be read or written."""
+MOST_RETRY_S: Final = 5.0
+"""Between two tries at a file that can't be read or written: the first, doubled each time up to the second."""
+
+LOG_DROPPED_MS: Final = 10_000
+"""Events that find no room are logged once in that time, with how many they were."""
 
 MOST_RETRY_AFTER_S: Final = 86_400
 """What a receiver may ask for with `Retry-After`."""
@@ -81,9 +87,18 @@ class Webhooks:
     """Belongs to one event loop; `run` must go on for anything to be sent."""
 
     def __init__(
-        self, webhooks: Sequence[Webhook] = (), queue: WebhookQueue | None = None, patience: Patience = _AS_USUAL
+        self,
+        webhooks: Sequence[Webhook] = (),
+        queue: WebhookQueue | None = None,
+        patience: Patience = _AS_USUAL,
+        *,
+        health: StorageHealth | None = None,
     ) -> None:
         """`queue` may only be missing where there are no webhooks."""
+        self._health = health if health is not None else new_health()
+        self._dropped_logged: tuple[int, int] | None = None
+        """How many had been dropped when that was logged last, and when that was."""
+
         self.all = tuple(webhooks)
         self._queue, self._patience = queue, patience
         # Full means that the disk is stuck: an event is dropped and counted.
@@ -112,7 +127,7 @@ class Webhooks:
         if not any(webhook.wants(kind, project) for webhook in self.all):
             return
         if len(self._offered) >= MOST_OFFERED:
-            self.counts.dropped += 1
+            self._drop()
             return
         event = WebhookEvent(
             id=new_event_id(),
@@ -124,6 +139,14 @@ class Webhooks:
         )
         self._offered.append(event)
         self._to_write.set()
+
+    def _drop(self) -> None:
+        self.counts.dropped += 1
+        before, logged_ms = self._dropped_logged or (0, -LOG_DROPPED_MS)
+        now_ms = monotonic_ms()
+        if self._dropped_logged is None or now_ms - logged_ms >= LOG_DROPPED_MS:
+            self._dropped_logged = (self.counts.dropped, now_ms)
+            log_event("webhooks_dropped", level=logging.ERROR, count=self.counts.dropped - before)
 
     async def forget(self, project: str, session: str) -> None:
         """Delete whatever waits, or was given up, that tells of a session."""
@@ -150,6 +173,7 @@ class Webhooks:
             for webhook in self.all:
                 for _ in range(COURIERS):
                     courier = _Courier(webhook, self._queue, http, self._patience, self._failing, self.counts)
+                    courier.tells(self._failed, self._worked)
                     group.create_task(courier.run(self._news[webhook.name]), name=f"webhook-{webhook.name}")
 
     async def settle(self) -> None:
@@ -158,14 +182,25 @@ class Webhooks:
             await self._write(self._queue)
 
     async def _write_all(self, queue: WebhookQueue) -> None:
+        pause_s = RETRY_S
         while await self._to_write.wait():
             self._to_write.clear()
             try:
                 await self._write(queue)
+                self._worked()
+                pause_s = RETRY_S
             except StoreError as why:
-                log_event("webhooks_unwritten", level=logging.ERROR, why=str(why), count=len(self._writing))
-                await asyncio.sleep(RETRY_S)
+                self._failed(why)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MOST_RETRY_S)
                 self._to_write.set()
+
+    def _failed(self, why: StoreError) -> None:
+        self._health.failed("webhooks", why.kind, str(why))
+
+    def _worked(self) -> None:
+        if not self._writing:  # who only looks what is due would not notice that the disk is full
+            self._health.worked("webhooks")
 
     async def _write(self, queue: WebhookQueue) -> None:
         if not self._writing:
@@ -205,13 +240,20 @@ class _Courier:
         self._webhook, self._queue, self._http = webhook, queue, http
         self._patience, self._failing, self._counts = patience, failing, counts
 
+    def tells(self, failed: Callable[[StoreError], None], worked: Callable[[], None]) -> None:
+        """Set who hears how the queue does."""
+        self._failed, self._worked = failed, worked
+
     async def run(self, news: asyncio.Event) -> None:
+        pause_s = RETRY_S
         while True:
             try:
                 await self._deliver_due(news)
+                pause_s = RETRY_S
             except StoreError as why:
-                log_event("webhooks_unreadable", level=logging.ERROR, webhook=self._webhook.name, why=str(why))
-                await asyncio.sleep(RETRY_S)
+                self._failed(why)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MOST_RETRY_S)
 
     async def _deliver_due(self, news: asyncio.Event) -> None:
         news.clear()
@@ -219,6 +261,7 @@ class _Courier:
         while (due := await self._queue.take(name, now_ms=unix_ms(), lease_ms=lease_ms)) is not None:
             await self._deliver(due)
         due_ms = await self._queue.next_due_ms(name)
+        self._worked()
         wait_s = IDLE_S if due_ms is None else min(IDLE_S, max(0, due_ms - unix_ms()) / 1_000)
         try:
             async with asyncio.timeout(wait_s):

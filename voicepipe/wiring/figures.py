@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from voicepipe.cluster.resilient import Resilient
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.router.sound_store import SoundStore
 from voicepipe.telemetry.families import Sample
@@ -41,6 +42,7 @@ class Counts:
     """The parts behind the server that count. Called, it tells what they have counted so far."""
 
     sink: TurnSink
+    shared: Resilient
     sounds: SoundStore | None
     sessions: Sessions
     spans: Tracing
@@ -52,6 +54,9 @@ class Counts:
         yield Sample("sessions_stuck_total", self.sessions.n_stuck)
         for agent, usd in self.sessions.phrases_usd.items():
             yield Sample("phrases_cost_usd_total", usd, (agent,))
+        yield Sample("shared_waiting", self.shared.n_owed)
+        yield Sample("shared_forgotten_total", self.shared.forgotten)
+        yield Sample("records_waiting", self.sink.n_waiting)
         yield Sample("records_dropped_total", self.sink.dropped)
         yield Sample("records_lost_total", self.sink.lost)
         yield Sample("log_lines_dropped_total", lines_dropped())

@@ -13,7 +13,9 @@ import voicepipe
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.attempts import FailedAttempts
 from voicepipe.auth.key_store import KeyStore
+from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
 from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
@@ -28,12 +30,14 @@ from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.server.yardstick import Yardstick
+from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.endings import Endings
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
 from voicepipe.telemetry.loop_health import LoopHealth, watching
 from voicepipe.telemetry.retention import keep_in_order
 from voicepipe.telemetry.sink import TurnSink
+from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store import KeptTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
@@ -89,27 +93,37 @@ async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -
 
 @asynccontextmanager
 async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Running]:
-    metrics, feed = metrics_of(settings), Feed()
+    metrics, feed, health = metrics_of(settings), Feed(), new_health()
     async with (
         http.lifetime(),
         warm.lifetime(),
-        _sounds(settings) as sounds,
-        open_sqlite(settings.data_path) as cluster,
+        _sounds(settings, health) as sounds,
+        _shared(settings, health) as cluster,
         open_turns(settings) as turns,
-        telling(settings) as webhooks,
+        telling(settings, health) as webhooks,
         tracing(settings) as spans,
-        TurnSink(turns, heard_by=(feed.hear, _once(metrics.hear, log_turn, webhooks.hear, spans.hear))) as sink,
+        TurnSink(
+            turns, heard_by=(feed.hear, _once(metrics.hear, log_turn, webhooks.hear, spans.hear)), health=health
+        ) as sink,
         _watched() as loop,
-        _journals(settings) as journals,
+        _journals(settings, health) as journals,
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds)
         sessions = Sessions(settings, stages, sink, journals, loop, feed)
         models = LocalModels(stages.engine_socket, stages.local(), say)
-        files = await asyncio.to_thread(_read_files, settings)
+        files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
         parts = _parts(
-            settings, files, cluster=cluster, turns=turns, sessions=sessions, chat=chat, audio=audio, models=models
+            settings,
+            files,
+            cluster=cluster,
+            turns=turns,
+            sessions=sessions,
+            chat=chat,
+            audio=audio,
+            models=models,
+            health=health,
         )
         parts = replace(
             parts,
@@ -120,6 +134,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             metrics=metrics,
             counts=Counts(
                 sink=sink,
+                shared=cluster,
                 sounds=sounds,
                 sessions=sessions,
                 spans=spans,
@@ -166,8 +181,10 @@ class _Files:
     tls: ssl.SSLContext | None
 
 
-def _read_files(settings: Settings) -> _Files:
-    return _Files(key_store(settings), tls_context(settings.server, settings.data_path))
+def _read_files(settings: Settings, health: StorageHealth) -> _Files:
+    keys = key_store(settings, health)
+    keys.keyring(unix_s())  # known from here on, whatever becomes of the disk
+    return _Files(keys, tls_context(settings.server, settings.data_path))
 
 
 def _parts(
@@ -180,11 +197,12 @@ def _parts(
     chat: Chat,
     audio: Audio,
     models: LocalModels,
+    health: StorageHealth,
 ) -> Parts:
     options = settings.server
     doorway = Doorway(
         key_store=files.key_store,
-        api_keys=ApiKeys(settings.data_path),
+        api_keys=ApiKeys(settings.data_path, health=health),
         cluster=cluster,
         attempts=FailedAttempts(),
         on_loopback=settings.on_loopback,
@@ -216,6 +234,7 @@ def _parts(
         audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
         healths=sessions.healths,
         missing=models.missing,
+        storage=health,
         yardstick=_yardstick(settings),
     )
 
@@ -227,19 +246,26 @@ def _yardstick(settings: Settings) -> Yardstick:
 
 
 @asynccontextmanager
-async def _sounds(settings: Settings) -> AsyncIterator[SoundStore | None]:
+async def _shared(settings: Settings, health: StorageHealth) -> AsyncIterator[Resilient]:
+    options = ResilientOptions(unavailable=settings.server.store_unavailable)
+    async with open_sqlite(settings.data_path) as store, open_resilient(store, health, options) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def _sounds(settings: Settings, health: StorageHealth) -> AsyncIterator[SoundStore | None]:
     if not settings.server.audio_cache_mb:
         yield None
         return
     folder = settings.data_path / "audio-cache"
-    async with open_store(folder, most_bytes=settings.server.audio_cache_mb * 1_000_000) as store:
+    async with open_store(folder, most_bytes=settings.server.audio_cache_mb * 1_000_000, health=health) as store:
         yield store
 
 
 @asynccontextmanager
-async def _journals(settings: Settings) -> AsyncIterator[JournalKeeper]:
+async def _journals(settings: Settings, health: StorageHealth) -> AsyncIterator[JournalKeeper]:
     folder = settings.data_path / "journals"
-    keeper = JournalKeeper(folder, settings.journals, keeps_text=settings.journals_keep_text)
+    keeper = JournalKeeper(folder, settings.journals, keeps_text=settings.journals_keep_text, health=health)
     try:
         await asyncio.to_thread(keeper.start)
         yield keeper

@@ -9,11 +9,12 @@ from voicepipe.auth.keys import SigningKey, read_pem
 from voicepipe.cluster.port import Cluster
 from voicepipe.config.settings import Settings
 from voicepipe.server.desk import Desk
+from voicepipe.storage import StorageHealth
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import config_of
 
 
-def key_store(settings: Settings) -> KeyStore:
+def key_store(settings: Settings, health: StorageHealth | None = None) -> KeyStore:
     """Return the generated secrets, and the keys of `server.token_keys` before them.
 
     Reads files: call from a worker thread.
@@ -24,7 +25,7 @@ def key_store(settings: Settings) -> KeyStore:
     keys = [read_pem(Path(path).expanduser()) for path in settings.server.token_keys]
     signing = [key for key in keys if isinstance(key, SigningKey)]
     verifying = [key for key in keys if not isinstance(key, SigningKey)]
-    return KeyStore(settings.data_path, signing=signing, verifying=verifying)
+    return KeyStore(settings.data_path, signing=signing, verifying=verifying, health=health)
 
 
 def desk(settings: Settings, cluster: Cluster, keys: KeyStore) -> Desk:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from voicepipe.config.settings import Settings
+from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store import StoreError
 from voicepipe.telemetry.webhook_queue import FILE_NAME, WebhookQueue
@@ -15,7 +16,7 @@ from voicepipe.telemetry.webhook_sender import Webhooks
 
 
 @asynccontextmanager
-async def telling(settings: Settings) -> AsyncIterator[Webhooks]:
+async def telling(settings: Settings, health: StorageHealth) -> AsyncIterator[Webhooks]:
     """Give the webhooks, which send while the block runs; what they hear last waits in the file for the next start.
 
     Raises:
@@ -26,7 +27,7 @@ async def telling(settings: Settings) -> AsyncIterator[Webhooks]:
         yield Webhooks()
         return
     queue = await WebhookQueue.open(settings.data_path / FILE_NAME)
-    webhooks = Webhooks(hooks, queue)
+    webhooks = Webhooks(hooks, queue, health=health)
     try:
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(webhooks.run(), name="webhooks")

@@ -1,0 +1,292 @@
+"""A cluster whose store fails: every fault keeps every promise, and its bounds hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from voicepipe.auth.claims import Claims
+from voicepipe.clock import unix_ms, unix_s
+from voicepipe.cluster.local_configs import LocalConfig, LocalConfigs
+from voicepipe.cluster.local_counts import LocalCounts
+from voicepipe.cluster.memory import MemoryCluster
+from voicepipe.cluster.port import Cluster, Tally
+from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
+from voicepipe.cluster.revocation import Revocation, RevokedToken
+from voicepipe.cluster.revoked import Revoked
+from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
+from voicepipe.errors import ConfigError, StoreUnavailable
+from voicepipe.storage import StorageHealth
+from voicepipe.testing import store_faults
+from voicepipe.testing.conformance import cluster as suite
+from voicepipe.testing.conformance import cluster_faults as faults
+from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
+
+
+class FaultyCluster:
+    """A cluster in memory that refuses every call on cue, or lets each hang and still does it when the fault ends."""
+
+    def __init__(self) -> None:
+        self._memory = MemoryCluster()
+        self._fault: Literal["", "refuses", "hangs"] = ""
+        self._over = asyncio.Event()
+
+    @contextmanager
+    def trouble(self, fault: Literal["refuses", "hangs"]) -> Iterator[None]:
+        self._fault, self._over = fault, asyncio.Event()
+        try:
+            yield
+        finally:
+            self._fault = ""
+            self._over.set()
+
+    async def _do(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            if self._fault == "refuses":
+                raise StoreUnavailable("io_error", "/planted/file: broken")
+            if self._fault == "hangs":
+                await self._over.wait()
+        except BaseException:
+            asked.close()
+            raise
+        return await asked
+
+    async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
+        return bool(await self._do(self._memory.revoke(revocation, now_s=now_s)))
+
+    async def is_revoked(self, claims: Claims) -> bool:
+        return bool(await self._do(self._memory.is_revoked(claims)))
+
+    async def revocations(self) -> AsyncGenerator[Revocation, None]:
+        async for revocation in self._memory.revocations():
+            yield revocation
+
+    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+        await self._do(self._memory.keep_config(config_id, session, project=project, until_s=until_s, now_s=now_s))
+
+    async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
+        found: bytes | None = await self._do(self._memory.config(config_id, project=project, now_s=now_s))
+        return found
+
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+        counted = self._memory.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
+        tally: Tally = await self._do(counted)
+        return tally
+
+    async def take_slots(
+        self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
+    ) -> str | None:
+        taken = self._memory.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
+        full: str | None = await self._do(taken)
+        return full
+
+    async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
+        await self._do(self._memory.renew_slots(owner, until_s=until_s, now_s=now_s))
+
+    async def give_back_slots(self, holder: str) -> None:
+        await self._do(self._memory.give_back_slots(holder))
+
+    async def slots_taken(self, pool: str, *, now_s: int) -> int:
+        return int(await self._do(self._memory.slots_taken(pool, now_s=now_s)))
+
+
+@asynccontextmanager
+async def opened(cluster: Cluster) -> AsyncIterator[Cluster]:
+    yield cluster
+
+
+@asynccontextmanager
+async def in_memory(fault: Literal["refuses", "hangs"]) -> AsyncIterator[faults.Rig]:
+    cluster = FaultyCluster()
+    yield faults.Rig(open_store=partial(opened, cluster), trouble=partial(cluster.trouble, fault), can_read=False)
+
+
+@contextmanager
+def read_only(store: list[Any]) -> Iterator[None]:
+    """SQLite's own word for a file that may be read and not written, for every connection that writes."""
+    for cluster in store:
+        cluster._writes.tables._connection.execute("PRAGMA query_only = ON")
+    yield
+    for cluster in store:
+        cluster._writes.tables._connection.execute("PRAGMA query_only = OFF")
+
+
+PLANTED: dict[str, tuple[store_faults.Fault | None, bool]] = {
+    "locked": (store_faults.locked, True),
+    "full": (store_faults.full, True),
+    "read_only": (None, True),
+    "broken_disk": (store_faults.broken_disk, False),
+    "damaged": (store_faults.damaged, False),
+}
+"""The fault, and whether the file can be read meanwhile."""
+
+
+@asynccontextmanager
+async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.Rig]:
+    plant, can_read = PLANTED[name]
+    stores: list[Any] = []
+
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[Cluster]:
+        async with open_sqlite(folder, poll_ms=10, answer_ms=150) as cluster:
+            stores.append(cluster)
+            try:
+                yield cluster
+            finally:
+                stores.remove(cluster)
+
+    def trouble() -> Any:
+        return plant(folder / FILE_NAME) if plant is not None else read_only(stores)
+
+    yield faults.Rig(open_store=open_store, trouble=trouble, can_read=can_read)
+
+
+@pytest.mark.parametrize("fault", ["refuses", "hangs", *PLANTED])
+@pytest.mark.parametrize("promise", faults.PROMISES, ids=lambda promise: promise.__name__)
+async def test_in_trouble_the_promise_is_kept(
+    promise: faults.FaultPromise, fault: Literal["refuses", "hangs"], tmp_path: Path
+) -> None:
+    def open_rig() -> AbstractAsyncContextManager[faults.Rig]:
+        return in_a_file(tmp_path, fault) if fault in PLANTED else in_memory(fault)
+
+    await promise(open_rig)
+
+
+@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+async def test_while_all_is_well_the_promise_is_kept(promise: suite.Promise, store: str, tmp_path: Path) -> None:
+    """Of every cluster: standing before a store changes nothing."""
+
+    @asynccontextmanager
+    async def open_cluster() -> AsyncIterator[Cluster]:
+        inner: Callable[[], Any] = partial(open_sqlite, tmp_path, poll_ms=10)
+        if store == "memory":
+            inner = partial(opened, MemoryCluster())
+        async with inner() as its, open_resilient(its, StorageHealth(unix_ms)) as cluster:
+            yield cluster
+
+    await promise(open_cluster)
+
+
+async def test_a_locked_file_answers_each_of_many_within_its_bound(tmp_path: Path) -> None:
+    """A hundred that wait in one queue are all answered when the first is: none waits for the lock anew."""
+    async with open_sqlite(tmp_path) as store:
+        with store_faults.locked(tmp_path / FILE_NAME):
+            calls = [store.count(f"n{n}", 1, limit=1, until_s=LATER_S, now_s=NOW_S) for n in range(100)]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(answer) for answer in answers} == {StoreUnavailable}
+            waited_for_the_lock = [str(a.detail) for a in answers if "database is locked" in str(a.detail)]  # type: ignore[union-attr]
+            assert len(waited_for_the_lock) == 1
+        assert (await store.count("n1", 1, limit=1, until_s=LATER_S, now_s=NOW_S)).total == 1
+
+
+async def test_a_file_that_was_damaged_is_used_again_when_it_is_whole(tmp_path: Path) -> None:
+    """By the process that met the damage, with what was in it."""
+    async with open_sqlite(tmp_path) as store:
+        await store.count("n", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
+        with store_faults.damaged(tmp_path / FILE_NAME), pytest.raises(StoreUnavailable) as met:
+            await store.count("n", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
+        assert (met.value.kind, "cluster.sqlite3" in met.value.detail) == ("damaged", True)
+        assert "cluster" not in str(met.value)
+        assert (await store.count("n", 1, limit=None, until_s=LATER_S, now_s=NOW_S)).total == 2
+    assert stat.S_IMODE(os.stat(tmp_path / FILE_NAME).st_mode) == 0o600
+
+
+async def test_a_cancelled_caller_leaves_no_slot_behind() -> None:
+    """Its store took one while it hung; when the fault ends the slot is given back."""
+    store = FaultyCluster()
+    async with open_resilient(store, StorageHealth(unix_ms), ResilientOptions(first_pause_ms=5)) as cluster:
+        with store.trouble("hangs"):
+            now_s = unix_s()
+            asked = cluster.take_slots("s1", {"m": 1}, owner="p", until_s=now_s + 30, now_s=now_s)
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(asked)
+                await asyncio.sleep(0)
+                task.cancel()
+        await faults.eventually(lambda: _given_back(store))
+
+
+@pytest.mark.parametrize("fault", ["", "refuses", "hangs"])
+async def test_a_cancelled_caller_has_counted_all_the_same(fault: Any) -> None:
+    """Whatever becomes of the store meanwhile: once there, once here, and never twice."""
+    store = FaultyCluster()
+    options = ResilientOptions(answer_ms=20, first_pause_ms=5, last_pause_ms=5)
+    async with open_resilient(store, StorageHealth(unix_ms), options) as cluster:
+        with store.trouble(fault):
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(_count(cluster, 3))
+                await asyncio.sleep(0)
+                task.cancel()
+        await faults.eventually(lambda: _counted(store, cluster))
+
+
+async def _count(cluster: Cluster, amount: int) -> Tally:
+    return await cluster.count("n", amount, limit=None, until_s=unix_s() + 600, now_s=unix_s())
+
+
+async def _counted(store: FaultyCluster, cluster: Resilient) -> bool | None:
+    totals = [await _count(each, 0) for each in (store, cluster)]
+    return [tally.total for tally in totals] == [3, 3] or None
+
+
+async def _given_back(store: FaultyCluster) -> bool | None:
+    return await store.slots_taken("m", now_s=unix_s()) == 0 or None
+
+
+def test_counts_that_find_no_room_are_counted() -> None:
+    """While the store is away nothing that it is owed makes room; else the least lately used does."""
+    counts = LocalCounts(most=2)
+    for name in ("a", "b", "c"):
+        assert counts.count(name, 1, limit=1, until_s=LATER_S, now_s=NOW_S).counted
+    assert (counts.n_owed, counts.forgotten) == (2, 1)
+    assert counts.next_owed(NOW_S) == ("a", 1, LATER_S)
+    counts.settle("a", 1, 1)
+    counts.note("d", 7, LATER_S)
+    assert (counts.knows("d"), counts.knows("a"), counts.n_owed) == (True, False, 1)
+
+
+def test_what_has_expired_is_owed_to_nobody() -> None:
+    """A counter that nobody may ask for any more."""
+    counts = LocalCounts()
+    counts.count("a", 1, limit=None, until_s=NOW_S + 1, now_s=NOW_S)
+    assert counts.next_owed(NOW_S + 1) is None
+    assert counts.n_owed == 0
+
+
+def test_configs_are_bounded_in_bytes() -> None:
+    """One that the store has is forgotten; one that it has yet to be given is refused instead."""
+    configs = LocalConfigs(most_bytes=10)
+    a, b, c = (LocalConfig(name, b"x" * 5, "shop", LATER_S) for name in "abc")
+    for config in (a, b, c):
+        configs.note(config)
+    found = [configs.find(name, "shop", NOW_S) for name in "abc"]
+    assert found == [None, b, c]
+    assert [configs.owe(config) for config in (a, b, c)] == [True, True, False]
+    assert configs.find("a", "shop", NOW_S) == a
+
+
+def test_revocations_are_forgotten_in_time_and_bounded() -> None:
+    """The oldest goes when there are too many, and what has expired at the next one."""
+    revoked = Revoked(most=2)
+    for name in ("t1", "t2", "t3"):
+        revoked.add(RevokedToken("shop", name, LATER_S), NOW_S)
+    assert [revoked.covers(claims_of(token_id=name)) for name in ("t1", "t2", "t3")] == [False, True, True]
+    for _ in range(2_000):
+        revoked.add(RevokedToken("shop", "t4", LATER_S), NOW_S)
+    assert len(revoked._ends) < 1_000
+    revoked.add(RevokedToken("shop", "t5", LATER_S + 9), LATER_S)
+    assert len(revoked) == 1
+
+
+def test_wrong_options_are_refused() -> None:
+    """No time at all is a mistake."""
+    with pytest.raises(ConfigError, match="above 0 ms"):
+        ResilientOptions(answer_ms=0)

@@ -1,0 +1,79 @@
+"""The session configs of client secrets as this process knows them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+MOST_BYTES: Final = 16_000_000
+"""Of those that the store has as well, and once more of those that it has yet to be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """One config."""
+
+    id: str
+    session: bytes
+    project: str
+    until_s: int
+
+
+class LocalConfigs:
+    """Belongs to one event loop."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        # Full, the least lately used goes: the store has it.
+        self._stored: OrderedDict[str, LocalConfig] = OrderedDict()
+        self._stored_bytes = 0
+        # Full, the next one is not kept, and its client secret not minted.
+        self._owed: OrderedDict[str, LocalConfig] = OrderedDict()
+        self._owed_bytes = 0
+
+    def find(self, config_id: str, project: str, now_s: int) -> LocalConfig | None:
+        """The config of that id, if it is this project's and has not expired."""
+        config = self._owed.get(config_id) or self._stored.get(config_id)
+        if config is None or config.project != project or config.until_s <= now_s:
+            return None
+        return config
+
+    def note(self, config: LocalConfig) -> None:
+        """Remember one that the store has."""
+        self._drop_stored(config.id)
+        self._stored[config.id] = config
+        self._stored_bytes += len(config.session)
+        while self._stored_bytes > self._most_bytes:
+            self._drop_stored(next(iter(self._stored)))
+
+    def owe(self, config: LocalConfig) -> bool:
+        """Remember one that the store is to be given; False: there is no room for it."""
+        if self._owed_bytes + len(config.session) > self._most_bytes:
+            return False
+        self.drop_owed(config.id)
+        self._owed[config.id] = config
+        self._owed_bytes += len(config.session)
+        return True
+
+    def next_owed(self, now_s: int) -> LocalConfig | None:
+        """One that the store is to be given; None: it has all."""
+        for config in tuple(self._owed.values()):
+            if config.until_s > now_s:
+                return config
+            self.drop_owed(config.id)
+        return None
+
+    def drop_owed(self, config_id: str) -> None:
+        """The store has it."""
+        config = self._owed.pop(config_id, None)
+        self._owed_bytes -= len(config.session) if config is not None else 0
+
+    @property
+    def n_owed(self) -> int:
+        """How many the store is to be given."""
+        return len(self._owed)
+
+    def _drop_stored(self, config_id: str) -> None:
+        config = self._stored.pop(config_id, None)
+        self._stored_bytes -= len(config.session) if config is not None else 0

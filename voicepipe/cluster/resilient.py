@@ -1,0 +1,453 @@
+"""A cluster that answers while its store does not: from what this process knows, told to the store when it is back.
+
+It stands before any store: the file of one machine, or one over the network. What was used, spent or revoked here stays
+so while the store is away; what only the store knows follows `unavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from voicepipe.auth.claims import Claims
+from voicepipe.clock import unix_s
+from voicepipe.cluster.local_configs import LocalConfig, LocalConfigs
+from voicepipe.cluster.local_counts import LocalCounts
+from voicepipe.cluster.local_slots import HeldSlots, LocalSlots
+from voicepipe.cluster.port import Cluster, Tally, Unavailable, check_config
+from voicepipe.cluster.revocation import Revocation
+from voicepipe.cluster.revoked import Revoked
+from voicepipe.errors import ConfigError, Overload, StoreUnavailable, TroubleKind
+from voicepipe.storage import StorageHealth
+
+T = TypeVar("T")
+
+MOST_REVOKED: Final = 100_000
+"""Revocations that this process knows beside the store, some 30 MB."""
+
+MOST_UNTOLD: Final = 10_000
+"""Revocations that the store has yet to be told of; the next one is refused."""
+
+PROBE: Final = "store/probe"
+"""A counter that is written to find out whether the store can be written again."""
+
+NO_CONFIG: Final = b"{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResilientOptions:
+    """How long the store may take, and how often it is tried again."""
+
+    unavailable: Unavailable = "admit"
+    answer_ms: int = 1_000
+    """A call that hangs for longer is answered here, and so are all others until the store answers again."""
+
+    first_pause_ms: int = 250
+    last_pause_ms: int = 5_000
+    """Between two tries at a store that is away: doubled each time up to that."""
+
+    close_ms: int = 2_000
+    """How long leaving may take to tell the store what it does not know yet."""
+
+    def __post_init__(self) -> None:
+        if min(self.answer_ms, self.first_pause_ms, self.last_pause_ms, self.close_ms) <= 0:
+            raise ConfigError(f"store: expected times above 0 ms, got {self}")
+
+
+@dataclass(slots=True)
+class _Side:
+    """Reading or writing: a full disk can be read."""
+
+    away: bool = False
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What a call to the store came to; a task that raises would end its group."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def or_raise(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+@asynccontextmanager
+async def open_resilient(
+    store: Cluster, health: StorageHealth, options: ResilientOptions | None = None
+) -> AsyncIterator[Resilient]:
+    """Stand before `store` for as long as the block runs; leaving tells it what it has not been told yet."""
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as group:
+        cluster = Resilient(store, health, options or ResilientOptions(), group)
+        tasks = [group.create_task(work, name="store-standby") for work in (cluster.watch(), cluster.bring_back())]
+        try:
+            yield cluster
+        except Exception as error:  # leaves as it is, not wrapped by the group
+            failure = error
+        finally:
+            for task in tasks:
+                task.cancel()
+            await cluster.close()
+    if failure is not None:
+        raise failure
+
+
+@dataclass(slots=True, eq=False)
+class Resilient:
+    """The port, before a store that may fail. Belongs to one event loop; see `open_resilient`.
+
+    Only `revoke` and `keep_config` may still raise `StoreUnavailable`, when they find no room to remember; with
+    `unavailable="refuse"` so does whatever asks for what only the store knows.
+    """
+
+    _store: Cluster
+    _health: StorageHealth
+    _options: ResilientOptions
+    _group: asyncio.TaskGroup
+    _reads: _Side = field(default_factory=_Side)
+    _writes: _Side = field(default_factory=_Side)
+    _revoked: Revoked = field(default_factory=lambda: Revoked(MOST_REVOKED))
+    _untold: dict[Revocation, None] = field(default_factory=dict)  # bounded by MOST_UNTOLD
+    _counts: LocalCounts = field(default_factory=LocalCounts)
+    _configs: LocalConfigs = field(default_factory=LocalConfigs)
+    _slots: LocalSlots = field(default_factory=LocalSlots)
+    _late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those under way when the store hung
+    _trouble: asyncio.Event = field(default_factory=asyncio.Event)
+
+    # --- what is owed -------------------------------------------------------------------------
+
+    @property
+    def n_owed(self) -> int:
+        """How much the store has yet to be told."""
+        return self._counts.n_owed + self._configs.n_owed + len(self._untold) + self._slots.n_owed
+
+    @property
+    def forgotten(self) -> int:
+        """Counts that found no room while the store was away, since the process began."""
+        return self._counts.forgotten
+
+    # --- the port -----------------------------------------------------------------------------
+
+    async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
+        """As the port has it; False while only this process knows."""
+        if len(self._untold) >= MOST_UNTOLD and revocation not in self._untold:
+            raise StoreUnavailable()
+        self._untold[revocation] = None
+        self._revoked.add(revocation, now_s)
+        told = partial(self._forget_untold, revocation)
+        try:
+            await self._ask(self._writes, self._store.revoke(revocation, now_s=now_s), told)
+        except StoreUnavailable:
+            self._owe()
+            return False
+        told()
+        return True
+
+    async def is_revoked(self, claims: Claims) -> bool:
+        """As the port has it; while the store is away, by what this process knows."""
+        if self._revoked.covers(claims):
+            return True
+        try:
+            return await self._ask(self._reads, self._store.is_revoked(claims))
+        except StoreUnavailable:
+            self._only_if_admitted()
+            return False
+
+    def revocations(self) -> AsyncGenerator[Revocation, None]:
+        """As the port has it; those of this process at once, also while the store is away."""
+        return self._revoked.watch()
+
+    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+        """As the port has it; while the store is away, this process keeps it."""
+        check_config(session)
+        config = LocalConfig(config_id, session, project, until_s)
+        if not self._configs.owe(config):
+            raise StoreUnavailable("unknown", "no room for another session config")
+        try:
+            await self._ask(self._writes, self._give(config, now_s), partial(self._given, config))
+        except StoreUnavailable:
+            self._owe()
+        else:
+            self._given(config)
+
+    async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
+        """As the port has it; while the store is away one that only it has is empty, or refused."""
+        known = self._configs.find(config_id, project, now_s)
+        if known is not None:
+            return known.session
+        try:
+            return await self._ask(self._reads, self._store.config(config_id, project=project, now_s=now_s))
+        except StoreUnavailable:
+            self._only_if_admitted()
+            return NO_CONFIG
+
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+        """As the port has it; while the store is away, from what it said last and what was counted here since.
+
+        Who is cancelled has counted all the same.
+        """
+        call = self._start(self._count(name, amount, limit, until_s, now_s))
+        await asyncio.wait({call})
+        tally: Tally = call.result().or_raise()
+        return tally
+
+    async def _count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+        asked = self._store.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
+        side = self._writes if amount else self._reads
+        try:
+            tally = await self._ask(side, asked, partial(self._counted_late, name, amount))
+        except StoreUnavailable:
+            tally = await self._count_here(name, amount, limit, until_s, now_s)
+            self._owe()
+            return tally
+        self._counts.note(name, tally.total, until_s)
+        return replace(tally, total=tally.total + self._counts.owed(name))
+
+    async def take_slots(
+        self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
+    ) -> str | None:
+        """As the port has it; while the store is away, by the slots of this process alone."""
+        asked = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
+        try:
+            full = await self._ask(self._writes, asked, lambda _: self._taken_late(holder))
+        except StoreUnavailable:
+            full = self._slots.full_pool(holder, pools, now_s)
+            self._owe()
+        except asyncio.CancelledError:  # the store may have taken them all the same
+            self._slots.give_back(holder)
+            self._owe()
+            raise
+        if full is None:
+            self._slots.take(holder, HeldSlots(tuple(pools), owner, until_s, until_s - now_s))
+        return full
+
+    def _taken_late(self, holder: str) -> None:
+        """The store has taken slots after all, for a session that may have been refused meanwhile."""
+        if not self._slots.holds(holder):
+            self._slots.give_back(holder)
+            self._owe()
+
+    async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
+        """As the port has it; a store that is away is told of them when it is back."""
+        self._slots.renew(owner, until_s, now_s)
+        try:
+            await self._ask(self._writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
+        except StoreUnavailable:
+            self._owe()
+
+    async def give_back_slots(self, holder: str) -> None:
+        """As the port has it."""
+        self._slots.give_back(holder)
+        try:
+            await self._ask(self._writes, self._store.give_back_slots(holder), partial(self._forget_slots, holder))
+        except StoreUnavailable:
+            self._owe()
+        else:
+            self._slots.forget(holder)
+
+    async def slots_taken(self, pool: str, *, now_s: int) -> int:
+        """As the port has it; while the store is away, those of this process."""
+        try:
+            return await self._ask(self._reads, self._store.slots_taken(pool, now_s=now_s))
+        except StoreUnavailable:
+            return self._slots.taken(pool, now_s)
+
+    # --- asking the store ---------------------------------------------------------------------
+
+    async def _ask(self, side: _Side, asked: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None) -> T:
+        """What the store says within `answer_ms`. `late` hears what it says after that: its effect stands.
+
+        Raises:
+            StoreUnavailable: it is away, or has failed, or hangs.
+        """
+        if side.away:
+            asked.close()
+            raise StoreUnavailable()
+        call = self._start(asked)
+        done, _ = await asyncio.wait({call}, timeout=self._options.answer_ms / 1_000)
+        if not done:
+            if late is not None:
+                call.add_done_callback(partial(_hear, late))
+            self._reads.away = self._writes.away = True
+            self._fail(side, "unreachable", f"no answer within {self._options.answer_ms} ms")
+            raise StoreUnavailable()
+        value: T = self._judged(side, call.result())
+        return value
+
+    def _start(self, asked: Coroutine[Any, Any, Any]) -> asyncio.Task[_Outcome]:
+        """A call with a task of its own: who is cancelled leaves it alone, since nobody could tell its effect."""
+        call = self._group.create_task(_outcome(asked), name="store-call")
+        self._late.add(call)
+        call.add_done_callback(self._late.discard)
+        return call
+
+    def _judged(self, side: _Side, outcome: _Outcome) -> Any:
+        if isinstance(outcome.error, Overload):
+            self._fail(side, *_why(outcome.error))
+            raise StoreUnavailable()
+        return outcome.or_raise()
+
+    def _fail(self, side: _Side, kind: TroubleKind, detail: str) -> None:
+        side.away = True
+        self._health.failed("shared", kind, detail)
+        self._trouble.set()
+
+    def _owe(self) -> None:
+        """The store is to be told of something."""
+        self._trouble.set()
+
+    def _only_if_admitted(self) -> None:
+        if self._options.unavailable == "refuse":
+            raise StoreUnavailable()
+
+    # --- counting here ------------------------------------------------------------------------
+
+    async def _count_here(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+        if amount:  # a full disk can still be asked what was counted before
+            try:
+                asked = self._store.count(name, 0, limit=None, until_s=until_s, now_s=now_s)
+                self._counts.note(name, (await self._ask(self._reads, asked)).total, until_s)
+            except StoreUnavailable:
+                pass
+        if not self._counts.knows(name) and (not amount or limit is not None):
+            self._only_if_admitted()
+        return self._counts.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
+
+    def _counted_late(self, name: str, amount: int, tally: Tally) -> None:
+        """The store has counted after all what was meanwhile counted here, or refused here."""
+        if tally.counted:
+            self._counts.settle(name, amount, tally.total)
+
+    # --- in the background --------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Learn of the revocations of others, until cancelled."""
+        while True:
+            try:
+                async for revocation in self._store.revocations():
+                    now_s = unix_s()
+                    if revocation.until_s > now_s and not self._revoked.knows(revocation):
+                        self._revoked.add(revocation, now_s)
+            except Overload as gone:
+                self._fail(self._reads, *_why(gone))
+            await asyncio.sleep(self._options.first_pause_ms / 1_000)
+
+    async def bring_back(self) -> None:
+        """Try a store that is away again and again, and tell it what it has missed; until cancelled."""
+        pause_ms = self._options.first_pause_ms
+        while True:
+            await self._trouble.wait()
+            await asyncio.sleep(pause_ms / 1_000)
+            if await self._tell_all():
+                pause_ms = self._options.first_pause_ms
+            else:
+                pause_ms = min(2 * pause_ms, self._options.last_pause_ms)
+
+    async def close(self) -> None:
+        """Tell the store what it does not know yet, within `close_ms`; what is left is lost, and said so."""
+        pause = asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.close_ms / 1_000):
+                while self.n_owed and not await self._tell_all():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(pause.wait(), self._options.first_pause_ms / 1_000)
+        left = self._counts.n_owed + self._configs.n_owed + len(self._untold)
+        if left:
+            self._health.lost("shared", left, "counts, revocations and session configs that no other process knows")
+        for call in tuple(self._late):
+            call.cancel()
+
+    async def _tell_all(self) -> bool:
+        """Whether the store knows all now, and can be read and written. Nothing waits for this."""
+        if self._late:  # not known yet what became of them
+            await asyncio.wait(tuple(self._late))
+        self._trouble.clear()
+        try:
+            await self._tell_owed()
+        except Overload as gone:
+            self._fail(self._writes, *_why(gone))
+            return False
+        self._reads.away = self._writes.away = False
+        self._health.worked("shared")
+        return True
+
+    async def _tell_owed(self) -> None:
+        now_s, store = unix_s(), self._store
+        await self._tell(store.slots_taken(PROBE, now_s=now_s))
+        self._reads.away = False
+        await self._tell(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
+        for holder, held in self._slots.held():
+            await self._tell_slots(holder, held)
+        for holder in self._slots.given_back():
+            await self._tell(store.give_back_slots(holder), partial(self._forget_slots, holder))
+        # What is owed last, and without a pause after the last of it: from then on the store is asked again.
+        while self._counts.n_owed or self._configs.n_owed or self._untold:
+            await self._tell_one(unix_s())
+
+    async def _tell_slots(self, holder: str, held: HeldSlots) -> None:
+        """They run, so there is room for them, however many others have come meanwhile."""
+        now_s, room = unix_s(), dict.fromkeys(held.pools, 1_000_000_000)
+        until_s = now_s + held.lease_s
+        if self._slots.holds(holder):
+            await self._tell(self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s))
+            self._taken_late(holder)  # if its session has ended meanwhile
+
+    async def _tell_one(self, now_s: int) -> None:
+        for revocation in tuple(self._untold)[:1]:
+            told = partial(self._forget_untold, revocation)
+            await self._tell(self._store.revoke(revocation, now_s=now_s), told)
+        config = self._configs.next_owed(now_s)
+        if config is not None:
+            await self._tell(self._give(config, now_s), partial(self._given, config))
+        owed = self._counts.next_owed(now_s)
+        if owed is not None:
+            name, amount, until_s = owed
+            asked = self._store.count(name, amount, limit=None, until_s=until_s, now_s=now_s)
+            await self._tell(asked, lambda tally: self._counts.settle(name, amount, tally.total))
+
+    async def _tell(self, asked: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> None:
+        """Wait until the store has done it. `then` hears what it said, also if we are cancelled meanwhile."""
+        call = self._start(asked)
+        if then is not None:
+            call.add_done_callback(partial(_hear, then))
+        await asyncio.wait({call})
+        call.result().or_raise()
+
+    def _forget_slots(self, holder: str, _: object = None) -> None:
+        if not self._slots.holds(holder):
+            self._slots.forget(holder)
+
+    def _forget_untold(self, revocation: Revocation, _: object = None) -> None:
+        self._untold.pop(revocation, None)
+
+    async def _give(self, config: LocalConfig, now_s: int) -> None:
+        await self._store.keep_config(
+            config.id, config.session, project=config.project, until_s=config.until_s, now_s=now_s
+        )
+
+    def _given(self, config: LocalConfig, _: object = None) -> None:
+        self._configs.drop_owed(config.id)
+        self._configs.note(config)
+
+
+async def _outcome(asked: Coroutine[Any, Any, Any]) -> _Outcome:
+    try:
+        return _Outcome(await asked)
+    except Exception as error:
+        return _Outcome(error=error)
+
+
+def _hear(then: Callable[[Any], object], call: asyncio.Task[_Outcome]) -> None:
+    if not call.cancelled() and call.result().error is None:
+        then(call.result().value)
+
+
+def _why(gone: Overload) -> tuple[TroubleKind, str]:
+    return (gone.kind, gone.detail) if isinstance(gone, StoreUnavailable) else ("unknown", gone.why)

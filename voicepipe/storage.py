@@ -1,0 +1,179 @@
+"""Which of the places that this process stores things in are in trouble, and why."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from voicepipe.errors import TroubleKind
+
+StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "audio_cache"]
+"""`shared` is what processes and nodes agree on (used tokens, revocations, slots); `keys` the file of API keys and
+secrets."""
+
+STORES: Final[tuple[StoreName, ...]] = ("shared", "keys", "records", "webhooks", "journals", "audio_cache")
+
+
+LOG_EVERY_MS: Final = 10_000
+"""A store whose state changes more often is told of once in that time; the changes between are counted."""
+
+_BY_SQLITE: Final[dict[int, TroubleKind]] = {
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_PROTOCOL: "locked",
+    sqlite3.SQLITE_READONLY: "read_only",
+    sqlite3.SQLITE_PERM: "read_only",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_ERROR: "damaged",  # our statements are right: a table is missing
+    sqlite3.SQLITE_SCHEMA: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
+    sqlite3.SQLITE_FORMAT: "damaged",
+    sqlite3.SQLITE_IOERR: "io_error",
+    sqlite3.SQLITE_CANTOPEN: "io_error",
+}
+
+_BY_ERRNO: Final[dict[int, TroubleKind]] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EFBIG: "full",
+    errno.EROFS: "read_only",
+    errno.EACCES: "read_only",
+    errno.EPERM: "read_only",
+    errno.EIO: "io_error",
+    errno.ECONNREFUSED: "unreachable",
+    errno.ECONNRESET: "unreachable",
+    errno.EPIPE: "unreachable",
+    errno.EHOSTUNREACH: "unreachable",
+    errno.ENETUNREACH: "unreachable",
+}
+
+
+def kind_of(error: BaseException) -> TroubleKind:
+    """Return what kind of trouble a store's error means; `unknown` where it may be the fault of what was stored."""
+    if isinstance(error, sqlite3.Error):
+        return _BY_SQLITE.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF, "unknown")
+    if isinstance(error, TimeoutError | ConnectionError):
+        return "unreachable"
+    if isinstance(error, OSError):
+        return _BY_ERRNO.get(error.errno or 0, "io_error")
+    return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One store in trouble. It names no file: anybody may see it."""
+
+    store: StoreName
+    kind: TroubleKind
+    since_ms: int
+    """When it began, in ms since 1970 UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """A store has begun to fail."""
+
+    store: StoreName
+    kind: TroubleKind
+    detail: str
+    """In the store's own words, for the log: it may name files."""
+
+    unlogged: int
+    """How often it began to fail since it was last told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecovered:
+    """A store works again."""
+
+    store: StoreName
+    lasted_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLost:
+    """Something could not be stored, and is gone."""
+
+    store: StoreName
+    count: int
+    what: str
+
+
+Change = StoreFailed | StoreRecovered | StoreLost
+
+
+@dataclass(slots=True)
+class _State:
+    trouble: Trouble | None = None
+    failures: int = 0
+    logged_ms: int | None = None
+    is_logged: bool = False
+    """Whether the trouble that lasts was told of."""
+
+    unlogged: int = 0
+
+
+def _ignore(change: Change) -> None:
+    """Nobody is told."""
+
+
+@dataclass(slots=True)
+class StorageHealth:
+    """The state of every store of this process. Threads may share one.
+
+    `tell` hears of each change of state, at most once in `LOG_EVERY_MS` for each store; it returns at once.
+    """
+
+    now_ms: Callable[[], int]
+    """Ms since 1970 UTC."""
+
+    tell: Callable[[Change], None] = _ignore
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _states: dict[StoreName, _State] = field(default_factory=lambda: {store: _State() for store in STORES})
+
+    def failed(self, store: StoreName, kind: TroubleKind, detail: str) -> None:
+        """Note that a store did not do what was asked of it; `detail` is for the log alone."""
+        with self._lock:
+            change = self._failed(self._states[store], store, kind, detail)
+        if change is not None:
+            self.tell(change)
+
+    def worked(self, store: StoreName) -> None:
+        """Note that a store did what was asked of it. Cheap while nothing is wrong."""
+        if self._states[store].trouble is None:
+            return
+        with self._lock:
+            state = self._states[store]
+            was, told, state.trouble, state.is_logged = state.trouble, state.is_logged, None, False
+        if was is not None and told:
+            self.tell(StoreRecovered(store, self.now_ms() - was.since_ms))
+
+    def lost(self, store: StoreName, count: int, what: str) -> None:
+        """Tell that something is gone that should have been stored."""
+        self.tell(StoreLost(store, count, what))
+
+    def troubles(self) -> tuple[Trouble, ...]:
+        """Return the stores that are in trouble now."""
+        return tuple(state.trouble for state in self._states.values() if state.trouble is not None)
+
+    def failures(self, store: StoreName) -> int:
+        """Return how often a store has begun to fail since the process began."""
+        return self._states[store].failures
+
+    def _failed(self, state: _State, store: StoreName, kind: TroubleKind, detail: str) -> StoreFailed | None:
+        now_ms = self.now_ms()
+        if state.trouble is None:
+            state.trouble = Trouble(store, kind, now_ms)
+            state.failures += 1
+            state.unlogged += 1
+        elif state.trouble.kind != kind:
+            state.trouble = replace(state.trouble, kind=kind)
+        if state.is_logged or (state.logged_ms is not None and 0 <= now_ms - state.logged_ms < LOG_EVERY_MS):
+            return None
+        state.is_logged, state.logged_ms, unlogged, state.unlogged = True, now_ms, state.unlogged - 1, 0
+        return StoreFailed(store, kind, detail, unlogged)

@@ -1,0 +1,48 @@
+"""The state of the stores, as the log and whoever asks are told of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from voicepipe.clock import unix_ms
+from voicepipe.storage import STORES, Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered
+from voicepipe.telemetry.families import Sample
+from voicepipe.telemetry.log import log_event
+
+
+def log_storage(change: Change) -> None:
+    """Write down that a store has begun to fail, works again, or has lost something."""
+    match change:
+        case StoreFailed(store, kind, detail, unlogged):
+            log_event(
+                "storage_failed", level=logging.ERROR, store=store, kind=kind, why=detail, unlogged=unlogged or None
+            )
+        case StoreRecovered(store, lasted_ms):
+            log_event("storage_recovered", store=store, lasted_ms=lasted_ms)
+        case StoreLost(store, count, what):
+            log_event("storage_lost", level=logging.ERROR, store=store, count=count, what=what)
+
+
+def new_health() -> StorageHealth:
+    """Return the state of stores of which nothing is known, whose changes go to the log."""
+    return StorageHealth(unix_ms, log_storage)
+
+
+def troubles_plain(health: StorageHealth) -> list[dict[str, Any]]:
+    """Return the stores that are in trouble now, as JSON has them: `store`, `trouble`, `since`. They name no file."""
+    return [{"store": each.store, "trouble": each.kind, "since": _iso(each.since_ms)} for each in health.troubles()]
+
+
+def storage_samples(health: StorageHealth) -> Iterator[Sample]:
+    """Give the samples for `/metrics`."""
+    now = {each.store for each in health.troubles()}
+    for store in STORES:
+        yield Sample("storage_trouble", store in now, (store,))
+        yield Sample("storage_failures_total", health.failures(store), (store,))
+
+
+def _iso(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,263 @@
+"""What a cluster promises while its store is in trouble (`voicepipe.cluster.resilient`), whatever store and fault.
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+async def test_my_store(promise: FaultPromise) -> None:
+    await promise(open_my_rig)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from voicepipe.clock import unix_ms, unix_s
+from voicepipe.cluster.port import Cluster, Unavailable, counter
+from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
+from voicepipe.cluster.revocation import RevokedSubject, RevokedToken
+from voicepipe.errors import StoreUnavailable
+from voicepipe.storage import Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered
+from voicepipe.testing.conformance.cluster import claims_of
+from voicepipe.testing.waiting import eventually
+
+LIFE_S: Final = 3_600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """A store and what is wrong with it."""
+
+    open_store: Callable[[], AbstractAsyncContextManager[Cluster]]
+    """Opens the same store each time."""
+
+    trouble: Callable[[], AbstractContextManager[None]]
+    """The store that is open fails for as long as the block runs."""
+
+    can_read: bool
+    """Whether it can still be read meanwhile."""
+
+
+OpenRig = Callable[[], AbstractAsyncContextManager[Rig]]
+"""Makes an empty store with a fault that has not begun."""
+
+FaultPromise = Callable[[OpenRig], Awaitable[None]]
+
+
+@dataclass
+class Bench:
+    """A resilient cluster before the rig's store, and what was told of the store's state."""
+
+    rig: Rig
+    cluster: Resilient
+    health: StorageHealth
+    told: list[Change] = field(default_factory=list)
+
+    async def back(self) -> None:
+        """Return when the store has been told all, and is used again."""
+
+        async def probe() -> bool | None:
+            return (not self.health.troubles() and not self.cluster.n_owed) or None
+
+        await eventually(probe)
+
+    async def total(self, name: str) -> int:
+        """What the store itself says, to somebody who opens it now."""
+        async with self.rig.open_store() as other:
+            return (await other.count(name, 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())).total
+
+
+@asynccontextmanager
+async def bench(open_rig: OpenRig, unavailable: Unavailable = "admit") -> AsyncIterator[Bench]:
+    """A cluster that tries its store again every few ms."""
+    told: list[Change] = []
+    health = StorageHealth(unix_ms, told.append)
+    options = ResilientOptions(unavailable=unavailable, answer_ms=1_000, first_pause_ms=5, last_pause_ms=20)
+    async with open_rig() as rig, rig.open_store() as store, open_resilient(store, health, options) as cluster:
+        yield Bench(rig, cluster, health, told)
+
+
+async def _use(cluster: Cluster, name: str, limit: int | None, amount: int = 1) -> bool:
+    now_s = unix_s()
+    return (await cluster.count(name, amount, limit=limit, until_s=now_s + LIFE_S, now_s=now_s)).counted
+
+
+async def _slot(cluster: Cluster, holder: str, most: int) -> str | None:
+    now_s = unix_s()
+    return await cluster.take_slots(holder, {"m": most}, owner="p", until_s=now_s + 30, now_s=now_s)
+
+
+async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> None:
+    """From the look at the token to the slot: nothing raises, with `admit`."""
+    claims, now_s = claims_of(issued_at_s=unix_s()), unix_s()
+    async with bench(open_rig) as its:
+        with its.rig.trouble():
+            assert not await its.cluster.is_revoked(claims)
+            assert await _use(its.cluster, counter(claims, "turns"), None, 0)
+            assert await _slot(its.cluster, "s1", 5) is None
+            assert await _use(its.cluster, counter(claims, "sessions"), 1)
+            await its.cluster.renew_slots("p", until_s=now_s + 30, now_s=now_s)
+            await its.cluster.give_back_slots("s1")
+            assert its.health.troubles()
+        await its.back()
+        assert await its.total(counter(claims, "sessions")) == 1
+
+
+async def a_token_that_was_used_up_stays_so(open_rig: OpenRig) -> None:
+    """Used before the trouble, and tried again during it."""
+    async with bench(open_rig) as its:
+        assert await _use(its.cluster, "single", 1)
+        with its.rig.trouble():
+            assert not await _use(its.cluster, "single", 1)
+        await its.back()
+        assert await its.total("single") == 1
+
+
+async def a_token_is_used_up_in_trouble_too(open_rig: OpenRig) -> None:
+    """Of many that try at once as many get it as it has sessions; and the store learns of each once."""
+    async with bench(open_rig) as its:
+        with its.rig.trouble():
+            tries = (_use(its.cluster, "double", 2) for _ in range(20))
+            assert sum(await asyncio.gather(*tries)) == 2
+        await its.back()
+        assert await its.total("double") == 2
+        assert not await _use(its.cluster, "double", 2)
+
+
+async def spending_is_counted_once(open_rig: OpenRig) -> None:
+    """Before, at the beginning, in the middle and at the end of the trouble, and what is given back likewise."""
+    async with bench(open_rig) as its:
+        await _use(its.cluster, "spend", None, 100)
+        with its.rig.trouble():
+            await asyncio.gather(*(_use(its.cluster, "spend", None, 10) for _ in range(10)))
+            await _use(its.cluster, "spend", None, -30)
+            tally = await its.cluster.count("spend", 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())
+            assert tally.total == 170
+        await asyncio.gather(*(_use(its.cluster, "spend", None, 1) for _ in range(10)))
+        await its.back()
+        assert await its.total("spend") == 180
+
+
+async def what_is_revoked_in_trouble_is_revoked_at_once(open_rig: OpenRig) -> None:
+    """Here, also for a watch that waits; and everywhere when the store is back."""
+    now_s = unix_s()
+    claims, other = claims_of(issued_at_s=now_s), claims_of(token_id="t2", subject="bert", issued_at_s=now_s)
+    async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
+        with its.rig.trouble():
+            assert await its.cluster.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s) is False
+            await its.cluster.revoke(RevokedSubject.at(now_s, "shop", "bert"), now_s=now_s)
+            assert await its.cluster.is_revoked(claims)
+            assert await its.cluster.is_revoked(other)
+            async with asyncio.timeout(20):
+                assert (await anext(watch)).covers(claims)
+                assert (await anext(watch)).covers(other)
+        await its.back()
+        async with its.rig.open_store() as elsewhere:
+            assert await elsewhere.is_revoked(claims)
+            assert await elsewhere.is_revoked(other)
+
+
+async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
+    """What came over the watch before the trouble is known in it."""
+    now_s = unix_s()
+    claims = claims_of(issued_at_s=now_s)
+    async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
+        async with its.rig.open_store() as elsewhere:
+            await elsewhere.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s)
+        async with asyncio.timeout(20):
+            assert (await anext(watch)).covers(claims)
+        with its.rig.trouble():
+            assert await its.cluster.is_revoked(claims)
+
+
+async def a_config_that_was_kept_here_is_found(open_rig: OpenRig) -> None:
+    """Kept before or in the trouble; and the store has both when it is back."""
+    now_s = unix_s()
+    async with bench(open_rig) as its:
+        more = {"project": "shop", "now_s": now_s}
+        await its.cluster.keep_config("c1", b'{"a":1}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
+        with its.rig.trouble():
+            await its.cluster.keep_config("c2", b'{"a":2}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
+            found = [await its.cluster.config(name, project="shop", now_s=now_s) for name in ("c1", "c2")]
+            assert found == [b'{"a":1}', b'{"a":2}']
+            assert await its.cluster.config("c2", project="rival", now_s=now_s) in (None, b"{}")
+        await its.back()
+        async with its.rig.open_store() as elsewhere:
+            assert await elsewhere.config("c1", project="shop", now_s=now_s) == b'{"a":1}'
+            assert await elsewhere.config("c2", project=str(more["project"]), now_s=now_s) == b'{"a":2}'
+
+
+async def slots_are_counted_here_and_told_later(open_rig: OpenRig) -> None:
+    """A full pool is full in trouble too; who left frees a slot; and the store has those who stayed."""
+    async with bench(open_rig) as its:
+        assert await _slot(its.cluster, "before", 2) is None
+        with its.rig.trouble():
+            assert await _slot(its.cluster, "during", 2) is None
+            assert await _slot(its.cluster, "late", 2) == "m"
+            await its.cluster.give_back_slots("before")
+            assert await _slot(its.cluster, "late", 2) is None
+        await its.back()
+        async with its.rig.open_store() as elsewhere:
+            assert await elsewhere.slots_taken("m", now_s=unix_s()) == 2
+        assert await _slot(its.cluster, "more", 2) == "m"
+
+
+async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
+    """With `refuse`, in words that name no file. What this process knows is answered, and API keys ask for nothing."""
+    now_s = unix_s()
+    async with bench(open_rig, "refuse") as its:
+        assert await _use(its.cluster, "known", 2)
+        with its.rig.trouble():
+            assert await _slot(its.cluster, "s1", 5) is None
+            assert await _use(its.cluster, "known", 2)
+            assert not await _use(its.cluster, "known", 2)
+            assert await _use(its.cluster, "running", None, 3)
+            asked = (
+                its.cluster.is_revoked(claims_of(issued_at_s=now_s)),
+                its.cluster.config("c1", project="shop", now_s=now_s),
+                its.cluster.count("unknown", 1, limit=1, until_s=now_s + LIFE_S, now_s=now_s),
+            )
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            refused = [str(answer) for answer in answers if isinstance(answer, StoreUnavailable)]
+            assert len(refused) == (0 if its.rig.can_read else 3), answers
+            assert set(refused) <= {"The server can't look that up at the moment."}
+        await its.back()
+        assert await its.total("running") == 3
+
+
+async def the_trouble_is_told_once_and_so_is_its_end(open_rig: OpenRig) -> None:
+    """However many calls meet it."""
+    async with bench(open_rig) as its:
+        with its.rig.trouble():
+            await asyncio.gather(*(_use(its.cluster, f"n{number}", None) for number in range(30)))
+            assert [trouble.store for trouble in its.health.troubles()] == ["shared"]
+        await its.back()
+        assert [type(change) for change in its.told] == [StoreFailed, StoreRecovered]
+
+
+async def leaving_in_trouble_says_what_is_lost(open_rig: OpenRig) -> None:
+    """Counts that the store was never told of."""
+    told: list[Change] = []
+    health = StorageHealth(unix_ms, told.append)
+    options = ResilientOptions(answer_ms=100, first_pause_ms=5, last_pause_ms=20, close_ms=50)
+    async with open_rig() as rig, rig.open_store() as store:
+        with rig.trouble():
+            async with open_resilient(store, health, options) as cluster:
+                await _use(cluster, "n", None)
+    assert [change.count for change in told if isinstance(change, StoreLost)] == [1]
+
+
+PROMISES: Final[tuple[FaultPromise, ...]] = (
+    a_call_by_an_unknown_client_secret_goes_through,
+    a_token_that_was_used_up_stays_so,
+    a_token_is_used_up_in_trouble_too,
+    spending_is_counted_once,
+    what_is_revoked_in_trouble_is_revoked_at_once,
+    what_others_had_revoked_stays_so,
+    a_config_that_was_kept_here_is_found,
+    slots_are_counted_here_and_told_later,
+    what_only_the_store_knows_may_be_refused,
+    the_trouble_is_told_once_and_so_is_its_end,
+    leaving_in_trouble_says_what_is_lost,
+)
