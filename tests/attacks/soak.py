@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import aiohttp
 import numpy as np
+
 from soak_caller import Caller, Tally
 from soak_memory import Memory
-
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import silence
