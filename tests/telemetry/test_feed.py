@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from voicepipe.errors import Overload
-from voicepipe.telemetry.feed import MOST_READERS, Feed, FeedEvent, Reader
+from voicepipe.telemetry.feed import MOST_OF_TOKEN, MOST_OF_TOKENS, MOST_READERS, Feed, FeedEvent, Reader
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.testing.records import turn_record
 
@@ -132,3 +132,21 @@ async def test_there_are_not_more_readers_than_places() -> None:
             pass
     with feed.reading(everything):
         pass
+
+
+def test_client_secrets_leave_room_for_operators() -> None:
+    """One has a few streams, all together have half of them."""
+    feed = Feed()
+    with ExitStack() as stack:
+        for _ in range(MOST_OF_TOKEN):
+            stack.enter_context(feed.reading(lambda event: True, token="sess_a"))
+        with pytest.raises(Overload, match="of this client secret"):
+            stack.enter_context(feed.reading(lambda event: True, token="sess_a"))
+        for n in range(MOST_OF_TOKENS - MOST_OF_TOKEN):
+            stack.enter_context(feed.reading(lambda event: True, token=f"sess_{n}"))
+        with pytest.raises(Overload, match="of client secrets are taken"):
+            stack.enter_context(feed.reading(lambda event: True, token="sess_new"))
+        for _ in range(MOST_READERS - MOST_OF_TOKENS):
+            stack.enter_context(feed.reading(lambda event: True))
+    with feed.reading(lambda event: True, token="sess_a"):
+        assert feed.n_readers == 1

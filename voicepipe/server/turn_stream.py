@@ -43,7 +43,8 @@ async def stream_turns(request: web.Request) -> web.StreamResponse:
     visitor.check_scope(TURNS)
     wants = _wants(request, visitor)
     after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
-    with parts.feed.reading(wants, after=after[:MOST_ID_CHARS]) as reader:
+    token = "" if visitor.claims is None else session_prefix(visitor.claims)
+    with parts.feed.reading(wants, after=after[:MOST_ID_CHARS], token=token) as reader:
         return await _Stream(request, parts, visitor, reader).run()
 
 

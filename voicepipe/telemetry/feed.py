@@ -25,6 +25,12 @@ MOST_WAITING: Final = 1_000
 
 MOST_READERS: Final = 32
 
+MOST_OF_TOKENS: Final = 16
+"""Of these, readers with a client secret: pages of visitors leave operators their half."""
+
+MOST_OF_TOKEN: Final = 4
+"""Of these, with the same one."""
+
 FULL_WAIT_MS: Final = 5_000
 """When it is worth asking again while all places for readers are taken."""
 
@@ -66,8 +72,8 @@ Wants = Callable[[FeedEvent], bool]
 class Reader:
     """One reader's events, oldest first."""
 
-    def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MOST_WAITING) -> None:
-        self._wants, self._most = wants, most
+    def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MOST_WAITING, token: str = "") -> None:
+        self._wants, self._most, self.token = wants, most, token
         # Full means that the reader is slower than what happens: the oldest is dropped and counted, since who
         # watches wants to see now.
         self._waiting: deque[FeedEvent] = deque()
@@ -142,16 +148,17 @@ class Feed:
         self._kept = deque(kept, maxlen=self._kept.maxlen)
 
     @contextmanager
-    def reading(self, wants: Wants, *, after: str = "") -> Iterator[Reader]:
+    def reading(self, wants: Wants, *, after: str = "", token: str = "") -> Iterator[Reader]:
         """Read what happens while the block runs, and first what happened after the event of the id `after`.
 
+        `token` names the client secret of a reader who has one.
+
         Raises:
-            Overload: there are readers enough.
+            Overload: there are readers enough, of all or of client secrets.
         """
-        if len(self._readers) >= MOST_READERS:
-            raise Overload(f"All {MOST_READERS} live streams are taken.", retry_after_ms=FULL_WAIT_MS)
+        self._check_room(token)
         missed, has_gap = self._after(after)
-        reader = Reader(wants, has_gap=has_gap, most=self._most_waiting)
+        reader = Reader(wants, has_gap=has_gap, most=self._most_waiting, token=token)
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)
@@ -160,6 +167,18 @@ class Feed:
         finally:
             self._readers.discard(reader)
             self._dropped += reader.lost
+
+    def _check_room(self, token: str) -> None:
+        if len(self._readers) >= MOST_READERS:
+            raise Overload(f"All {MOST_READERS} live streams are taken.", retry_after_ms=FULL_WAIT_MS)
+        if not token:
+            return
+        tokens = [reader.token for reader in self._readers if reader.token]
+        if tokens.count(token) >= MOST_OF_TOKEN:
+            raise Overload(f"All {MOST_OF_TOKEN} live streams of this client secret are open.")
+        if len(tokens) >= MOST_OF_TOKENS:
+            why = f"All {MOST_OF_TOKENS} live streams of client secrets are taken."
+            raise Overload(why, retry_after_ms=FULL_WAIT_MS)
 
     def _tell(
         self, kind: Kind, project: str, session: str, make: Callable[[], object], make_veiled: Callable[[], object]
