@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from openai.types.realtime.realtime_client_event import RealtimeClientEvent
 
 from voicepipe.protocol.client_events import (
+    MAX_VALUES,
     Asked,
     AudioAppended,
     ClearAsked,
@@ -353,6 +354,19 @@ EVENTS = st.fixed_dictionaries(
         ),
     },
 )
+
+
+@pytest.mark.parametrize("encode", [str.encode, str])
+def test_values_are_counted_over_the_whole_of_a_long_event(encode: Any) -> None:
+    """Wherever they stand in it, one too many is too many; text that is no Unicode is counted as any other."""
+    padding = "x" * 300_000
+    for n_values, refused in ((MAX_VALUES - 10, False), (MAX_VALUES + 10, True)):
+        values = ",".join("1" for _ in range(n_values // 2))
+        raw = f'{{"type": "x", "a": [{values}], "b": "{padding}", "c": [{values}]}}'
+        asked = read(encode(raw), CONFIG)
+        assert isinstance(asked, Unreadable)
+        assert ("values in an event" in asked.message) == refused
+    assert isinstance(read(f'{{"type": "\ud800{padding}"}}', CONFIG), Unreadable)
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60))
