@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.turn.clauses import FIRST_MIN_CHARS, MAX_CHARS, ClauseSplitter
+from voicepipe.turn.clauses import FIRST_MIN_CHARS, MAX_CHARS, MAX_WORD_CHARS, ClauseSplitter
 
 
 def cut(*deltas: str) -> list[list[str]]:
@@ -148,3 +148,19 @@ def test_marks_without_words_cost_no_more_than_their_length(mark: str) -> None:
     splitter = ClauseSplitter()
     assert splitter.push(mark * 200_000) == []
     assert splitter.push("Well. Yes") == [f"{mark * 200_000}Well.".strip()]
+
+
+def test_text_without_any_place_for_a_cut_is_cut() -> None:
+    """A voice does not wait for the end of an endless word, nor of a language that has no spaces."""
+    splitter = ClauseSplitter()
+    closed = [clause for _ in range(10_000) for clause in splitter.push("x")]
+    assert [len(clause) for clause in closed] == [MAX_WORD_CHARS] * 9
+    assert "".join([*closed, *splitter.flush()]) == "x" * 10_000
+
+
+def test_marks_that_come_one_by_one_are_looked_at_once() -> None:
+    """A long row of them costs no more for each new one: this would take a quarter of an hour otherwise."""
+    splitter = ClauseSplitter()
+    for _ in range(100_000):
+        assert splitter.push(".") == []
+    assert splitter.push("Well. Yes") == [f"{'.' * 100_000}Well."]

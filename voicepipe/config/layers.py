@@ -23,6 +23,7 @@ SECTIONS = (
     "dashboard",
     "catalog",
     "router",
+    "provider_limits",
     "providers",
     "agents",
     "pools",

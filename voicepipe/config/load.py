@@ -33,6 +33,7 @@ from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
+from voicepipe.stages.limits import ProviderLimits
 from voicepipe.telemetry.journal_settings import JournalSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -67,6 +68,7 @@ SINGLE = {
     "dashboard": DashboardSettings,
     "catalog": CatalogSettings,
     "router": RouterOptions,
+    "provider_limits": ProviderLimits,
 }
 """The sections that exist once."""
 

@@ -17,6 +17,7 @@ from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
+from voicepipe.stages.limits import ProviderLimits
 from voicepipe.telemetry.journal_settings import JournalSettings
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -244,6 +245,7 @@ class Settings:
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     router: RouterOptions = field(default_factory=RouterOptions)
+    provider_limits: ProviderLimits = field(default_factory=ProviderLimits)
     routing: Routing = field(default_factory=Routing)
     """Pools, rules and experiments."""
 

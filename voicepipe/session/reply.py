@@ -10,6 +10,7 @@ from typing import Protocol
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.freeing import FreeingTaskGroup
+from voicepipe.protocol.fields import MAX_SHOWN_CHARS
 from voicepipe.stages.aloud import Aloud, speaking
 from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
 from voicepipe.stages.notes import Recited, TookOver, Unheard
@@ -19,6 +20,10 @@ from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.record import ModelAttempt
+
+MAX_CHARS = MAX_SHOWN_CHARS
+"""The longest text of a reply, and the longest arguments of its calls together: what one event can tell a client. A
+model that goes on is left, as if it had reached its own limit of tokens."""
 
 LEAD_MS = 20
 """Silence kept before the first audible sample: an onset cut to the sample clicks."""
@@ -64,6 +69,11 @@ class Reply:
         self._audible_yet = False
         self._broke: StageError | None = None
         """How the model failed in an answer of which some is being spoken."""
+
+        self._n_chars = self._n_argument_chars = 0
+        self._blank: dict[int | None, str] = {}
+        """White space that came last, of a call or (None) of the text: it is told with what follows, since alone it
+        is no progress."""
 
         self._left_out = (0, 0)
         """(clause, ms of silence at its beginning that were left out)"""
@@ -142,21 +152,49 @@ class Reply:
                         self._post(e.ModelAttempted(self._turn, self._revision, _attempt(event)))
                     case Finished():
                         reason = event.reason
+                if self._is_full:
+                    reason = "length"
+                    break
+        self._say(self._blank.pop(None, ""), speech)
         self._hand_over(self._clauses.flush(), speech)
         if speech is not None:
             speech.finish()
         if reason is not None:
             self._post(e.ModelFinished(self._turn, self._revision, reason))
 
+    @property
+    def _is_full(self) -> bool:
+        return max(self._n_chars, self._n_argument_chars) >= MAX_CHARS
+
     def _take_text(self, text: str, speech: Aloud | None) -> None:
+        text = text[: MAX_CHARS - self._n_chars]
+        self._n_chars += len(text)
+        self._say(self._with_blank(None, text), speech)
+
+    def _say(self, text: str, speech: Aloud | None) -> None:
+        if not text:
+            return
         self._post(e.ModelSpoke(self._turn, self._revision, text))
         # The clause goes to the voice before its words go to the wire: sound is what the caller waits for.
         self._hand_over(self._clauses.push(text), speech)
         self._mouth.text(text)
 
     def _take_call(self, delta: CallDelta) -> None:
-        self._post(e.CallGrew(self._turn, self._revision, delta.index, delta.call_id, delta.name, delta.arguments))
-        self._mouth.call(delta.index, delta.arguments)
+        arguments = delta.arguments[: MAX_CHARS - self._n_argument_chars]
+        self._n_argument_chars += len(arguments)
+        arguments = self._with_blank(delta.index, arguments, alone=bool(delta.call_id or delta.name))
+        if not (arguments or delta.call_id or delta.name):
+            return
+        self._post(e.CallGrew(self._turn, self._revision, delta.index, delta.call_id, delta.name, arguments))
+        self._mouth.call(delta.index, arguments)
+
+    def _with_blank(self, owner: int | None, text: str, *, alone: bool = False) -> str:
+        """The text behind the white space that was kept back; nothing while there is only such, unless `alone`."""
+        whole = self._blank.pop(owner, "") + text
+        if whole.strip() or alone:
+            return whole
+        self._blank[owner] = whole
+        return ""
 
     def _count(self, usage: Usage) -> None:
         counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)

@@ -28,6 +28,9 @@ FIRST_MIN_CHARS = 12
 MAX_CHARS = 240
 """A clause without any punctuation is cut at a word boundary here: a voice must not wait for ever."""
 
+MAX_WORD_CHARS = 1_000
+"""Text without any place for a cut, such as Thai or one endless word, is cut here, wherever that is."""
+
 
 @dataclass(slots=True)
 class ClauseSplitter:
@@ -45,13 +48,15 @@ class ClauseSplitter:
     _text: str = ""
     _first: bool = True
     _hurried: bool = False
+    _n_marks: int = 0
+    """So much of the text's beginning is known to have nothing to say: it is not looked at again."""
 
     def push(self, delta: str) -> list[str]:
         """Take more text; returns the clauses that it closed."""
         self._text += delta
         closed: list[str] = []
         while (end := self._cut()) is not None:
-            clause, self._text = self._text[:end].strip(), self._text[end:]
+            clause, self._text, self._n_marks = self._text[:end].strip(), self._text[end:], 0
             closed.append(clause)
             # After a short clause the next one is wanted soon, too.
             self._first, self._hurried = self._hurried, False
@@ -64,12 +69,12 @@ class ClauseSplitter:
 
     def flush(self) -> list[str]:
         """The text is over; returns what is left, if it can be spoken."""
-        rest, self._text = self._text.strip(), ""
+        rest, self._text, self._n_marks = self._text.strip(), "", 0
         return [rest] if _first_spoken(rest) < len(rest) else []
 
     def _cut(self) -> int | None:
         text = self._text
-        first = _first_spoken(text)
+        first = self._n_marks = _first_spoken(text, self._n_marks)
         for i in range(first + 1, len(text)):
             char = text[i]
             if char in _SENTENCE_END or char == "\n":
@@ -83,12 +88,13 @@ class ClauseSplitter:
             return space
         if len(text) > MAX_CHARS and first < (space := text.rfind(" ", 0, MAX_CHARS)):
             return space
-        return None
+        return first + MAX_WORD_CHARS if len(text) - first > MAX_WORD_CHARS else None
 
 
-def _first_spoken(text: str) -> int:
-    """Where its first letter or digit is; its length if it has none. What ends before that has nothing to say."""
-    return next((i for i, char in enumerate(text) if char.isalnum()), len(text))
+def _first_spoken(text: str, start: int = 0) -> int:
+    """Where its first letter or digit from `start` on is; its length if it has none. What ends before that has nothing
+    to say."""
+    return next((i for i in range(start, len(text)) if text[i].isalnum()), len(text))
 
 
 def _ends_sentence(text: str, i: int, end: int) -> bool:

@@ -11,6 +11,7 @@ from voicepipe.config.settings import STAGES, Settings
 from voicepipe.config.speech import for_stage
 from voicepipe.registry import ProviderSettings, Spec, Stage, factory
 from voicepipe.router.health import Health
+from voicepipe.router.limited import limited
 from voicepipe.router.sound_store import SoundStore
 from voicepipe.router.stored_voice import StoredVoice
 from voicepipe.session.phrases import PhraseBook
@@ -56,6 +57,7 @@ class Stages:
                 socket = ("socket", str(self.engine_socket))
                 connection = replace(connection, options=(*connection.options, socket))
             made = factory(connection.kind, stage, key=key)(spec, connection)
+            made = limited(stage, made, self._settings.provider_limits)
             if stage == "tts" and self._sounds is not None:
                 made = StoredVoice(made, self._sounds, settings=_sounds_like(connection))
             self._made[stage, spec] = made

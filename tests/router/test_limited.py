@@ -1,0 +1,383 @@
+"""A provider held to limits keeps its port's promises, and what it sends beyond them ends it with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from itertools import repeat
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from voicepipe import clock
+from voicepipe.errors import StageError
+from voicepipe.router.limited import LimitedModel, LimitedSynthesizer, LimitedTranscriber
+from voicepipe.stages.limits import ProviderLimits
+from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.stages.transcriber import (
+    Final,
+    Heard,
+    Hearing,
+    Interim,
+    Transcriber,
+    TranscriberCapabilities,
+    TranscriptStream,
+)
+from voicepipe.testing.conformance.promptness import PATIENT_MS
+from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsDesk
+from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttDesk
+from voicepipe.testing.fakes.cues import SttCue, TtsCue
+from voicepipe.testing.fakes.stages import FakeSynthesizer, FakeTranscriber
+
+HI = ModelRequest(model="m", messages=())
+TONE = np.tile(np.array([4_096, -4_096], dtype=np.int16), RATE_HZ // 20)  # 100 ms
+SILENCE = np.zeros(RATE_HZ, dtype=np.int16)  # 1 s
+FEW = ProviderLimits(
+    max_answer_chars=100,
+    max_argument_chars=100,
+    max_calls=4,
+    max_quiet_s=20,
+    max_answer_s=60,
+    max_speech_s=30,
+    max_silence_s=5,
+)
+
+
+class Hands:
+    """The loop's clock, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000.0
+        monkeypatch.setattr(clock, "loop_s", lambda: self.now_s)
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    return Hands(monkeypatch)
+
+
+# --- the ports' promises --------------------------------------------------------------------------
+
+
+class TestTranscriber(ScriptedTranscriberConformance):
+    @pytest.fixture
+    def patience_ms(self) -> int:
+        return PATIENT_MS
+
+    @pytest.fixture
+    def fake(self, patience_ms: int) -> FakeTranscriber:
+        return FakeTranscriber(lambda _: SttCue(), idle_timeout_ms=patience_ms)
+
+    @pytest.fixture
+    def desk(self, fake: FakeTranscriber) -> SttDesk:
+        desk: SttDesk = cast("Any", fake.desk)
+        return desk
+
+    @pytest.fixture
+    def transcriber(self, fake: FakeTranscriber) -> Transcriber:
+        return LimitedTranscriber(fake, ProviderLimits())
+
+
+class TestSynthesizer(ScriptedSynthesizerConformance):
+    @pytest.fixture
+    def patience_ms(self) -> int:
+        return PATIENT_MS
+
+    @pytest.fixture
+    def fake(self, patience_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(lambda _: TtsCue(), idle_timeout_ms=patience_ms)
+
+    @pytest.fixture
+    def desk(self, fake: FakeSynthesizer) -> TtsDesk:
+        desk: TtsDesk = cast("Any", fake.desk)
+        return desk
+
+    @pytest.fixture
+    def synthesizer(self, fake: FakeSynthesizer) -> Synthesizer:
+        return LimitedSynthesizer(fake, ProviderLimits())
+
+
+# --- the language model ---------------------------------------------------------------------------
+
+
+class Talker:
+    """A model that says these events; a number is a wait, by the clock that is moved by hand."""
+
+    name = "fake/llm"
+
+    def __init__(self, events: Iterator[ModelEvent | float], hands: Hands | None = None) -> None:
+        self._events, self._hands = events, hands
+        self.left = False
+
+    @asynccontextmanager
+    async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        try:
+            yield self._said()
+        finally:
+            self.left = True
+
+    async def warm(self, request: ModelRequest) -> None: ...
+
+    async def _said(self) -> AsyncIterator[ModelEvent]:
+        for event in self._events:
+            if isinstance(event, float):
+                assert self._hands is not None
+                self._hands.now_s += event
+            else:
+                yield event
+
+
+async def until_it_fails(events: AsyncIterator[Any], came: list[Any]) -> StageError | None:
+    """Keep what comes; returns the failure, if there is one."""
+    try:
+        async for event in events:
+            came.append(event)  # noqa: PERF401 what came before a failure counts
+    except StageError as failure:
+        return failure
+    return None
+
+
+async def answer(model: Model) -> tuple[list[ModelEvent], StageError | None]:
+    """Everything that comes, and how it failed."""
+    events: list[ModelEvent] = []
+    async with LimitedModel(model, FEW).open(HI) as answered:
+        return events, await until_it_fails(answered, events)
+
+
+ENDLESS: dict[str, tuple[Callable[[], Iterator[ModelEvent]], str]] = {
+    "text": (lambda: repeat(TextDelta("and so on ")), "expected at most 100 characters of text in an answer, got more"),
+    "one piece": (lambda: iter([TextDelta("x" * 101)]), "expected at most 100 characters of text"),
+    "arguments": (
+        lambda: repeat(CallDelta(0, "", "", "x" * 10)),
+        "expected at most 100 characters of arguments in an answer, got more",
+    ),
+    "calls": (
+        lambda: (CallDelta(i, f"c{i}", "look", "") for i in range(1_000_000)),
+        "expected at most 4 function calls in an answer, got more",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_an_answer_without_end(kind: str) -> None:
+    """Another model may be asked, and the vendor's side is left."""
+    said, why = ENDLESS[kind]
+    talker = Talker(said())
+    events, failure = await answer(talker)
+    assert failure is not None
+    assert (failure.stage, failure.provider, failure.retryable) == ("llm", "fake/llm", True)
+    assert why in failure.why
+    assert len(events) <= 10
+    assert talker.left
+
+
+@pytest.mark.parametrize(
+    "empty", [Usage(input_tokens=1, output_tokens=0), TextDelta("\n"), CallDelta(0, "", "", " ")], ids=str
+)
+async def test_an_answer_that_says_nothing(empty: ModelEvent, hands: Hands) -> None:
+    """Keep-alives, empty pieces and blanks are no answer, however steadily they come."""
+    talker = Talker((each for _ in repeat(None) for each in (1.0, empty)), hands)
+    events, failure = await answer(talker)
+    assert failure is not None
+    assert "nothing but keep-alives or empty pieces came for 20 s" in failure.why
+    assert len(events) == 19
+
+
+async def test_an_answer_that_trickles(hands: Hands) -> None:
+    """A letter now and then is something, but an answer has an end."""
+    events, failure = await answer(Talker((each for _ in repeat(None) for each in (7.0, TextDelta("a"))), hands))
+    assert failure is not None
+    assert "not complete within 60 s" in failure.why
+    assert len(events) == 8
+
+
+async def test_a_model_that_falls_silent_is_waited_for_no_longer() -> None:
+    """The wait itself ends, whatever the vendor's connection does."""
+
+    class Silent(Talker):
+        async def _said(self) -> AsyncIterator[ModelEvent]:
+            await asyncio.Event().wait()
+            yield TextDelta("never")
+
+    model = LimitedModel(Silent(iter(())), ProviderLimits(max_quiet_s=1))
+    with pytest.raises(StageError, match="came for 1 s"):
+        async with model.open(HI) as answered:
+            await anext(answered)
+
+
+async def test_a_slow_reader_is_not_the_models_fault(hands: Hands) -> None:
+    """Time in which nobody asks for more is not counted."""
+    said: list[ModelEvent] = [TextDelta("a"), TextDelta("b"), Finished("stop")]
+    seen = []
+    async with LimitedModel(Talker(iter(said)), FEW).open(HI) as answered:
+        async for event in answered:
+            seen.append(event)
+            hands.now_s += 100
+    assert seen == said
+
+
+async def test_a_flood_lets_others_have_their_turn() -> None:
+    """A model that never waits for anything does not keep the loop to itself."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(others())
+        model = LimitedModel(Talker(repeat(TextDelta("word "))), ProviderLimits(max_answer_chars=500_000))
+        began_s = asyncio.get_running_loop().time()
+        async with model.open(HI) as answered:
+            assert await until_it_fails(answered, []) is not None
+        took_s = asyncio.get_running_loop().time() - began_s
+        other.cancel()
+    assert turns >= min(1, took_s / 0.1)
+
+
+# --- the voice ------------------------------------------------------------------------------------
+
+
+class Singer:
+    """A voice that gives these pieces of sound, whatever it is asked; a number is a wait."""
+
+    name, voices = "fake/tts", None
+
+    def __init__(self, sound: Iterator[Spoken | float], hands: Hands | None = None) -> None:
+        self._sound, self._hands = sound, hands
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Speech]:
+        yield self
+
+    def say(self, clause: str) -> None: ...
+    def finish(self) -> None: ...
+
+    async def __aiter__(self) -> AsyncIterator[Spoken]:
+        for spoken in self._sound:
+            if isinstance(spoken, float):
+                assert self._hands is not None
+                self._hands.now_s += spoken
+            else:
+                yield spoken
+
+
+async def speech(singer: Singer, text: str = "Hello.", limits: ProviderLimits = FEW) -> tuple[list[Spoken], str]:
+    """All sound that comes, and why it ended."""
+    came: list[Spoken] = []
+    async with LimitedSynthesizer(singer, limits).open(Voice(model="v")) as spoken:
+        spoken.say(text)
+        spoken.finish()
+        failure = await until_it_fails(aiter(spoken), came)
+    assert failure is None or (failure.stage, failure.provider, failure.retryable) == ("tts", "fake/tts", True)
+    return came, "" if failure is None else failure.why
+
+
+async def test_speech_without_end() -> None:
+    """Six characters have 10 s, and two more for each of them."""
+    came, why = await speech(Singer(repeat(Spoken(0, TONE))))
+    assert "expected at most 22 s of audio for 6 characters, got more" in why
+    assert len(came) == 220
+
+
+async def test_a_long_text_has_a_longest_speech_too() -> None:
+    """However much text there is."""
+    _, why = await speech(Singer(repeat(Spoken(0, TONE))), text="word " * 1_000)
+    assert "expected at most 30 s of audio for 5000 characters" in why
+
+
+async def test_silence_without_end() -> None:
+    """It is no speech, though audio comes."""
+    came, why = await speech(Singer(repeat(Spoken(0, SILENCE))))
+    assert "expected speech, got 5 s of silence" in why
+    assert len(came) == 5
+
+
+async def test_pauses_are_speech() -> None:
+    """Of any number, as long as each is short."""
+    sound = [Spoken(0, each) for _ in range(4) for each in (TONE, SILENCE, SILENCE)]
+    assert await speech(Singer(iter(sound))) == (sound, "")
+
+
+async def test_speech_that_trickles(hands: Hands) -> None:
+    """A millisecond three times a second is never heard as speech."""
+    came, why = await speech(Singer((each for _ in repeat(None) for each in (0.3, Spoken(0, TONE[:24]))), hands))
+    assert "expected at least 1000 ms of audio in 15 s, got less" in why
+    assert 50 <= len(came) <= 51  # by how 0.3 is rounded
+
+
+async def test_a_slow_voice_is_waited_for(hands: Hands) -> None:
+    """One that needs ten times as long as its speech lasts, or long to begin."""
+    sound = [each for _ in range(40) for each in (1.0, Spoken(0, TONE))]
+    came, why = await speech(Singer(iter([40.0, *sound]), hands))
+    assert (len(came), why) == (40, "")
+
+
+async def test_words_that_nobody_said_have_no_times() -> None:
+    """A vendor's message may hold any number of them."""
+    words = tuple(WordTime("a", i) for i in range(10_000))
+    came, why = await speech(Singer(iter([Spoken(0, TONE, words), Spoken(0, TONE, words)])))
+    assert ([len(each.words) for each in came], why) == ([6, 0], "")
+
+
+# --- the transcriber ------------------------------------------------------------------------------
+
+
+class Writer:
+    """A transcriber that gives these texts."""
+
+    name = "fake/stt"
+    capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
+
+    def __init__(self, texts: Iterator[Heard]) -> None:
+        self._texts = texts
+
+    @asynccontextmanager
+    async def open(self, hearing: Hearing) -> AsyncIterator[TranscriptStream]:
+        yield self
+
+    def begin(self, utterance: int) -> None: ...
+    def push(self, samples: Any) -> None: ...
+    def flush(self, flush: int) -> None: ...
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        for text in self._texts:
+            yield text
+
+
+async def heard(writer: Writer, *, after_s: int) -> tuple[int, str]:
+    """How many texts come after so much audio, and why they end."""
+    came: list[Heard] = []
+    async with LimitedTranscriber(writer, ProviderLimits()).open(Hearing(model="m")) as stream:
+        stream.begin(1)
+        stream.push(np.zeros(after_s * 16_000, dtype=np.int16))
+        failure = await until_it_fails(aiter(stream), came)
+    assert failure is None or (failure.stage, failure.provider, failure.retryable) == ("stt", "fake/stt", True)
+    return len(came), "" if failure is None else failure.why
+
+
+@pytest.mark.parametrize("kind", [lambda text: Interim(1, text), lambda text: Final(1, 1, text)])
+async def test_a_transcript_longer_than_speech_can_be(kind: Callable[[str], Heard]) -> None:
+    """Two seconds have 4200 characters at most."""
+    assert await heard(Writer(iter([kind("w" * 4_200)])), after_s=2) == (1, "")
+    n, why = await heard(Writer(iter([kind("w" * 4_201)])), after_s=2)
+    assert (n, why) == (0, "expected at most 4200 characters for 2 s of audio, got 4201")
+
+
+async def test_the_transcript_of_a_long_recording() -> None:
+    """An hour may have as many words as an hour holds."""
+    assert await heard(Writer(iter([Final(1, 1, "word " * 20_000)])), after_s=3_600) == (1, "")
+
+
+async def test_transcripts_without_end() -> None:
+    """Interim texts cost time, each of them."""
+    n, why = await heard(Writer(repeat(Interim(1, "word"))), after_s=2)
+    assert (n, why) == (1_200, "expected at most 1200 transcripts of an utterance, got more")

@@ -1,0 +1,312 @@
+"""Providers held to limits: what one sends too much of, or too little in too long, counts as broken.
+
+Every provider is wrapped once, where it is made, so that calls, REST and each attempt of a router have the same limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from voicepipe import clock
+from voicepipe.audio.samples import Samples, first_audible
+from voicepipe.errors import StageBroken, StageTimeout
+from voicepipe.registry import Stage
+from voicepipe.stages.limits import ProviderLimits
+from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta
+from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.stages.transcriber import Heard, Hearing, Transcriber, TranscriptStream
+
+SPEECH_S: Final = 10
+"""Audio that any text may have, however short."""
+
+SLOW_S: Final = 15.0
+"""How long audio may keep coming before there must be `min_speech_ms` of it."""
+
+TRANSCRIPT_CHARS: Final = 4_000
+"""The transcript that any utterance may have, however short."""
+
+TEXTS: Final = 1_000
+"""The transcripts that any utterance may have, interim ones too."""
+
+
+GIVE_WAY_S: Final = 0.005
+"""How long one provider may keep the event loop busy before others get a turn: one that sends faster than it is read
+would never let them have one."""
+
+
+class _Courtesy:
+    """Lets others have a turn of the event loop every `GIVE_WAY_S`."""
+
+    def __init__(self) -> None:
+        self._since_s = clock.loop_s()
+
+    async def give_way(self) -> None:
+        """Wait for one turn of the loop if it is due."""
+        if clock.loop_s() - self._since_s >= GIVE_WAY_S:
+            await asyncio.sleep(0)
+            self._since_s = clock.loop_s()
+
+
+# --- the language model ---------------------------------------------------------------------------
+
+
+class LimitedModel:
+    """Meets the port `Model` with the model that it wraps."""
+
+    def __init__(self, inner: Model, limits: ProviderLimits) -> None:
+        self.name = inner.name
+        self._inner, self._limits = inner, limits
+
+    def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Ask; raises what the model raises, and `StageError` from the iterator at a limit."""
+        return self._open(request)
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        async with self._inner.open(request) as events:
+            yield _LimitedAnswer(events, self.name, self._limits)
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Prepare for this request; fails in silence."""
+        await self._inner.warm(request)
+
+
+class _LimitedAnswer:
+    """One answer. Only the time in which the model is waited for counts: a slow reader is not its fault."""
+
+    def __init__(self, events: AsyncIterator[ModelEvent], name: str, limits: ProviderLimits) -> None:
+        self._events, self._name, self._limits = events, name, limits
+        self._n_chars = self._n_argument_chars = 0
+        self._calls: set[int] = set()
+        self._quiet_s = self._waited_s = 0.0
+        self._courtesy = _Courtesy()
+
+    def __aiter__(self) -> _LimitedAnswer:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        await self._courtesy.give_way()
+        began_s, limits = clock.loop_s(), self._limits
+        left_s = min(limits.max_quiet_s - self._quiet_s, limits.max_answer_s - self._waited_s)
+        event: ModelEvent | None = None
+        try:
+            async with asyncio.timeout(left_s):
+                event = await anext(self._events)
+        except TimeoutError:
+            pass  # `_refuse_slowness` says of what
+        self._refuse_slowness(event, clock.loop_s() - began_s)
+        assert event is not None
+        self._count(event)
+        return event
+
+    def _refuse_slowness(self, event: ModelEvent | None, waited_s: float) -> None:
+        self._waited_s += waited_s
+        self._quiet_s = 0.0 if event is not None and _says_something(event) else self._quiet_s + waited_s
+        limits, why = self._limits, ""
+        if self._quiet_s >= limits.max_quiet_s:
+            why = f"nothing but keep-alives or empty pieces came for {limits.max_quiet_s} s"
+        elif event is None or self._waited_s >= limits.max_answer_s:
+            why = f"the answer was not complete within {limits.max_answer_s} s"
+        if why:
+            raise StageTimeout("llm", provider=self._name, why=why, retryable=True)
+
+    def _count(self, event: ModelEvent) -> None:
+        match event:
+            case TextDelta(text):
+                self._n_chars += len(text)
+                self._refuse(self._n_chars, self._limits.max_answer_chars, "characters of text")
+            case CallDelta(index, _, _, arguments):
+                self._calls.add(index)
+                self._n_argument_chars += len(arguments)
+                self._refuse(len(self._calls), self._limits.max_calls, "function calls")
+                self._refuse(self._n_argument_chars, self._limits.max_argument_chars, "characters of arguments")
+            case _:
+                pass
+
+    def _refuse(self, n: int, limit: int, what: str) -> None:
+        if n > limit:
+            raise _broken("llm", self._name, f"expected at most {limit} {what} in an answer, got more")
+
+
+def _says_something(event: ModelEvent) -> bool:
+    match event:
+        case TextDelta(text):
+            return bool(text.strip())
+        case CallDelta(_, call_id, name, arguments):
+            return bool(call_id or name or arguments.strip())
+        case _:
+            return isinstance(event, Finished)
+
+
+# --- the voice ------------------------------------------------------------------------------------
+
+
+class LimitedSynthesizer:
+    """Meets the port `Synthesizer` with the one that it wraps."""
+
+    def __init__(self, inner: Synthesizer, limits: ProviderLimits) -> None:
+        self.name, self.voices = inner.name, inner.voices
+        self._inner, self._limits = inner, limits
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """Have ready what `open` needs."""
+        return self._inner.keep_warm(voice)
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        """Begin one turn's speech; raises what the voice raises, and `StageError` from the iterator at a limit."""
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[Speech]:
+        async with self._inner.open(voice) as speech:
+            yield _LimitedSpeech(speech, self.name, self._limits)
+
+
+class _LimitedSpeech:
+    """One turn's speech."""
+
+    def __init__(self, inner: Speech, name: str, limits: ProviderLimits) -> None:
+        self._inner, self._events, self._name, self._limits = inner, aiter(inner), name, limits
+        self._n_chars = self._n_words = self._n_samples = self._n_silent = 0
+        self._window_from_s: float | None = None
+        self._window_s = 0.0
+        """How long the voice was waited for since the window began."""
+
+        self._window_samples = 0
+        self._courtesy = _Courtesy()
+
+    def say(self, clause: str) -> None:
+        """Speak this clause after those before it."""
+        self._n_chars += len(clause)
+        self._window_from_s = None
+        self._inner.say(clause)
+
+    def finish(self) -> None:
+        """No clause follows."""
+        self._window_from_s = None
+        self._inner.finish()
+
+    def __aiter__(self) -> _LimitedSpeech:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        await self._courtesy.give_way()
+        began_s = clock.loop_s()
+        spoken = await anext(self._events)
+        self._refuse_length(spoken.samples)
+        self._refuse_silence(spoken.samples)
+        self._refuse_slowness(spoken.samples, clock.loop_s() - began_s)
+        return self._with_few_words(spoken)
+
+    def _refuse_length(self, samples: Samples) -> None:
+        self._n_samples += len(samples)
+        by_text_s = SPEECH_S + self._n_chars * self._limits.max_speech_ms_per_char / 1_000
+        most_s = min(by_text_s, self._limits.max_speech_s)
+        if self._n_samples > most_s * RATE_HZ:
+            why = f"expected at most {most_s:.0f} s of audio for {self._n_chars} characters, got more"
+            raise _broken("tts", self._name, why)
+
+    def _refuse_silence(self, samples: Samples) -> None:
+        self._n_silent = self._n_silent + len(samples) if first_audible(samples) is None else 0
+        if self._n_silent > self._limits.max_silence_s * RATE_HZ:
+            raise _broken("tts", self._name, f"expected speech, got {self._limits.max_silence_s} s of silence")
+
+    def _refuse_slowness(self, samples: Samples, waited_s: float) -> None:
+        """Refuse audio that trickles in. A window begins with audio, and anew with each clause."""
+        if self._window_from_s is None:
+            self._begin_window()
+            return
+        self._window_s += waited_s
+        self._window_samples += len(samples)
+        if self._window_s < SLOW_S:
+            return
+        if self._window_samples < self._limits.min_speech_ms * RATE_HZ // 1_000:
+            why = f"expected at least {self._limits.min_speech_ms} ms of audio in {SLOW_S:.0f} s, got less"
+            raise StageTimeout("tts", provider=self._name, why=why, retryable=True)
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._window_from_s, self._window_s, self._window_samples = clock.loop_s(), 0.0, 0
+
+    def _with_few_words(self, spoken: Spoken) -> Spoken:
+        """Leave out times of words that were never given to the voice: there are no more words than characters."""
+        room = max(0, self._n_chars - self._n_words)
+        self._n_words += min(room, len(spoken.words))
+        return spoken if len(spoken.words) <= room else replace(spoken, words=spoken.words[:room])
+
+
+# --- the transcriber ------------------------------------------------------------------------------
+
+
+class LimitedTranscriber:
+    """Meets the port `Transcriber` with the one that it wraps."""
+
+    def __init__(self, inner: Transcriber, limits: ProviderLimits) -> None:
+        self.name, self.capabilities = inner.name, inner.capabilities
+        self._inner, self._limits = inner, limits
+
+    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+        """Begin one session's stream; raises what the transcriber raises, and `StageError` from the iterator at a
+        limit."""
+        return self._open(hearing)
+
+    @asynccontextmanager
+    async def _open(self, hearing: Hearing) -> AsyncIterator[TranscriptStream]:
+        async with self._inner.open(hearing) as stream:
+            yield _LimitedStream(stream, self.name, self.capabilities.rate_hz, self._limits)
+
+
+class _LimitedStream:
+    """One session's stream. Its limits grow with the audio of the running utterance."""
+
+    def __init__(self, inner: TranscriptStream, name: str, rate_hz: int, limits: ProviderLimits) -> None:
+        self._texts, self._name, self._rate_hz, self._limits = aiter(inner), name, rate_hz, limits
+        self._inner, self.flush = inner, inner.flush
+        self._n_samples = self._n_texts = 0
+        self._courtesy = _Courtesy()
+
+    def begin(self, utterance: int) -> None:
+        """A new utterance starts with the next `push`."""
+        self._n_samples = self._n_texts = 0
+        self._inner.begin(utterance)
+
+    def push(self, samples: Samples) -> None:
+        """Hear more of the caller."""
+        self._n_samples += len(samples)
+        self._inner.push(samples)
+
+    def __aiter__(self) -> _LimitedStream:
+        return self
+
+    async def __anext__(self) -> Heard:
+        await self._courtesy.give_way()
+        heard = await anext(self._texts)
+        self._n_texts += 1
+        length_s, limits = self._n_samples / self._rate_hz, self._limits
+        most_chars = TRANSCRIPT_CHARS + round(length_s * limits.max_transcript_chars_per_s)
+        most_texts = TEXTS + round(length_s * limits.max_texts_per_s)
+        if len(heard.text) > most_chars:
+            why = f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(heard.text)}"
+            raise _broken("stt", self._name, why)
+        if self._n_texts > most_texts:
+            raise _broken("stt", self._name, f"expected at most {most_texts} transcripts of an utterance, got more")
+        return heard
+
+
+def limited(stage: Stage, provider: Any, limits: ProviderLimits) -> Any:
+    """Return the Transcriber, Model or Synthesizer `provider`, held to `limits`."""
+    match stage:
+        case "stt":
+            return LimitedTranscriber(provider, limits)
+        case "llm":
+            return LimitedModel(provider, limits)
+        case "tts":
+            return LimitedSynthesizer(provider, limits)
+
+
+def _broken(stage: str, name: str, why: str) -> StageBroken:
+    return StageBroken(stage, provider=name, why=why, retryable=True)

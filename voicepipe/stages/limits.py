@@ -1,0 +1,54 @@
+"""How much a provider may send before it counts as broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voicepipe.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderLimits:
+    """What one answer, one turn's speech or one utterance of a provider may hold. At a limit it counts as broken: the
+    router goes on with the next provider, or the turn fails with the reason."""
+
+    max_answer_chars: int = 1_000_000
+    """LLM: the longest answer, in characters of text."""
+
+    max_argument_chars: int = 500_000
+    """LLM: the longest arguments of all function calls of an answer together, in characters."""
+
+    max_calls: int = 64
+    """LLM: how many functions one answer may call."""
+
+    max_quiet_s: int = 120
+    """LLM: how long an answer may bring nothing but keep-alives, empty pieces and reasoning. In a call,
+    `deadlines.first_output_ms` and `deadlines.progress_ms` end a reply sooner."""
+
+    max_answer_s: int = 1_800
+    """LLM: how long an answer may take from the question to its end."""
+
+    max_speech_s: int = 3_600
+    """TTS: the longest speech of one turn or request, in seconds of audio."""
+
+    max_speech_ms_per_char: int = 2_000
+    """TTS: the longest speech for each character of text, on top of 10 s. Speech at a quarter of its usual speed takes
+    about 300 ms."""
+
+    max_silence_s: int = 10
+    """TTS: the longest silence inside speech, in seconds of audio."""
+
+    min_speech_ms: int = 1_000
+    """TTS: the least audio in 15 s in which audio keeps coming. Less is never heard as speech."""
+
+    max_transcript_chars_per_s: int = 100
+    """STT: the longest transcript for each second of an utterance, on top of 4000 characters. Fast speech has about 25
+    a second."""
+
+    max_texts_per_s: int = 100
+    """STT: how many transcripts, interim ones too, may come for each second of an utterance, on top of 1000."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
