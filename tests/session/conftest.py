@@ -65,7 +65,15 @@ def phrases() -> dict[str, str]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, speculates: bool, phrases: dict[str, str]) -> AsyncIterator[House]:
+def more_settings() -> dict[str, object]:
+    """Settings by their dotted keys; a test module may have some."""
+    return {}
+
+
+@pytest.fixture
+async def house(
+    tmp_path: Path, speculates: bool, phrases: dict[str, str], more_settings: dict[str, object]
+) -> AsyncIterator[House]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
         vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
@@ -83,6 +91,7 @@ async def house(tmp_path: Path, speculates: bool, phrases: dict[str, str]) -> As
             "deadlines.transcript_ms": 2_000,
             "deadlines.first_output_ms": 2_500,
             "deadlines.progress_ms": 2_500,
+            **more_settings,
         }
         settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
         async with running(settings) as server:

@@ -17,6 +17,7 @@ SECTIONS = (
     "server",
     "budget",
     "deadlines",
+    "conversation",
     "records",
     "journals",
     "telemetry",

@@ -35,6 +35,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.stages.limits import ProviderLimits
 from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
@@ -62,6 +63,7 @@ SINGLE = {
     "server": ServerSettings,
     "budget": BudgetLimits,
     "deadlines": Deadlines,
+    "conversation": ConversationLimits,
     "records": RecordsSettings,
     "journals": JournalSettings,
     "telemetry": TelemetrySettings,

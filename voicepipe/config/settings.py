@@ -19,6 +19,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.stages.limits import ProviderLimits
 from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
@@ -239,6 +240,7 @@ class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    conversation: ConversationLimits = field(default_factory=ConversationLimits)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     journals: JournalSettings = field(default_factory=JournalSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)

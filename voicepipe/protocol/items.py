@@ -141,8 +141,8 @@ def _read_image(given: JsonObject, path: str) -> InputImage:
         raise wrong_value(f"{path}.image_url", "a data: or https: URL", url)
     detail = given.get("detail")
     if detail is None:
-        return InputImage(url)
-    return InputImage(url, one_of(detail, f"{path}.detail", ("auto", "low", "high")))
+        return InputImage(url, n_chars=len(url))
+    return InputImage(url, one_of(detail, f"{path}.detail", ("auto", "low", "high")), len(url))
 
 
 def found_nothing(item_id: str) -> Item | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from voicepipe.protocol.fields import Reader, changes, number, record, refuse_depth, text
+from voicepipe.protocol.fields import MAX_SHOWN_CHARS, Reader, changes, number, record, refuse_depth, text
 from voicepipe.protocol.items import Find, read_context
 from voicepipe.protocol.metadata import read_metadata
 from voicepipe.protocol.session_parts import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
@@ -44,6 +44,10 @@ def _read_speed(value: object, path: str) -> float:
     return number(value, path, low=MIN_SPEED, high=MAX_SPEED)
 
 
+def _read_instructions(value: object, path: str) -> str:
+    return text(value, path, max_chars=MAX_SHOWN_CHARS)
+
+
 def _read_joined(value: object, path: str) -> bool:
     """Any string but `none` means the session's conversation."""
     return text(value, path) != "none"
@@ -52,7 +56,7 @@ def _read_joined(value: object, path: str) -> bool:
 _OVERRIDES: Final[dict[str, tuple[str, Reader]]] = {
     "modalities": ("audible", _or_null(read_audible)),
     "output_modalities": ("audible", _or_null(read_audible)),
-    "instructions": ("instructions", _or_null(text)),
+    "instructions": ("instructions", _or_null(_read_instructions)),
     "voice": ("voice", _or_null(read_voice)),
     "audio.output.voice": ("voice", _or_null(read_voice)),
     "audio.output.speed": ("speed", _or_null(_read_speed)),

@@ -47,7 +47,7 @@ class Mind:
     async def warm(self) -> None:
         """Let the model open its line and read what it will be asked, before the turn needs it. Fails in silence."""
         floor = self._core.floor
-        order = StartReply(0, 0, "", floor.settings.reply, tuple(floor.conversation.items))
+        order = StartReply(0, 0, "", floor.settings.reply, floor.read_by_model())
         try:
             await self._model.warm(self.question(order))
         except (StageError, Overload):

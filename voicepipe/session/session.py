@@ -240,6 +240,7 @@ class Session:
             self._put(self._wire.error(a.Refused(wish.event_id, ending.code, ending.why)))
             return
         try:
+            self._core.floor.core.conversation.refuse_input(wish.reply.context)
             self._hooks.check_reply(self._config, wish.reply)
         except ProtocolError as why:
             self._put(self._wire.error(asked.Unreadable.because(why, wish.event_id)))

@@ -28,7 +28,7 @@ class ProviderLimits:
     max_answer_s: int = 1_800
     """LLM: how long an answer may take from the question to its end."""
 
-    max_speech_s: int = 3_600
+    max_speech_s: int = 1_800
     """TTS: the longest speech of one turn or request, in seconds of audio."""
 
     max_speech_ms_per_char: int = 2_000

@@ -10,6 +10,7 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, OpenGate, Order, StartReply
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.prices import PriceList
 from voicepipe.turn.record import ModelAttempt
 from voicepipe.turn.rescue import RescueSettings
@@ -42,6 +43,7 @@ class Story:
         deadlines: Deadlines | None = None,
         rescue: RescueSettings | None = None,
         prices: PriceList | None = None,
+        conversation: ConversationLimits | None = None,
         **settings: Any,
     ) -> None:
         core = CoreSettings(
@@ -52,6 +54,7 @@ class Story:
             deadlines=deadlines or Deadlines(),
             rescue=rescue or RescueSettings(),
             prices=prices or PriceList(),
+            conversation=conversation or ConversationLimits(),
         )
         self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000)
         self._utterances: list[int] = []

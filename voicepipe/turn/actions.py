@@ -125,6 +125,6 @@ class Actions:
         self._filled, turn.filler, turn.filler_item_id = True, words, floor.new_id("filler")
         turn.actions.append(FILLER)
         item = telling.filler(turn)
-        previous = floor.conversation.claim(item)
+        previous = floor.join(item)
         floor.say(a.OutputStarted(turn.response_id, replace(item, parts=(), status="in_progress"), previous))
         floor.order(SayFiller(turn.number, turn.revision, turn.response_id, words))

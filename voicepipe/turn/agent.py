@@ -11,6 +11,7 @@ from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputA
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
+from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import Agent
 from voicepipe.turn.steps import Steps
@@ -48,6 +49,11 @@ class AgentSide:
     def n_asides(self) -> int:
         """How many out-of-band replies run."""
         return len(self._asides)
+
+    @property
+    def asides(self) -> list[ReplySettings]:
+        """How each of them is made."""
+        return [turn.reply for turn in self._asides.values()]
 
     @property
     def playing(self) -> Turn | None:

@@ -143,7 +143,7 @@ class Answers:
     def _items_with(self, turn: Turn) -> tuple[Item, ...]:
         """The conversation, and what the caller says in this turn even before it is an item."""
         self._agent.write_down()
-        items = self._floor.conversation.items
+        items = self._floor.read_by_model()
         unborn = (u for u in turn.utterances if not u.committed)
         return (*items, *(Message(u.item_id, "user", (InputAudio(u.text),)) for u in unborn))
 
@@ -178,7 +178,7 @@ class Answers:
         in_band = fact.reply.in_conversation
         if in_band:
             self._give_way(now_ms)
-        refusal = self._in_the_way() if in_band else self._one_too_many()
+        refusal = self._in_the_way() if in_band else self._one_too_many(fact.reply)
         if refusal:
             self._floor.refuse(fact.event_id, *refusal)
             return
@@ -217,11 +217,21 @@ class Answers:
             "expected no response in progress; wait for its response.done or cancel it first",
         )
 
-    def _one_too_many(self) -> tuple[str, str] | None:
-        n_running = self._agent.n_asides + sum(not turn.reply.in_conversation for turn in self._asked)
-        if n_running < MOST_ASIDES:
+    def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
+        asked = [turn.reply for turn in self._asked if not turn.reply.in_conversation]
+        running = [*self._agent.asides, *asked]
+        if len(running) >= MOST_ASIDES:
+            return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
+        n_chars, most = sum(map(self._n_chars_read, (*running, reply))), self._floor.core.conversation.max_chars
+        if not running or n_chars <= most:
             return None
-        return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
+        why = f"expected at most {most} characters that all out-of-band responses read at a time, got {n_chars}"
+        return "too_many_active_responses", why
+
+    def _n_chars_read(self, reply: ReplySettings) -> int:
+        if reply.context is None:
+            return self._floor.conversation.n_chars
+        return sum(item.n_chars for item in reply.context)
 
     def _turn_for(self, fact: e.ReplyRequested) -> Turn:
         unanswered, newest = self._unanswered, self._floor.conversation.newest

@@ -382,7 +382,7 @@ class CallerSide:
         utterance.committed = True
         self._floor.order(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))
-        previous = self._floor.conversation.claim(item)
+        previous = self._floor.join(item)
         self._floor.say(a.AudioCommitted(utterance.item_id, previous))
         self._floor.say(a.ItemAdded(item, previous))
         if not self.manual:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from voicepipe.errors import ProtocolError
@@ -33,6 +33,8 @@ class InputImage:
 
     url: str
     detail: Literal["auto", "low", "high"] = "auto"
+    n_chars: int = field(default=0, compare=False)
+    """How long the URL is. No decision looks at the URL itself, since journals leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,10 @@ def _begun_words(clause: ClauseSound, heard_ms: int) -> str:
 Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
 
 
+PART_CHARS = 16
+"""What a part or an item without any text counts for: it takes room, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """Something said by the system, the caller or the agent."""
@@ -109,6 +115,16 @@ class Message:
         """All words of this message, in order."""
         words = (_words(part) for part in self.parts)
         return " ".join(word for word in words if word)
+
+    @property
+    def n_text_chars(self) -> int:
+        """How much text it has, each part counted as a few characters besides."""
+        return sum(PART_CHARS + len(_words(part)) for part in self.parts)
+
+    @property
+    def n_chars(self) -> int:
+        """The same, with its pictures."""
+        return self.n_text_chars + sum(part.n_chars for part in self.parts if isinstance(part, InputImage))
 
 
 def _words(part: Part) -> str:
@@ -133,6 +149,13 @@ class FunctionCall:
     arguments: str
     status: ItemStatus = "completed"
 
+    @property
+    def n_text_chars(self) -> int:
+        """How much text it has."""
+        return PART_CHARS + len(self.name) + len(self.arguments)
+
+    n_chars = n_text_chars
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionOutput:
@@ -142,6 +165,13 @@ class FunctionOutput:
     call_id: str
     output: str
     status: ItemStatus = "completed"
+
+    @property
+    def n_text_chars(self) -> int:
+        """How much text it has."""
+        return PART_CHARS + len(self.output)
+
+    n_chars = n_text_chars
 
 
 Item = Message | FunctionCall | FunctionOutput
@@ -157,7 +187,7 @@ class Conversation:
     there are more of them. Only listing `items` does.
     """
 
-    __slots__ = ("_by_id", "_listed", "_next", "_previous")
+    __slots__ = ("_by_id", "_listed", "_next", "_previous", "n_chars")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._by_id: dict[str, Item] = {}
@@ -167,6 +197,9 @@ class Conversation:
         self._previous: dict[str | None, str | None] = {None: None}
         self._listed: list[Item] | None = []
         """The items in order, until one changes."""
+
+        self.n_chars = 0
+        """The size of all items: their text and pictures."""
 
         for item in items:
             self.add(item)
@@ -234,8 +267,9 @@ class Conversation:
 
     def put(self, item: Item) -> None:
         """Replace the item of the same id, if it is still there."""
-        if item.id in self._by_id:
+        if (old := self._by_id.get(item.id)) is not None:
             self._by_id[item.id] = item
+            self.n_chars += item.n_chars - old.n_chars
             self._listed = None
 
     def take(self, item_id: str) -> Item:
@@ -294,12 +328,13 @@ class Conversation:
     def _link(self, item: Item, previous: str | None) -> None:
         behind = self._next[previous]
         self._by_id[item.id] = item
+        self.n_chars += item.n_chars
         self._next[previous] = self._previous[behind] = item.id
         self._next[item.id], self._previous[item.id] = behind, previous
         self._listed = None
 
     def _unlink(self, item_id: str) -> None:
-        del self._by_id[item_id]
+        self.n_chars -= self._by_id.pop(item_id).n_chars
         behind, previous = self._next.pop(item_id), self._previous.pop(item_id)
         self._next[previous], self._previous[behind] = behind, previous
         self._listed = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from voicepipe.turn.announcements import Announcement, Refused
+from voicepipe.turn.announcements import Announcement, ItemForgotten, Refused
 from voicepipe.turn.commands import Announce, Order, WakeAt
-from voicepipe.turn.conversation import Conversation
+from voicepipe.turn.conversation import Conversation, Item
+from voicepipe.turn.conversation_limits import ModelHistory, leaving
 from voicepipe.turn.cost import Purse
 from voicepipe.turn.finals import FinalTimes
 from voicepipe.turn.holds import MOST, Span, noted
@@ -57,10 +58,12 @@ class Floor:
 
     usual: UsualTimes = field(init=False)
     purse: Purse = field(init=False)
+    history: ModelHistory = field(init=False)
 
     def __post_init__(self) -> None:
         self.usual = UsualTimes(self.core.budget)
         self.purse = Purse(self.core.prices)
+        self.history = ModelHistory(self.core.conversation)
 
     def order(self, what: Order) -> None:
         self.orders.append(what)
@@ -70,6 +73,22 @@ class Floor:
 
     def refuse(self, event_id: str | None, code: str, message: str, field_name: str | None = None) -> None:
         self.say(Refused(event_id, code, message, field_name))
+
+    def join(self, item: Item) -> str | None:
+        """Put an item of a spoken turn last, which is never refused; returns the id before it.
+
+        The oldest items leave for it where the conversation is full. One that a client put under its id gives way.
+        """
+        for item_id in leaving(self.conversation, self.core.conversation, item):
+            self.conversation.delete(item_id)
+            self.say(ItemForgotten(item_id))
+        if self.conversation.find(item.id) is not None:
+            self.say(ItemForgotten(item.id))
+        return self.conversation.claim(item)
+
+    def read_by_model(self) -> tuple[Item, ...]:
+        """The items of the conversation that a model reads."""
+        return self.history.of(self.conversation)
 
     def new_id(self, kind: str) -> str:
         """The next id of that kind: `item_SESSION_0001`."""

@@ -24,6 +24,7 @@ class History:
         """Add an item, and say so."""
         item = fact.item if fact.item.id else replace(fact.item, id=self._floor.new_id("item"))
         try:
+            self._floor.core.conversation.refuse_item(self._floor.conversation, item)
             previous = self._floor.conversation.add(item, after=fact.after)
         except ProtocolError as why:
             self._refuse(fact.event_id, why)

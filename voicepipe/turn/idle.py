@@ -49,7 +49,7 @@ class Idle:
         item = Message(self._floor.new_id("item"), "user", (InputAudio(None),))
         start_ms = max(0, fact.audio_end_ms - timeout_ms)
         self._floor.say(a.SilenceTimedOut(item.id, start_ms, fact.audio_end_ms))
-        previous = self._floor.conversation.claim(item)
+        previous = self._floor.join(item)
         self._floor.say(a.AudioCommitted(item.id, previous))
         self._floor.say(a.ItemAdded(item, previous))
         self._answers.ask(self._floor.new_turn(IDLE), self._floor.settings.reply, now_ms)

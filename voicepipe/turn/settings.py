@@ -7,6 +7,7 @@ from typing import Literal
 
 from voicepipe.errors import ConfigError
 from voicepipe.turn.conversation import Item
+from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.prices import PriceList
 from voicepipe.turn.rescue import RescueSettings
 
@@ -203,6 +204,9 @@ class CoreSettings:
 
     prices: PriceList = field(default_factory=PriceList)
     """What the models and the voice cost."""
+
+    conversation: ConversationLimits = field(default_factory=ConversationLimits)
+    """How large the conversation may grow."""
 
     believes_short: bool = True
     """Whether the transcriber's text of less than a second of speech can be believed."""

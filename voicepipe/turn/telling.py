@@ -35,7 +35,7 @@ def start_items(floor: Floor, turn: Turn) -> None:
 
 def _start_item(floor: Floor, turn: Turn, item: a.OutputItem) -> None:
     turn.started_items.append(item.id)
-    previous = floor.conversation.claim(item) if turn.reply.in_conversation else None
+    previous = floor.join(item) if turn.reply.in_conversation else None
     floor.say(a.OutputStarted(turn.response_id, item, previous))
 
 

@@ -79,6 +79,7 @@ class Sessions:
             deadlines=settings.deadlines,
             speculate=its.speculate,
             speculation=limits,
+            conversation=settings.conversation,
             rescue=RescueSettings(filler=its.filler, apology=its.apology or "", apologises=its.apology is None),
             prices=self._prices.of_agent(agent),
         )

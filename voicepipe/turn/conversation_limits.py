@@ -1,0 +1,175 @@
+"""How large a conversation may grow, and what of it a model reads: the rule by which the oldest items leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from voicepipe.errors import ConfigError, ProtocolError
+from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, Item, Message
+
+KEPT_SHARE: Final = 0.75
+"""What the model goes on reading once its history is too long. Less than all, so that the history's beginning, which
+vendors keep in a cache, changes once in many turns and not with each."""
+
+NEWEST_ITEMS: Final = 16
+"""So many of the newest items never leave the conversation by the rule: replies that run are among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationLimits:
+    """How large one session's conversation may grow. Characters are those of text, function arguments and results, and
+    of pictures' URLs."""
+
+    max_items: int = 2_048
+    """Items of a conversation. A client that adds another gets an `error` event; of spoken turns the oldest items leave
+    instead, each with `conversation.item.deleted`."""
+
+    max_chars: int = 33_554_432
+    """Characters of all items of a conversation, likewise; also of the `input` of one response, and of what all
+    out-of-band responses read at a time."""
+
+    history_items: int = 1_024
+    """Items that a model reads. Beyond it the oldest leave the model's history, and stay in the conversation."""
+
+    history_chars: int = 400_000
+    """Characters of text that a model reads, without pictures, likewise: about 100,000 tokens of English."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
+
+    def refuse_item(self, conversation: Conversation, item: Item) -> None:
+        """See that a client's item has room. The result of a call that the agent made always has.
+
+        Raises:
+            ProtocolError: it has none.
+        """
+        n_chars = conversation.n_chars + item.n_chars
+        if len(conversation) < self.max_items and n_chars <= self.max_chars:
+            return
+        if isinstance(item, FunctionOutput) and item.n_chars < self.max_chars and _is_awaited(conversation, item):
+            return
+        if len(conversation) >= self.max_items:
+            why = f"expected at most {self.max_items} items in the conversation, got one more"
+        else:
+            why = f"expected at most {self.max_chars} characters in all items of the conversation, got {n_chars}"
+        raise _full("item", f"{why}; delete some first")
+
+    def refuse_input(self, items: Sequence[Item] | None) -> None:
+        """See that the `input` of a response is no larger than a conversation may be.
+
+        Raises:
+            ProtocolError: it is.
+        """
+        if items is None:
+            return
+        if len(items) > self.max_items:
+            raise _full("response.input", f"expected at most {self.max_items} items, got {len(items)}")
+        n_chars = sum(item.n_chars for item in items)
+        if n_chars > self.max_chars:
+            raise _full("response.input", f"expected at most {self.max_chars} characters in all items, got {n_chars}")
+
+
+def _full(field: str, why: str) -> ProtocolError:
+    return ProtocolError(f"{field}: {why}", field=field, code="conversation_full")
+
+
+def _is_awaited(conversation: Conversation, output: FunctionOutput) -> bool:
+    same = [item for item in conversation.items if _call_of(item) == output.call_id]
+    return any(isinstance(item, FunctionCall) for item in same) and not any(
+        isinstance(item, FunctionOutput) for item in same
+    )
+
+
+def leaving(conversation: Conversation, limits: ConversationLimits, joining: Item) -> list[str]:
+    """The ids of the oldest items that have to leave the conversation for one that must join.
+
+    A function call leaves with its results. System messages and the newest items stay.
+    """
+    n_items, n_chars = len(conversation) + 1, conversation.n_chars + joining.n_chars
+    if n_items <= limits.max_items and n_chars <= limits.max_chars:
+        return []
+    items = conversation.items
+    units, gone = _units(items), set[str]()
+    for item in items[:-NEWEST_ITEMS]:
+        if n_items <= limits.max_items and n_chars <= limits.max_chars:
+            break
+        if _is_system(item) or item.id in gone:
+            continue
+        unit = units[_call_of(item) or item.id]
+        gone |= {each.id for each in unit}
+        n_items -= len(unit)
+        n_chars -= sum(each.n_chars for each in unit)
+    return [item.id for item in items if item.id in gone]
+
+
+def _units(items: Iterable[Item]) -> dict[str, list[Item]]:
+    """What leaves together: a message alone, under its id; a call and its results under the call's."""
+    units: dict[str, list[Item]] = {}
+    for item in items:
+        units.setdefault(_call_of(item) or item.id, []).append(item)
+    return units
+
+
+class ModelHistory:
+    """What of a conversation the model reads. It remembers what has left, so that its beginning changes rarely."""
+
+    def __init__(self, limits: ConversationLimits) -> None:
+        self._limits = limits
+        self._left: set[str] = set()
+
+    def of(self, conversation: Conversation) -> tuple[Item, ...]:
+        """The items that the model reads, in order: all system messages, and of the others the newest that fit.
+
+        A function call is never without its results there, nor a result without its call.
+        """
+        items, limits = conversation.items, self._limits
+        if not self._left and len(items) <= limits.history_items and conversation.n_chars <= limits.history_chars:
+            return tuple(items)
+        self._left = self._with_results(items)
+        kept = [item for item in items if item.id not in self._left]
+        if len(kept) > limits.history_items or _n_chars(kept) > limits.history_chars:
+            stays = _newest(kept, round(limits.history_items * KEPT_SHARE), round(limits.history_chars * KEPT_SHARE))
+            self._left |= {item.id for item in kept if item.id not in stays}
+            kept = [item for item in kept if item.id in stays]
+        return tuple(kept)
+
+    def _with_results(self, items: Iterable[Item]) -> set[str]:
+        """Those that have left and are still in the conversation, and results that came later for a call among them."""
+        left = [item for item in items if item.id in self._left]
+        calls = {item.call_id for item in left if isinstance(item, FunctionCall)}
+        late = (item.id for item in items if isinstance(item, FunctionOutput) and item.call_id in calls)
+        return {*(item.id for item in left), *late}
+
+
+def _newest(items: Sequence[Item], most_items: int, most_chars: int) -> set[str]:
+    """The ids of all system messages and of the newest others that fit; the newest item always does."""
+    units = _units(items)
+    stays = [item for item in items if _is_system(item)]
+    ids, n_chars = {item.id for item in stays}, _n_chars(stays)
+    for item in reversed(items):
+        if item.id in ids:
+            continue
+        unit = units[_call_of(item) or item.id]
+        n_chars += _n_chars(unit)
+        is_first = len(ids) == len(stays)
+        if not is_first and (len(ids) + len(unit) > most_items or n_chars > most_chars):
+            break
+        ids |= {each.id for each in unit}
+    return ids
+
+
+def _n_chars(items: Iterable[Item]) -> int:
+    return sum(item.n_text_chars for item in items)
+
+
+def _is_system(item: Item) -> bool:
+    return isinstance(item, Message) and item.role == "system"
+
+
+def _call_of(item: Item) -> str:
+    """The call that an item is, or is the result of; empty for a message."""
+    return "" if isinstance(item, Message) else item.call_id
