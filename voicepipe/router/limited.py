@@ -18,6 +18,7 @@ from voicepipe.registry import Stage
 from voicepipe.stages.limits import ProviderLimits
 from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta
 from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.stages.transcriber import Final as FinalText
 from voicepipe.stages.transcriber import Heard, Hearing, Transcriber, TranscriptStream
 
 SPEECH_S: Final = 10
@@ -266,12 +267,14 @@ class _LimitedStream:
     def __init__(self, inner: TranscriptStream, name: str, rate_hz: int, limits: ProviderLimits) -> None:
         self._texts, self._name, self._rate_hz, self._limits = aiter(inner), name, rate_hz, limits
         self._inner, self.flush = inner, inner.flush
-        self._n_samples = self._n_texts = 0
+        self._n_samples = 0
+        self._n_texts: dict[type, int] = {}  # interim ones, and final ones
         self._courtesy = _Courtesy()
 
     def begin(self, utterance: int) -> None:
         """A new utterance starts with the next `push`."""
-        self._n_samples = self._n_texts = 0
+        self._n_samples = 0
+        self._n_texts.clear()
         self._inner.begin(utterance)
 
     def push(self, samples: Samples) -> None:
@@ -283,18 +286,25 @@ class _LimitedStream:
         return self
 
     async def __anext__(self) -> Heard:
-        await self._courtesy.give_way()
-        heard = await anext(self._texts)
-        self._n_texts += 1
+        while True:
+            await self._courtesy.give_way()
+            heard = await anext(self._texts)
+            self._n_texts[type(heard)] = self._n_texts.get(type(heard), 0) + 1
+            why = self._too_much(heard)
+            if not why:
+                return heard
+            if isinstance(heard, FinalText):
+                raise _broken("stt", self._name, why)  # an interim transcript that is left out costs nothing
+
+    def _too_much(self, heard: Heard) -> str:
         length_s, limits = self._n_samples / self._rate_hz, self._limits
         most_chars = TRANSCRIPT_CHARS + round(length_s * limits.max_transcript_chars_per_s)
-        most_texts = TEXTS + round(length_s * limits.max_texts_per_s)
         if len(heard.text) > most_chars:
-            why = f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(heard.text)}"
-            raise _broken("stt", self._name, why)
-        if self._n_texts > most_texts:
-            raise _broken("stt", self._name, f"expected at most {most_texts} transcripts of an utterance, got more")
-        return heard
+            return f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(heard.text)}"
+        most_texts = TEXTS + round(length_s * limits.max_texts_per_s)
+        if self._n_texts[type(heard)] > most_texts:
+            return f"expected at most {most_texts} transcripts of an utterance, got more"
+        return ""
 
 
 def limited(stage: Stage, provider: Any, limits: ProviderLimits) -> Any:

@@ -43,10 +43,11 @@ class ProviderLimits:
 
     max_transcript_chars_per_s: int = 100
     """STT: the longest transcript for each second of an utterance, on top of 4000 characters. Fast speech has about 25
-    a second."""
+    a second. Interim transcripts that are longer are left out."""
 
     max_texts_per_s: int = 100
-    """STT: how many transcripts, interim ones too, may come for each second of an utterance, on top of 1000."""
+    """STT: how many interim transcripts, and how many final ones, may come for each second of an utterance, on top of
+    1000. Interim ones beyond it are left out."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
