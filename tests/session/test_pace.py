@@ -10,12 +10,14 @@ from itertools import pairwise
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.listen import Listener
 from voicepipe.session.pace import (
+    ALL_HOLD_US,
     AUDIO_SPEED,
     BURST_AUDIO_S,
     BURST_EVENTS,
     BYTES_PER_EVENT,
     EVENTS_PER_S,
     HOLD_US,
+    Crowd,
     Pace,
     TokenBucket,
 )
@@ -63,6 +65,28 @@ def test_a_bucket_gives_its_size_at_once_and_then_so_much_a_second() -> None:
     assert [bucket.take(5, 0), bucket.take(5, 0), bucket.take(2, 0)] == [-1_250_000, 0, 500_000]
     assert bucket.take(1, 500_000) == 250_000
     assert bucket.take(10, 60_000_000) == 0, "it holds no more than its size, however long nothing was taken"
+
+
+async def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
+    """Twenty who send without a break hold the loop for 20 ms and a message each, where 5 ms each were 100 ms."""
+    n_clients, message_us, crowd = 20, 700, Crowd()
+    now_us, turns_at = [1_000_000], []
+
+    async def read() -> None:
+        pace = Pace(lambda: now_us[0], crowd)
+        for _ in range(200):
+            await pace.message(buffered(b"{}"))
+            now_us[0] += message_us
+
+    async with asyncio.TaskGroup() as group:
+        clients = [group.create_task(read()) for _ in range(n_clients)]
+        while not all(client.done() for client in clients):
+            turns_at.append(now_us[0])
+            await asyncio.sleep(0)
+    gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # nobody waits yet in the first turns
+    assert crowd.n_waiting == 0
+    assert len(gaps) > 10
+    assert max(gaps) <= ALL_HOLD_US + n_clients * message_us
 
 
 async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -15,6 +15,9 @@ from voicepipe.clock import monotonic_us
 HOLD_US: Final = 5_000
 """So long one client's events may be dealt with before the event loop gets to the others."""
 
+ALL_HOLD_US: Final = 20_000
+"""So long the events of all clients together may: each of those that send without a break gets its share of it."""
+
 BURST_EVENTS: Final = 4_000
 """So many events pass at once: half a minute of audio in frames of 10 ms, and what else a client says meanwhile."""
 
@@ -57,11 +60,37 @@ class TokenBucket:
         return self._full_us - now_us - self._size_us
 
 
+class Crowd:
+    """How many clients are giving way: they have more to be read, and wait for their next turn."""
+
+    __slots__ = ("n_waiting",)
+
+    def __init__(self) -> None:
+        self.n_waiting = 0
+
+    @property
+    def hold_us(self) -> float:
+        """How long the client that is being read may have the event loop."""
+        return min(HOLD_US, ALL_HOLD_US / (1 + self.n_waiting))
+
+    async def give_way(self) -> None:
+        """Let everything else have a turn of the event loop."""
+        self.n_waiting += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self.n_waiting -= 1
+
+
+_ALL: Final = Crowd()
+
+
 class Pace:
     """Slows down the reading of one client."""
 
-    def __init__(self, now_us: Callable[[], int] = monotonic_us) -> None:
-        """`now_us` is a monotonic clock."""
+    def __init__(self, now_us: Callable[[], int] = monotonic_us, crowd: Crowd = _ALL) -> None:
+        """`now_us` is a monotonic clock; `crowd` has all clients of the event loop."""
+        self._crowd = crowd
         self._now_us = now_us
         self.is_gone: Callable[[], bool] = _is_here
         """Tells whether the client is there no more: then nothing of it is waited for."""
@@ -108,8 +137,9 @@ class Pace:
         if self._owed_us >= _SHORTEST_WAIT_US:
             owed_us, self._owed_us = self._owed_us, 0.0
             await self._sleep(owed_us)
-        elif now_us - self._since_us >= HOLD_US:
-            await self._sleep(0)
+        elif now_us - self._since_us >= self._crowd.hold_us:
+            await self._crowd.give_way()
+            self._since_us = self._now_us()
 
     async def _sleep(self, wait_us: float) -> None:
         while wait_us > _LONGEST_WAIT_US and not self.is_gone():
