@@ -9,6 +9,10 @@ from attack import (
     credentials,
     floods,
     fuzz_events,
+    fuzz_frames,
+    fuzz_rest,
+    slow_readers,
+    uploads,
 )
 from attack.target import Run
 
@@ -35,11 +39,21 @@ FAULTS = ("closed 1011", "error server_error", "HTTP 500", "500")
 """What says that the server made a mistake."""
 
 _ALL = (
+    Attack(name="retrieve-unread", run=slow_readers.retrieve_unread, sees={"dropped": 1}),
+    Attack(name="retrieve-slowly-read", run=slow_readers.retrieve_slowly_read),
+    Attack(name="session-echo", run=slow_readers.session_echo, sees={"dropped": 1}),
+    Attack(name="error-echo", run=slow_readers.error_echo, sees={"dropped": 1}),
+    Attack(name="junk", run=floods.junk, never=FAULTS),
     Attack(name="pings", run=floods.pings, never=FAULTS),
+    Attack(name="sound", run=floods.sound, never=FAULTS),
     Attack(name="binary-sound", run=floods.binary_sound, never=FAULTS),
     Attack(name="responses", run=floods.responses, never=FAULTS),
     Attack(name="updates", run=floods.updates, never=FAULTS),
     Attack(name="voices", run=floods.voices, never=FAULTS),
+    Attack(name="twenty-at-once", run=floods.twenty_at_once, never=FAULTS),
+    Attack(name="tiny-fields", run=uploads.tiny_fields, never=FAULTS),
+    Attack(name="long-part-headers", run=uploads.long_part_headers, never=FAULTS),
+    Attack(name="recordings", run=uploads.recordings, sees={"a look-up 200": uploads.LOOK_UPS}, never=FAULTS),
     Attack(name="silent", run=connections.silent, sees={"a good call completed": 1}),
     Attack(name="slow-headers", run=connections.slow_headers, sees={"a good call completed": 1}),
     Attack(name="slow-uploads", run=connections.slow_uploads, sees={"a good upload 200": 1}),
@@ -48,7 +62,10 @@ _ALL = (
     Attack(name="bad-keys", run=credentials.bad_keys, sees={"good key 200": 1, "good call 101": 1}),
     Attack(name="foreign-pages", run=credentials.foreign_pages, sees={"good key 200": 1, "good call 101": 1}),
     Attack(name="resume-places", run=credentials.resume_places, sees={"resumed": 1}),
+    Attack(name="broken-pings", run=credentials.broken_pings, sees={"resumed": credentials.BROKEN}),
+    Attack(name="fuzz-frames", run=fuzz_frames.frames, never=FAULTS),
     Attack(name="fuzz-events", run=fuzz_events.events, never=FAULTS),
+    Attack(name="fuzz-rest", run=fuzz_rest.requests, never=FAULTS),
 )
 
 ATTACKS = {attack.name: attack for attack in _ALL}

@@ -14,7 +14,6 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from attack.target import HANG_S, Event, Sent, Target, session_update, until
 
 BAD = 30
-STREAMS = 40
 STRANGERS = 80
 BROKEN = 8
 PINGS = 30
@@ -46,24 +45,6 @@ async def foreign_pages(target: Target) -> Sent:
     async with _http() as http:
         sent.seen[f"good key {await _models(http, target, target.key)}"] += 1
     await _good_line(target, sent)
-    return sent
-
-
-async def foreign_images(target: Target) -> Sent:
-    """Images of a foreign page whose address is the live stream of turns; then the owner reads it."""
-    sent, url = Sent(), f"{target.url}/v1/turns/stream"
-    marks = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
-    async with _http() as http:
-        held = []
-        for _ in range(STREAMS):
-            answer = await http.get(url, headers={**target.headers(), **marks})
-            sent.seen[f"foreign {answer.status}"] += 1
-            sent.events += 1
-            held.append(answer)
-        async with http.get(url, headers=target.headers(target.key)) as answer:
-            sent.seen[f"good stream {answer.status}"] += 1
-        for answer in held:
-            answer.close()
     return sent
 
 

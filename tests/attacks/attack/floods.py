@@ -14,8 +14,11 @@ from attack.innocent import spoken_frames, spoken_pcm
 from attack.target import Event, Sent, Target, count_events, session_update, until, user_item
 from voicepipe.protocol.binary import caller_frame
 
-MEMORY_BREAK = 50
+BREATH = 50
 """Messages between two turns of the attacker's own loop."""
+
+FLOOD_S = 8.0
+"""After so long a flood ends, however slowly the server reads it."""
 
 
 async def junk(target: Target) -> Sent:
@@ -27,13 +30,10 @@ async def pings(target: Target) -> Sent:
     """20,000 WebSocket pings."""
     sent = Sent()
     async with _reading(target, sent) as line:
-        try:
-            for n in range(20_000):
-                await line.ping(str(n))
-                sent.events += 1
-                sent.n_bytes += 6 + len(str(n))
-        except ConnectionClosed:
-            sent.seen["closed early"] += 1
+        for n in range(20_000):
+            await line.ping(str(n))
+            sent.events += 1
+            sent.n_bytes += 6 + len(str(n))
     return sent
 
 
@@ -98,24 +98,22 @@ async def _flood(target: Target, messages: Iterable[str | bytes | Event]) -> Sen
 
 
 async def _send_all(sent: Sent, line: ClientConnection, messages: Iterable[str | bytes | Event]) -> None:
-    try:
-        for n, message in enumerate(messages):
-            await sent.send(line, message)
-            if n % MEMORY_BREAK == 0:
-                await asyncio.sleep(0)
-    except ConnectionClosed:
-        sent.seen["closed early"] += 1
+    for n, message in enumerate(messages):
+        await sent.send(line, message)
+        if n % BREATH == 0:
+            await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def _reading(target: Target, sent: Sent) -> AsyncIterator[ClientConnection]:
-    """A line whose events are read and counted. At the end of the block all that was sent has been taken."""
+    """A line whose events are read and counted. At its end all that was sent has been taken, or `FLOOD_S` are over."""
     line = await target.line()
     await until(line, "session.created")
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(count_events(line, sent))
-        yield line
-        with suppress(ConnectionClosed):  # counted by who reads
-            await (await line.ping())  # its pong comes after all that was sent before
+        with suppress(ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(FLOOD_S):
+                yield line
+                await (await line.ping())  # its pong comes after all that was sent before
         line.transport.abort()
         await reading

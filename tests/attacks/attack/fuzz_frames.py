@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from attack.target import HANG_S, Sent, Target
 
-LINES = 240
+LINES = 144
 AT_ONCE = 24
 MOST_FRAMES = 5
-READ_S = 0.2
+READ_S, MOST_READ_S = 0.2, 1.0
 
 GOOD = b'{"type":"input_audio_buffer.clear"}'
 HANDSHAKE = (
@@ -111,8 +111,9 @@ async def _end(reader: asyncio.StreamReader) -> str:
     """Read what comes until nothing does; 1011 among it is a fault of the server's."""
     data = b""
     try:
-        while piece := await asyncio.wait_for(reader.read(65_536), READ_S):
-            data += piece
+        async with asyncio.timeout(MOST_READ_S):
+            while piece := await asyncio.wait_for(reader.read(65_536), READ_S):
+                data += piece
     except TimeoutError:
         return "open"
     return "closed 1011" if b"\x88" in data and struct.pack(">H", 1_011) in data[-130:] else "closed"

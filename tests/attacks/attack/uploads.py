@@ -87,7 +87,7 @@ async def _post_form(target: Target, sent: Sent, body: bytes) -> None:
     try:
         async with (
             _http() as http,
-            http.post(f"{target.url}/v1/audio/transcriptions", data=body, headers=headers) as answer,
+            http.post(f"{target.url}/v1/audio/transcriptions", data=io.BytesIO(body), headers=headers) as answer,
         ):
             sent.seen[f"a form {answer.status}"] += 1
     except aiohttp.ClientError as why:  # the server has answered and hung up before all was sent
