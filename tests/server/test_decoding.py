@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import av
 import numpy as np
 import pytest
 
@@ -73,6 +74,25 @@ async def test_it_is_the_same_sound(decoders: Decoding) -> None:
     for here, there in zip(Pieces(LONG, RATE_HZ, longest_s=600), pieces, strict=True):
         assert np.array_equal(here, there)
     await until(lambda: not processes(decoders))
+
+
+def recorded(container: str, codec: str) -> bytes:
+    """Two seconds, as browsers and telephones write them."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as out:
+        stream: Any = out.add_stream(codec, rate=48_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone("x" * 50, rate_hz=48_000)[None, :], "s16", "mono")
+        frame.sample_rate = 48_000
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            out.mux(packet)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["webm libopus", "mp4 aac", "ipod aac", "adts aac", "mp3 libmp3lame", "ogg libopus"])
+async def test_every_kind_of_file_is_read_there(decoders: Decoding, kind: str) -> None:
+    """Though a library loads a part of itself only when a file needs it, and no file can be opened."""
+    async with opened(decoders, recorded(*kind.split())) as recording:
+        assert sum(map(len, await rest(recording))) == pytest.approx(2 * RATE_HZ, abs=0.2 * RATE_HZ)
 
 
 async def test_a_refusal_comes_back_as_it_is(decoders: Decoding) -> None:

@@ -16,9 +16,10 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Final
 
 import msgspec
@@ -52,7 +53,7 @@ NEXT: Final = b"n"
 """Asks for the next piece."""
 
 LIBRARIES: Final = ("soundfile", "soxr", "av")
-"""Loaded before anything is forked: a recording's process can open no file."""
+"""Loaded before anything is forked, with all that is in them: a recording's process can open no file."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -82,16 +83,38 @@ def serve_recording(line: socket.socket) -> None:
     """Read a file from `line`, and give its pieces as they are asked for, until the other side hangs up."""
     _answer(line, b"r", 0.0)
     n_bytes, rate_hz, longest_s, most_samples = QUESTION.unpack(_receive(line, QUESTION.size))
+    file = _receive(line, n_bytes)
     try:
-        pieces = Pieces(_receive(line, n_bytes), rate_hz, longest_s=longest_s, most_samples=most_samples)
+        with _refusing():
+            pieces = Pieces(file, rate_hz, longest_s=longest_s, most_samples=most_samples)
         _answer(line, b"o", 0.0)
         while line.recv(1) == NEXT:
-            piece = next(pieces, None)
+            with _refusing():
+                piece = next(pieces, None)
             _answer(line, b"e" if piece is None else b"p", pieces.read_s, b"" if piece is None else piece.tobytes())
+    except _Refused as refused:
+        _answer(line, b"x", 0.0, msgspec.json.encode(refused.refusal))
+
+
+class _Refused(Exception):
+    """The file is not heard any further."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__()
+        self.refusal = refusal
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Whatever the libraries raise is the file's fault."""
+    try:
+        yield
     except UnreadableSound as why:
-        _answer(line, b"x", 0.0, msgspec.json.encode(Refusal(str(why), isinstance(why, TooLong))))
+        raise _Refused(Refusal(str(why), isinstance(why, TooLong))) from None
     except MemoryError:
-        _answer(line, b"x", 0.0, msgspec.json.encode(Refusal("the sound file needs too much memory", too_long=False)))
+        raise _Refused(Refusal("the sound file needs too much memory", too_long=False)) from None
+    except Exception as error:
+        raise _Refused(Refusal(f"the sound file can't be decoded ({type(error).__name__})", too_long=False)) from None
 
 
 def _answer(line: socket.socket, kind: bytes, read_s: float, payload: bytes = b"") -> None:
@@ -194,12 +217,24 @@ def _obey(control: socket.socket, children: _Children) -> bool:
     return True
 
 
+def load_whole(library: str) -> None:
+    """Import a library and all that is in it, which it may import only when a file needs it.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    folder = getattr(import_module(library), "__path__", ())
+    for part in walk_packages(folder, f"{library}."):
+        with suppress(ImportError):
+            import_module(part.name)
+
+
 def main() -> None:
     """Load the libraries, and serve on the socket whose descriptor is the only argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server, which ends this in good order
     for library in LIBRARIES:
         with suppress(ImportError):
-            import_module(library)
+            load_whole(library)
     with suppress(ConnectionError):
         serve(socket.socket(fileno=int(sys.argv[1])))
 
