@@ -130,6 +130,17 @@ async def test_an_address_has_so_many_connections_without_a_request_and_no_more(
         assert (await house.get("/v1/models"))[0] == 200
 
 
+async def test_one_that_was_closed_is_ended_when_its_transport_is_there() -> None:
+    """It may be closed between the accept and the loop's making of its transport."""
+    connections, ended = Connections(ConnectionLimits(), TrustedProxies(())), list[str]()
+    connection = Connection(connections, "192.0.2.1", lambda: ended.append("socket"))
+    assert connections.close_oldest()
+    connection.opened(lambda: ended.append("transport"))
+    assert ended == ["socket", "transport"]
+    connection.wait()  # a request that had come meanwhile is over
+    assert len(connections) == 0
+
+
 async def test_a_trusted_proxy_has_as_many_as_it_likes(serve: Any) -> None:
     async with serve(address_connections=2, trusted_proxies=("127.0.0.1",)) as house, AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(dialled(house)) for _ in range(8)]

@@ -261,6 +261,24 @@ async def test_an_address_has_so_many_uploads_on_their_way(house: Any, monkeypat
             line.cancel()
 
 
+async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
+    """Who makes room in the same turn of the loop must not fail for it."""
+    body = bodies.Body()
+
+    async def read() -> None:
+        async with body.limit:
+            body.limit.reschedule(0)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                body.crowd_out()
+                body.grow(1)
+
+    with pytest.raises(TimeoutError):
+        await read()
+    assert not body.is_crowded_out
+
+
 async def test_bodies_on_their_way_have_so_much_memory_and_no_more(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has most of it loses, not whoever comes next."""
     monkeypatch.setattr(bodies, "ALL_BYTES", 150_000)

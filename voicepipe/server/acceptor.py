@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from voicepipe.clock import monotonic_ms
@@ -139,9 +140,8 @@ class Acceptor:
             self._log_full("the descriptors that are for clients are all in use")
             client.close()
             return False
-        connection = Connection(self._connections, address, client.close)
+        connection = Connection(self._connections, address, lambda: _hang_up(client))
         task = self._tasks.start(self._open(client, connection), name="connection")
-        connection.end_by(task.cancel)
         task.add_done_callback(lambda _: self._drop_unless_open(client, connection))
         return has_room
 
@@ -168,3 +168,9 @@ class Acceptor:
         if unlogged is not None:
             waiting = len(self._connections)
             log_event("connections_full", level=logging.WARNING, why=why, waiting=waiting, unlogged=unlogged)
+
+
+def _hang_up(client: socket.socket) -> None:
+    """End a handshake from below. Its task, cancelled, could leave a protocol behind that never hears of its end."""
+    with suppress(OSError):  # it has gone already
+        client.shutdown(socket.SHUT_RDWR)

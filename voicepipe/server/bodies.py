@@ -60,13 +60,14 @@ class Body:
     def grow(self, n_bytes: int) -> None:
         """Count so many more bytes, which give it time for more, to a point."""
         self.n_bytes += n_bytes
-        if not self.is_crowded_out:
+        if not self.is_crowded_out and not self.limit.expired():
             self.limit.reschedule(self._began_s + min(LONGEST_S, GRACE_S + self.n_bytes / BYTES_PER_S))
 
     def crowd_out(self) -> None:
         """End it now: there are too many."""
-        self.is_crowded_out = True
-        self.limit.reschedule(loop_s())
+        if not self.limit.expired():
+            self.is_crowded_out = True
+            self.limit.reschedule(loop_s())
 
 
 class Bodies:

@@ -34,7 +34,7 @@ UNREAD_S: Final = 30
 class Connection:
     """One accepted connection, from the accept on. Belongs to one event loop."""
 
-    __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_waiting", "is_open", "trusted")
+    __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "_is_waiting", "is_open", "trusted")
 
     def __init__(self, connections: Connections, address: str, close: Callable[[], object]) -> None:
         """Begin to wait for its first request; `close` ends it at once, whatever it is doing."""
@@ -43,7 +43,7 @@ class Connection:
         """Whether a trusted proxy made it, for clients of many addresses."""
         self.is_open = False
         """Whether its handshake is over."""
-        self._is_waiting = False
+        self._is_waiting = self._is_ended = False
         self._deadline: asyncio.TimerHandle | None = None
         self.wait()
         self.begin_headers()
@@ -63,17 +63,15 @@ class Connection:
         """Whether no request is being answered on it."""
         return self._is_waiting
 
-    def end_by(self, close: Callable[[], object]) -> None:
-        """Replace what ends it."""
-        self._close = close
-
     def opened(self, abort: Callable[[], None]) -> None:
         """Its handshake is over: there is a transport, which `abort` ends."""
         self.is_open, self._close = True, abort
+        if self._is_ended:
+            abort()
 
     def wait(self) -> None:
         """Count it among those without a request."""
-        if not self._is_waiting:
+        if not self._is_waiting and not self._is_ended:
             self._is_waiting = True
             self._connections.add(self)
 
@@ -89,10 +87,12 @@ class Connection:
 
     def closed(self) -> None:
         """It is gone."""
+        self._is_ended = True
         self._forget()
 
     def close_for(self, why: Why) -> None:
         """Close it, and count why."""
+        self._is_ended = True
         self._forget()
         self._connections.n_closed[why] += 1
         self._close()
