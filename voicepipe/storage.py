@@ -64,6 +64,20 @@ def kind_of(error: BaseException) -> TroubleKind:
     return "unknown"
 
 
+_ADVICE: Final[dict[TroubleKind, str]] = {
+    "full": "make room on its disk, or name another folder with --data-dir",
+    "locked": "another program holds it: end that, or wait",
+    "read_only": "mount it so that it can be written, give it to the user who runs voicepipe, or name another folder "
+    "with --data-dir",
+    "io_error": "its disk fails, or it is not there: check the disk, or name another folder with --data-dir",
+}
+
+
+def advice(kind: TroubleKind, otherwise: str) -> str:
+    """Return what a person can do about a store that can't be opened; `otherwise` where its content is at fault."""
+    return _ADVICE.get(kind, otherwise)
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """One store in trouble. It names no file: anybody may see it."""

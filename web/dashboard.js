@@ -10,6 +10,7 @@ import { ms } from "./dashboard/figures.js";
 import { Filters } from "./dashboard/filters.js";
 import { Now } from "./dashboard/now.js";
 import { link, swap } from "./dashboard/pieces.js";
+import { storageNotice } from "./dashboard/storage.js";
 import { follow } from "./dashboard/stream.js";
 import { Views } from "./dashboard/views.js";
 import { make, part } from "./elements.js";
@@ -36,6 +37,7 @@ const show = {
   view: part("view", HTMLElement),
   main: part("main", HTMLElement),
   signOut: part("sign-out", HTMLButtonElement),
+  storage: part("storage", HTMLElement),
 };
 
 class Dashboard {
@@ -121,6 +123,7 @@ class Dashboard {
     this.now.clear();
     show.bar.hidden = show.views.hidden = show.vitals.hidden = show.signOut.hidden = true;
     show.view.replaceChildren();
+    show.storage.replaceChildren();
     show.trouble.hidden = true;
     show.refusal.textContent = words;
     show.door.hidden = false;
@@ -237,7 +240,7 @@ class Dashboard {
       if (this.view.at_ms === null && !this.view.turn) this.again(AGAIN_MS);
     } else if (kind === "live") {
       if (concerns(this.view, data)) this.now.runs(data);
-    }
+    } else if (kind === "storage") swap(show.storage, ...storageNotice(data.troubles));
     this.vital(kind, data);
   }
 
@@ -270,6 +273,7 @@ class Dashboard {
   lineChanged(state) {
     if (state && state !== "open") this.now.forget();
     if (state === "open" && this.lineState === "waiting") this.again(0);
+    if (state === "open") swap(show.storage); // what is still wrong is told next
     this.lineState = state ?? this.lineState;
     const seen = this.view.at_ms !== null && this.lineState === "open" ? "held" : this.lineState;
     this.say(this.lineState, LINES[seen]);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import asyncpg
 import pytest
@@ -12,10 +12,12 @@ import pytest
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.postgres import PostgresTurnStore, numbered
 from voicepipe.telemetry.schema import VERSION
-from voicepipe.telemetry.store import KeptTurn, StoreError
+from voicepipe.telemetry.sink import SinkOptions, TurnSink
+from voicepipe.telemetry.storage_log import new_health
+from voicepipe.telemetry.store import KeptTurn, StoreError, TurnQuery
 from voicepipe.testing.conformance import turn_figures
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
-from voicepipe.testing.postgres import postgres
+from voicepipe.testing.postgres import postgres, stopped_postgres
 from voicepipe.testing.waiting import eventually
 
 
@@ -110,6 +112,48 @@ async def test_a_lost_connection_is_made_again(postgres_url: str) -> None:
 
     assert await eventually(answered) == kept("a")
     await store.close()
+
+
+async def test_a_database_that_restarts_loses_no_record() -> None:
+    """What came before, in the middle and after is all there: it waits, and is tried again until it is taken."""
+    health = new_health()
+    options = SinkOptions(flush_ms=5, retry_ms=10, most_retry_ms=100)
+    with stopped_postgres() as server, ExitStack() as up:
+        await asyncio.to_thread(up.enter_context, server.running())
+        store = await PostgresTurnStore.open(server.url)
+        async with TurnSink(store, options, health=health) as sink:
+
+            async def offer_until(state: Callable[[], bool], name: str) -> set[str]:
+                offered: set[str] = set()
+                while not state():
+                    offered.add(f"{name}{len(offered)}")
+                    sink.offer(kept(f"{name}{len(offered) - 1}", len(offered)))
+                    await asyncio.sleep(0.01)
+                return offered
+
+            sink.offer(kept("before"))
+            offered = {"before"}
+            await asyncio.to_thread(up.close)
+            offered |= await offer_until(lambda: bool(health.troubles()) and sink.n_waiting > 100, "while")
+            await asyncio.to_thread(up.enter_context, server.running())
+            offered |= await offer_until(lambda: not health.troubles(), "after")
+
+            async def settled() -> bool | None:
+                return not sink.n_waiting or None
+
+            await eventually(settled)
+        found: set[str] = set()
+        before: str | None = None
+        while True:
+            page = await store.list("p", TurnQuery(limit=200, before=before))
+            found |= {turn.record.id for turn in page.turns}
+            before = page.next
+            if before is None:
+                break
+        await store.close()
+    assert (sink.lost, sink.dropped) == (0, 0)
+    assert len(offered) > 100
+    assert found == offered
 
 
 def test_values_are_numbered() -> None:

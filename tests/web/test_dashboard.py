@@ -18,6 +18,7 @@ from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.client import connect
 from voicepipe.config import load
 from voicepipe.telemetry.record_json import record_plain
+from voicepipe.testing import store_faults
 from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -52,6 +53,8 @@ class Watched:
 
     url: str
     browser: Browser
+    data: Path
+    """The server's folder."""
 
     @asynccontextmanager
     async def page(self, search: str = "", **how: Any) -> AsyncIterator[Page]:
@@ -90,7 +93,7 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
     async with FakeVendor() as quick, FakeVendor() as slow:
         slow.llm.usual = LlmCue(tokens=tokens("It is <img src=x> late."), ttft_ms=SLOW_MS)
         async with running(settings(folder, quick, slow)) as server, chromium(folder, has_microphone=False) as browser:
-            yield Watched(server.base_url, browser)
+            yield Watched(server.base_url, browser, folder / "data")
 
 
 async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> None:
@@ -256,6 +259,30 @@ async def test_events_are_read_however_the_line_cuts_them(watched: Watched) -> N
         told = await page.evaluate(script)
     wanted = [{"kind": "turn", "id": "7", "data": {"a": 1}}, {"kind": "loop", "id": "7", "data": {"b": 2}}]
     assert [json.loads(each) for each in told] == [wanted]
+
+
+NOTICE = "document.querySelector('#storage summary')?.textContent"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_store_in_trouble_is_seen_until_it_is_over(
+    watched: Watched, axe: str, scheme: Literal["light", "dark"]
+) -> None:
+    """A full disk, for real: on a phone too, by keyboard, and nobody reloads."""
+    async with watched.page(width=360, scheme=scheme) as page:
+        assert not await page.evaluate(NOTICE)
+        with store_faults.full(watched.data / "turns.sqlite3"):
+            await watched.hold("default")
+            told = await page.until(NOTICE)
+            assert "records (no room left, since" in told
+            await page.evaluate("document.querySelector('#storage summary').focus()")
+            await page.press("Enter")
+            await page.until("document.querySelector('#storage details').open")
+            assert "Calls go on" in await page.text("#storage p")
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await page.evaluate(axe + "; 0")
+            assert await page.evaluate(SERIOUS) == []
+        await page.until("!document.querySelector('#storage').childElementCount")
 
 
 async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str) -> None:

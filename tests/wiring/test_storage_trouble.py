@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -13,7 +14,10 @@ import aiohttp
 import pytest
 
 from tests.wiring.test_running import Call, ask_in_text, settings_for
+from tests.wiring.test_serve import config_file
 from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.cluster.tables import Tables
+from voicepipe.errors import ConfigError
 from voicepipe.testing import store_faults
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import eventually
@@ -201,3 +205,27 @@ async def test_keys_go_on_working_while_their_file_can_not_be_read(tmp_path: Pat
         assert await client.troubles() == {}
 
     await told_by(tmp_path, story)
+
+
+async def test_a_folder_that_can_not_be_written_gets_one_sentence(tmp_path: Path) -> None:
+    """It names the folder and says what to do. `/sys` lets nobody make a file, not even root."""
+    async with FakeVendor() as vendor:
+        path = tmp_path / "voicepipe.toml"
+        path.write_text(config_file(tmp_path, vendor).read_text().replace(str(tmp_path / "data"), "/sys"))
+        program = (sys.executable, "-m", "voicepipe", "serve", "--config", str(path))
+        process = await asyncio.create_subprocess_exec(*program, stderr=asyncio.subprocess.PIPE)
+        _, told = await process.communicate()
+    (sentence,) = told.decode().splitlines()
+    assert sentence.startswith("voicepipe: server.data_dir: expected a folder that can be made and written, got '/sys'")
+    assert sentence.endswith("or name another folder with --data-dir")
+    assert process.returncode == 2
+
+
+def test_a_file_that_another_program_holds_gets_a_sentence_too(tmp_path: Path) -> None:
+    """It does not say that the file may be moved away."""
+    path = tmp_path / "cluster.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ConfigError, match="another program holds it: end that, or wait"):
+            Tables(path)

@@ -14,7 +14,7 @@ from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import Tally
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ConfigError, StoreUnavailable
-from voicepipe.storage import kind_of
+from voicepipe.storage import advice, kind_of
 
 BUSY_TIMEOUT_MS: Final = 2_000
 """How long one process waits at its start while another writes. A transaction here takes a few milliseconds."""
@@ -66,9 +66,8 @@ class Tables:
         try:
             self._connection: sqlite3.Connection | None = self._open()
         except (sqlite3.Error, OSError) as broken:
-            raise ConfigError(
-                f"{path}: {broken}. It holds only what running calls share: move it away to go on"
-            ) from None
+            otherwise = "It holds only what running calls share: move it away to go on"
+            raise ConfigError(f"{path}: {broken}. {advice(kind_of(broken), otherwise)}") from None
 
     def close(self) -> None:
         if self._connection is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from voicepipe.errors import ConfigError
-from voicepipe.storage import kind_of
+from voicepipe.storage import advice, kind_of
 from voicepipe.telemetry.sql_store import SqlTurnStore
 from voicepipe.telemetry.sqlite_file import BUSY_MS, make_or_recognise, migrate, only_read, transaction
 from voicepipe.telemetry.store import RecordRefused, StoreError
@@ -97,9 +97,10 @@ class _Lane:
                 raise ConfigError(f"{path}: {refusal}") from None
             except (sqlite3.Error, OSError) as why:
                 self._let_go()
+                otherwise = "move it away to start with an empty one, or try `sqlite3 FILE .recover`."
                 raise ConfigError(
                     f"{path}: expected a voicepipe database, but it can't be read: {why}. The file was left as it was; "
-                    "move it away to start with an empty one, or try `sqlite3 FILE .recover`."
+                    f"{advice(kind_of(why), otherwise)}"
                 ) from why
 
         await asyncio.get_running_loop().run_in_executor(self._thread, work)

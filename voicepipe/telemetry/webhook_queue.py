@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from voicepipe.errors import ConfigError
-from voicepipe.storage import kind_of
+from voicepipe.storage import advice, kind_of
 from voicepipe.telemetry.store import StoreError
 
 T = TypeVar("T")
@@ -286,9 +286,8 @@ def _opened(path: Path) -> sqlite3.Connection:
             _migrate(connection, path)
     except sqlite3.Error as broken:
         connection.close()
-        raise ConfigError(
-            f"{path}: {broken}. It holds webhooks that were not delivered: move it away to start with none"
-        ) from None
+        otherwise = "It holds webhooks that were not delivered: move it away to start with none"
+        raise ConfigError(f"{path}: {broken}. {advice(kind_of(broken), otherwise)}") from None
     except ConfigError:
         connection.close()
         raise

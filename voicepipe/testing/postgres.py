@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -38,9 +39,31 @@ class PostgresError(VoicepipeError):
     """Postgres is missing, or did not start."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoppedPostgres:
+    """A Postgres with a folder of its own, which runs when it is told to."""
+
+    url: str
+    command: tuple[str, ...]
+    user: str | None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run it for as long as the block runs; again keeps what is in it. Waits: call from a worker thread."""
+        with _running(list(self.command), self.user):
+            yield
+
+
 @contextmanager
 def postgres(*, options: Sequence[str] = QUICK) -> Iterator[str]:
-    """Run a Postgres for as long as the block runs, and yield its URL.
+    """Run a Postgres for as long as the block runs, and yield its URL; see `stopped_postgres`."""
+    with stopped_postgres(options=options) as server, server.running():
+        yield server.url
+
+
+@contextmanager
+def stopped_postgres(*, options: Sequence[str] = QUICK) -> Iterator[StoppedPostgres]:
+    """Make a Postgres that does not run yet; its folder is there for as long as the block runs.
 
     As root it runs as the user `postgres` or `nobody`, since it refuses to be root.
 
@@ -74,8 +97,7 @@ def postgres(*, options: Sequence[str] = QUICK) -> Iterator[str]:
             raise PostgresError(f"initdb failed: {made.stderr.strip()[-500:]}")
         server = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), "-c", "listen_addresses="]
         server += [part for option in options for part in ("-c", option)]
-        with _running(server, user):
-            yield f"postgresql://{USER}@/postgres?host={folder}"
+        yield StoppedPostgres(f"postgresql://{USER}@/postgres?host={folder}", tuple(server), user)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

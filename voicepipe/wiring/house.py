@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import voicepipe
 from voicepipe.auth.apikeys import ApiKeys
@@ -30,7 +32,7 @@ from voicepipe.server.rest_places import Places
 from voicepipe.server.slots import Slots
 from voicepipe.server.tls import tls_context
 from voicepipe.server.yardstick import Yardstick
-from voicepipe.storage import StorageHealth
+from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.endings import Endings
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
@@ -51,6 +53,9 @@ from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.tokens import desk, key_store
 from voicepipe.wiring.told import telling
 from voicepipe.wiring.traces import tracing
+
+PROBE_BYTES: Final = 65_536
+"""Written to the data folder at the start: with less room than that the server could not make its files."""
 
 
 def _silent(line: str) -> None:
@@ -285,11 +290,13 @@ async def _watched() -> AsyncIterator[LoopHealth]:
 
 
 def _make_private(data_path: Path) -> None:
-    """Make the one folder that is written at run time, for its owner only."""
+    """Make the one folder that is written at run time, for its owner only, and write to it: SQLite would say less."""
     try:
         data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=data_path) as probe:
+            probe.write(bytes(PROBE_BYTES))
     except OSError as problem:
         raise ConfigError(
             f"server.data_dir: expected a folder that can be made and written, got {str(data_path)!r}: "
-            f"{problem.strerror or problem}"
+            f"{problem.strerror or problem}; {advice(kind_of(problem), 'name another folder with --data-dir')}"
         ) from problem
