@@ -204,7 +204,7 @@ async def test_a_client_that_goes_frees_the_provider(house: Any, after: int) -> 
 
 async def test_a_client_that_takes_nothing_loses_its_answer(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest_line, "STUCK_S", 0.3)
-    house.vendor.tts.usual = TtsCue(ms_per_char=20_000)  # 13 minutes, 36 MB
+    house.vendor.tts.usual = TtsCue(raw=b"\x00\x10\x00\xf0" * 9_000_000)  # 13 minutes, 36 MB
     body = json.dumps({"model": "default", "input": TEXT, "response_format": "pcm"})
     address = house.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*address.split(":"), limit=1_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -121,7 +122,11 @@ async def test_a_reader_who_takes_nothing_holds_up_nobody(serve: Any, monkeypatc
             return house.parts.feed._readers - known or None
 
         address = urlsplit(house.base)
-        _, writer = await asyncio.open_connection(address.hostname, address.port, limit=1_024)
+        line = socket.socket()
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # the system keeps less on its behalf, too
+        line.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(line, (address.hostname, address.port))
+        _, writer = await asyncio.open_connection(sock=line, limit=1_024)
         writer.write(b"GET /v1/turns/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         try:
             async with asyncio.timeout(3 * WAIT_S):
