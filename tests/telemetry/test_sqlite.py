@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _sqlite3
 import asyncio
+import ctypes
 import os
 import signal
 import sqlite3
@@ -15,7 +17,7 @@ from typing import Final
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry import turn_pages
+from voicepipe.telemetry import sqlite_file, turn_pages
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.schema import VERSION
 from voicepipe.telemetry.sqlite import SqliteTurnStore
@@ -38,6 +40,27 @@ async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
         await store.keep([kept(f"t{number}", number)])
         assert len((await store.list("p")).turns) == number + 1
         await store.close()
+
+
+def memory_of_sqlite() -> int:
+    """Bytes that all connections of this process hold, their pages above all (SQLite, sqlite3_memory_used)."""
+    ask = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
+    ask.restype = ctypes.c_int64
+    return int(ask())
+
+
+async def test_the_pages_kept_in_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They grow with the file, by some 2 kB a turn, up to their bound, however much is written after that."""
+    monkeypatch.setattr(sqlite_file, "_CACHE_KB", 256)
+    before = memory_of_sqlite()
+    store = await SqliteTurnStore.open(tmp_path / "turns.db")
+    for batch in range(20):
+        await store.keep([kept(f"t{n}", n) for n in range(batch * 100, (batch + 1) * 100)])
+    taken, written = memory_of_sqlite() - before, sum(entry.stat().st_size for entry in os.scandir(tmp_path))
+    await store.close()
+    assert written > 8 * 256 * 1_024
+    assert 128 * 1_024 < taken < 1_024 * 1_024  # the bound, and what else three connections take
+    assert memory_of_sqlite() - before < 64 * 1_024
 
 
 async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
