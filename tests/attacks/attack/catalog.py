@@ -13,6 +13,7 @@ from attack import (
     fuzz_rest,
     slow_readers,
     uploads,
+    vendor_turns,
 )
 from attack.target import Run
 
@@ -50,6 +51,8 @@ _ALL = (
     Attack(name="responses", run=floods.responses, never=FAULTS),
     Attack(name="updates", run=floods.updates, never=FAULTS),
     Attack(name="voices", run=floods.voices, never=FAULTS),
+    Attack(name="small-items", run=floods.small_items, never=FAULTS),
+    Attack(name="pictures", run=floods.pictures, growth_mb=160, never=FAULTS),
     Attack(name="twenty-at-once", run=floods.twenty_at_once, never=FAULTS),
     Attack(name="tiny-fields", run=uploads.tiny_fields, never=FAULTS),
     Attack(name="long-part-headers", run=uploads.long_part_headers, never=FAULTS),
@@ -66,6 +69,9 @@ _ALL = (
     Attack(name="fuzz-frames", run=fuzz_frames.frames, never=FAULTS),
     Attack(name="fuzz-events", run=fuzz_events.events, never=FAULTS),
     Attack(name="fuzz-rest", run=fuzz_rest.requests, never=FAULTS),
+    Attack(name="bad-chats", run=vendor_turns.bad_chats, growth_mb=96),
+    Attack(name="silent-chats", run=vendor_turns.silent_chats),
+    Attack(name="bad-voices", run=vendor_turns.bad_voices, growth_mb=96),
 )
 
 ATTACKS = {attack.name: attack for attack in _ALL}
