@@ -31,9 +31,13 @@ def tone(text: str, *, ms_per_char: int = 40, rate_hz: int = 24_000) -> Samples:
 
 @lru_cache(maxsize=64)
 def _tone(n_samples: int, rate_hz: int) -> Samples:
-    at = np.arange(n_samples)
-    fade = np.clip(np.minimum(at + 1, n_samples - at) / (FADE_MS * rate_hz / 1_000), 0, 1)
-    samples = np.rint(AMPLITUDE * fade * np.sin(2 * np.pi * PITCH_HZ * at / rate_hz)).astype(np.int16)
+    # A whole number of periods makes a second: it is made once and repeated, since some tests want many minutes.
+    second = np.sin(2 * np.pi * PITCH_HZ * np.arange(rate_hz) / rate_hz)
+    samples = np.resize(np.rint(AMPLITUDE * second).astype(np.int16), n_samples)
+    n_fade = min(n_samples, FADE_MS * rate_hz // 1_000 + 1)
+    for at in (np.arange(n_fade), np.arange(n_samples - n_fade, n_samples)):
+        fade = np.clip(np.minimum(at + 1, n_samples - at) / (FADE_MS * rate_hz / 1_000), 0, 1)
+        samples[at] = np.rint(AMPLITUDE * fade * second[at % rate_hz])
     samples.setflags(write=False)
     return samples
 
