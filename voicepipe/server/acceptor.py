@@ -1,7 +1,7 @@
-"""Taking connections: below TLS, so that a client who never begins its handshake is bounded as any other.
+"""Accept connections below TLS, so that a client that never begins its handshake has the same limits as any other.
 
-The event loop's own servers don't do it: a handshake that never comes stays unseen for a minute, and where descriptors
-run out asyncio writes a traceback for each connection of the backlog.
+The event loop's own servers do not do this: a handshake that never comes stays unseen for a minute. When descriptors
+run out, asyncio writes a traceback for each connection of the backlog.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from voicepipe.stages.helpers import Helpers
 from voicepipe.telemetry.log import log_event
 
 BACKLOG: Final = 1_024
-"""Handshakes that wait in the kernel: a thousand callers may come in one second."""
+"""Backlog of the kernel: 1000 clients may connect in one second."""
 
 AT_ONCE: Final = 64
-"""Connections that are taken between two turns of the loop."""
+"""Connections accepted in one iteration of the loop."""
 
 FREED_AT_ONCE: Final = 16
 """Connections without a request that are closed when the process has run out of descriptors."""
 
 PAUSE_S: Final = 0.1
-"""How long nobody is taken then. The system tells of those who wait for as long as they do, so there is no other way to
-rest."""
+"""Pause between two attempts to accept when descriptors have run out. The socket stays readable while connections wait,
+so there is no other way to pause."""
 
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -44,7 +44,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """Listen on every address of `host`; port 0 takes a free one, the same for all.
 
     Raises:
-        OSError: it can't be done.
+        OSError: an address cannot be listened on.
     """
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners: list[socket.socket] = []
@@ -62,7 +62,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 class Acceptor:
-    """Takes connections from some listening sockets until it is stopped. Belongs to one event loop."""
+    """Accepts connections from listening sockets until it is stopped. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -75,16 +75,17 @@ class Acceptor:
         most_descriptors: int,
         rare: RareLines,
     ) -> None:
-        """Begin.
+        """Start accepting.
 
         Args:
-            listeners: the sockets; they are this object's from now on.
-            connections: counts those without a request.
+            listeners: the sockets; the acceptor owns them from now on.
+            connections: counts connections without a request.
             tasks: own the handshakes.
             make_protocol: makes the protocol of a connection.
             tls: None: plain.
-            most_descriptors: a connection that gets this descriptor or a higher one takes another's place, or none.
-            rare: for connections that fail before HTTP.
+            most_descriptors: a connection that gets this descriptor or a higher one replaces another connection, or is
+                closed.
+            rare: limits log lines about connections that fail before HTTP.
         """
         self._listeners, self._connections, self._tasks = listeners, connections, tasks
         self._make_protocol, self._tls, self._most_descriptors = make_protocol, tls, most_descriptors
@@ -95,7 +96,7 @@ class Acceptor:
             self._loop.add_reader(listener, self._accept, listener)
 
     def stop(self) -> None:
-        """Take no more, and close the sockets."""
+        """Stop accepting, and close the sockets."""
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
@@ -109,16 +110,16 @@ class Acceptor:
                 client, peer = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionError:  # whoever came has gone
+            except ConnectionError:  # the client has disconnected
                 continue
             except OSError as problem:
                 self._rest(listener, problem)
                 return
             if not self._take(client, str(peer[0])):
-                return  # what was closed to make room has its descriptor until the loop's next turn
+                return  # a closed connection keeps its descriptor until the loop's next iteration
 
     def _rest(self, listener: socket.socket, problem: OSError) -> None:
-        """Free some descriptors, and accept nobody for a moment."""
+        """Free some descriptors, and stop accepting for a moment."""
         if problem.errno in EXHAUSTED:
             for _ in range(FREED_AT_ONCE):
                 if not self._connections.close_oldest():
@@ -132,7 +133,7 @@ class Acceptor:
         self._loop.add_reader(listener, self._accept, listener)
 
     def _take(self, client: socket.socket, address: str) -> bool:
-        """Begin with it, unless there is no room; whether there was some without closing another."""
+        """Start a connection if there is a descriptor for it; return whether no other connection was closed for it."""
         client.setblocking(False)
         has_room = client.fileno() < self._most_descriptors
         if not has_room and not self._connections.close_oldest():
@@ -146,7 +147,7 @@ class Acceptor:
         return has_room
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:
-        """Make the handshake, if there is one; the protocol goes on by itself then."""
+        """Make the TLS handshake, if there is one; then the protocol runs without this task."""
         limit_s = None if self._tls is None else self._connections.limits.header_ms / 1_000
         try:
             await self._loop.connect_accepted_socket(
@@ -155,10 +156,10 @@ class Acceptor:
         except ssl.SSLError:
             log_bad_http(self._rare_bad, connection.address, "no TLS handshake that can be read")
         except OSError:
-            pass  # whoever came has gone, or took too long
+            pass  # the client has disconnected, or took too long
 
     def _drop_unless_open(self, client: socket.socket, connection: Connection) -> None:
-        """It may have been ended before anything began."""
+        """The connection may have been closed before the handshake began."""
         if not connection.is_open:
             connection.closed()
             client.close()
@@ -171,6 +172,7 @@ class Acceptor:
 
 
 def _hang_up(client: socket.socket) -> None:
-    """End a handshake from below. Its task, cancelled, could leave a protocol behind that never hears of its end."""
-    with suppress(OSError):  # it has gone already
+    """End a handshake by closing its transport. Cancelling its task could leave a protocol that never learns of its
+    end."""
+    with suppress(OSError):  # it is closed already
         client.shutdown(socket.SHUT_RDWR)

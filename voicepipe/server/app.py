@@ -1,4 +1,4 @@
-"""The routes, put together."""
+"""Register all routes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ from voicepipe.server.turns import list_turns, one_turn
 from voicepipe.server.webhooks_list import list_dead, list_webhooks, retry_dead
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
-"""Where clients look for a Realtime endpoint: OpenAI's, Azure's two, and Inworld's."""
+"""Paths of the Realtime endpoint: OpenAI's, Azure's two, and Inworld's."""
 
 
 def build_app(parts: Parts) -> web.Application:
-    """Return the app; each route is there with and without a slash at its end."""
-    # aiohttp warns with all subprotocols that a client offered when it finds none of ours among them, and one holds
-    # the key.
+    """Return the app; each route exists with and without a trailing slash."""
+    # aiohttp logs all subprotocols that a client offered when it finds none of ours among them, and one holds the key.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     app = web.Application(middlewares=[read_trace, refuse_in_json, answer_preflight], client_max_size=MAX_BODY_BYTES)
     app[PARTS] = parts

@@ -1,4 +1,4 @@
-"""Who speaks and who hears over REST: what the server needs of whoever wires them."""
+"""Ports for STT and TTS over REST: what the server needs from the wiring."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from voicepipe.stages.transcriber import Transcriber
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechRoute:
-    """Who speaks what is asked of one name."""
+    """The TTS route of one name."""
 
     name: str
-    """What is asked for: an agent, or a spec."""
+    """The requested name: an agent, or a spec."""
 
     agent: str | None
     """The agent whose voice it is; None for a spec."""
 
     specs: tuple[str, ...]
-    """Who speaks, best first: whoever is not the first steps in."""
+    """TTS specs, best first; each later spec is a fallback."""
 
     synthesizer: Synthesizer
     model_name: str
-    """Its name at its provider."""
+    """The voice's name at its provider."""
 
     voice: str | None = None
-    """The agent's own."""
+    """The agent's own speed."""
 
     language: str | None = None
-    """Likewise, BCP-47."""
+    """The agent's own language, BCP-47."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionRoute:
-    """Who hears what is asked of one name."""
+    """The STT route of one name."""
 
     name: str
     agent: str | None
     specs: tuple[str, ...]
-    """Who hears, likewise."""
+    """STT specs, best first; each later spec is a fallback."""
 
     transcriber: Transcriber
     model_name: str
     language: str | None = None
-    """The agent's own, BCP-47."""
+    """The agent's own language, BCP-47."""
 
 
 class AudioModels(Protocol):
-    """Everything that can be asked for."""
+    """All names that a request may use."""
 
     def speech(self, name: str) -> SpeechRoute | None:
-        """The voice of that name; None: there is none."""
+        """Return the TTS route of that name; None: there is none."""
         ...
 
     def transcription(self, name: str) -> TranscriptionRoute | None:
-        """The ear of that name; None: there is none."""
+        """Return the STT route of that name; None: there is none."""
         ...
 
     def speech_usd(self, spec: str, n_chars: int) -> float | None:
-        """What so much text costs there; None: no price is known."""
+        """Return the price of that much text; None: no price is known."""
         ...
 
     def hearing_usd(self, spec: str, duration_s: float) -> float | None:
-        """What so much sound costs there; None: no price is known."""
+        """Return the price of that much audio; None: no price is known."""
         ...

@@ -1,7 +1,7 @@
-"""Bodies of requests on their way: each must come at some rate, and one client's must not crowd out another's.
+"""Request bodies in transit: each must keep a minimum rate, and one client's bodies must not crowd out another's.
 
-A body takes nothing but memory while it comes: no place among those who are answered. What all have in memory is
-bounded; beyond it the client with most of it loses its slowest body.
+An incomplete body takes only memory, not a place among the requests that are answered. The memory of all bodies is
+bounded. Beyond it the client with the most bytes loses its slowest body.
 """
 
 from __future__ import annotations
@@ -19,75 +19,76 @@ from voicepipe.errors import Overload
 from voicepipe.server.refusals import PEER
 
 MAX_BODY_BYTES: Final = 1024 * 1024
-"""Of a REST request. A session config with long instructions and many tools has some 100 kB."""
+"""Maximum size of a REST request's body. A session config with long instructions and many tools has some 100 kB."""
 
 GRACE_S: Final = 10
-"""From the headers on, before a body must have come at the rate."""
+"""Time after the headers before a body must keep the minimum rate."""
 
 BYTES_PER_S: Final = 16_000
-"""The slowest that is waited for: 128 kbit/s."""
+"""Minimum rate of a body: 128 kbit/s."""
 
 LONGEST_S: Final = 120
-"""How long any body may take. 25 MiB in that time is 1.7 Mbit/s."""
+"""Maximum time for any body. 25 MiB in that time is 1.7 Mbit/s."""
 
 ALL_BYTES: Final = 128 << 20
-"""Of all bodies on their way: five of the largest, or the first half of ten."""
+"""Memory of all bodies in transit: five of the largest, or the first half of ten."""
 
 ADDRESS_BODIES: Final = 32
-"""On their way from one client's address: twice as many as recordings are transcribed at once, by default."""
+"""Bodies in transit from one client's address: by default twice as many as recordings are transcribed at once."""
 
 CROWDED: Final = "Too many requests' bodies are on their way, and this one was the slowest of its client."
 
 WAIT_MS: Final = 1_000
-"""When it is worth sending the body again that was cut: others' take seconds."""
+"""`Retry-After` of a body that was cut: other bodies take seconds."""
 
 
 class Body:
-    """One body on its way."""
+    """One body in transit."""
 
     def __init__(self) -> None:
         self._began_s = loop_s()
         self.limit = asyncio.timeout_at(self._began_s + GRACE_S)
-        """What it is read in."""
+        """The time limit that the body is read in."""
         self.n_bytes = 0
         self.is_crowded_out = False
 
     @property
     def rate(self) -> float:
-        """Bytes a second so far, as if a second more had passed: who has just begun is not slow yet."""
+        """Bytes per second so far, as if one more second had passed: a body that has just begun is not slow yet."""
         return self.n_bytes / (loop_s() - self._began_s + 1)
 
     def grow(self, n_bytes: int) -> None:
-        """Count so many more bytes, which give it time for more, to a point."""
+        """Add this number of bytes, which extends the body's deadline, up to a limit."""
         self.n_bytes += n_bytes
         if not self.is_crowded_out and not self.limit.expired():
             self.limit.reschedule(self._began_s + min(LONGEST_S, GRACE_S + self.n_bytes / BYTES_PER_S))
 
     def crowd_out(self) -> None:
-        """End it now: there are too many."""
+        """Cut the body now: there are too many."""
         if not self.limit.expired():
             self.is_crowded_out = True
             self.limit.reschedule(loop_s())
 
 
 class Bodies:
-    """All bodies on their way to one server. Belongs to one event loop."""
+    """All bodies in transit to one server. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        # bounded: by ADDRESS_BODIES for each address, and in bytes by ALL_BYTES for all
+        # bounded: ADDRESS_BODIES per address, and ALL_BYTES bytes in total
         self._of_address: dict[str, set[Body]] = {}
         self._n_bytes = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of bodies in transit."""
         return sum(map(len, self._of_address.values()))
 
     async def read(self, request: web.Request, take: Callable[[bytes], None]) -> None:
-        """Give a request's body to `take`, piece by piece, as it comes.
+        """Pass a request's body to `take`, piece by piece, as it arrives.
 
         Raises:
-            HTTPRequestTimeout: 408: it comes too slowly.
-            Overload: 503: too many are on their way, and this one was the slowest of who has most of them.
+            HTTPRequestTimeout: 408: the body comes too slowly.
+            Overload: 503: too many bodies are in transit, and this one was the slowest of the client with the most
+                bytes.
         """
         body = Body()
         with self._counted(subscriber(request.get(PEER) or request.remote or ""), body):
@@ -119,7 +120,8 @@ class Bodies:
                 self._of_address.pop(address, None)
 
     def _make_room(self) -> None:
-        """End the slowest body of who has most, unless those that are ending already make enough room."""
+        """Cut the slowest body of the client with the most bytes, unless bodies that are ending already free enough
+        memory."""
         staying = {who: [body for body in its if not body.is_crowded_out] for who, its in self._of_address.items()}
         n_bytes = {who: sum(body.n_bytes for body in its) for who, its in staying.items()}
         if sum(n_bytes.values()) > ALL_BYTES:
@@ -137,8 +139,8 @@ async def read_body(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> b
 
     Raises:
         HTTPRequestEntityTooLarge: 413.
-        HTTPRequestTimeout: 408: it comes too slowly.
-        Overload: 503: too many are on their way.
+        HTTPRequestTimeout: 408: the body comes too slowly.
+        Overload: 503: too many bodies are in transit.
     """
     body = bytearray()
 

@@ -1,4 +1,4 @@
-"""The calls that run here with a token: found when it is revoked."""
+"""The sessions and requests that run here with a token, so that a revocation can end them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from voicepipe.telemetry.log import log_event
 REVOKED: Final = Ending("token_revoked", "This client secret was revoked.", NOT_AUTHORISED)
 
 RETRY_S: Final = 1.0
-"""Between two tries at a shared store that is busy."""
+"""Pause between two attempts when a shared store is busy."""
 
 
 class Call(Protocol):
     """A session, as far as it can be ended from outside."""
 
     def end_now(self, ending: Ending) -> None:
-        """Tell the client why and close the line."""
+        """Send the client the reason and close the connection."""
         ...
 
     def end_after_turn(self, ending: Ending) -> None:
-        """Do so when the running turn is over."""
+        """End the session after the running turn."""
         ...
 
 
@@ -38,12 +38,12 @@ class Calls:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # bounded: as many as there are places in the lobby
+        # bounded: the limit of sessions
         self._running: dict[Call, Claims] = {}
 
     @contextmanager
     def running(self, call: Call, claims: Claims | None) -> Iterator[None]:
-        """Have the call found by revocations of its token for as long as the block runs; None: it has no token."""
+        """Register the session for revocations of its token while the block runs; None: it has no token."""
         if claims is None:
             yield
             return
@@ -54,7 +54,7 @@ class Calls:
             del self._running[call]
 
     async def watch(self) -> None:
-        """End the calls whose tokens are revoked, until cancelled."""
+        """End the sessions whose tokens are revoked, until cancelled."""
         while True:
             try:
                 async for revocation in self._cluster.revocations():

@@ -1,8 +1,8 @@
 """`POST /v1/chat/completions`: any model of this server behind OpenAI's published request.
 
-The answer's headers leave with its first word, so that a refusal has its own status and the headers can tell who spoke
-and how soon. A client that goes takes its question with it: the connection's loss cancels the route, and leaving the
-model's context closes the provider's side.
+The response headers are sent with the first text. So a refusal has its own status, and the headers can name the
+provider and its latency. A client that disconnects cancels its request: the lost connection cancels the route, and
+leaving the model's context closes the provider's side.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from voicepipe.server.realtime import check_ready
 from voicepipe.server.rest_exchange import Exchange, Settled
 
 MAX_BODY_BYTES: Final = 4 << 20
-"""Pictures come inside it. JSON is read and written without a pause, in a thread too, and other callers wait: some 5 ms
-for this much."""
+"""Maximum size of the body, which may hold images. JSON is read and written without a pause, in a thread too, and other
+users wait: some 5 ms for this size."""
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
-    """Check everything, then ask and pass on."""
+    """Validate the request, then run it and send the answer."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(CHAT)

@@ -1,4 +1,4 @@
-"""A model's events as the answer to one request: streamed, or whole."""
+"""Convert a model's events to the answer of one request: streamed, or whole."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from voicepipe.server.rest_line import EVENTS, StreamedLine
 from voicepipe.stages.model import CallDelta, Finished, ModelEvent, TextDelta
 
 MOST_CHARS: Final = 4 << 20
-"""Of a whole answer, which lies in memory: some million tokens."""
+"""Maximum size of a whole answer, which is held in memory: some million tokens."""
 
 ModelEvents = AsyncIterator[ModelEvent]
 
 
 class ChatAnswer:
-    """One answer on its way. Nothing of it leaves before the model has spoken, so that a failure keeps its status."""
+    """One answer. Nothing is sent before the model's first event, so that a failure keeps its status."""
 
     def __init__(
         self, request: web.Request, about: Completion, tally: ChatTally, models: ChatModels, stops: tuple[str, ...]
     ) -> None:
-        """`stops`: before which of these the answer ends."""
+        """`stops`: the answer ends before the first of these sequences."""
         self._cutter = StopCutter(stops)
         self._about, self._tally, self._models = about, tally, models
         self._began_ms = monotonic_ms()
@@ -40,10 +40,10 @@ class ChatAnswer:
         return self._out.line
 
     async def whole(self, events: ModelEvents) -> web.Response:
-        """Collect the answer and give it in one piece.
+        """Collect the answer and send it in one piece.
 
         Raises:
-            StageError: the model failed, or would not end.
+            StageError: the model failed, or the answer did not end.
         """
         texts, calls, n_chars = list[str](), dict[int, list[str]](), 0
         async for event in self._seen(events):
@@ -69,11 +69,11 @@ class ChatAnswer:
         return web.Response(body=body, content_type="application/json", headers=self._headers())
 
     async def stream(self, events: ModelEvents, *, with_usage: bool) -> web.StreamResponse:
-        """Send each piece as it comes.
+        """Send each piece as it arrives.
 
         Raises:
-            StageError: the model failed; what has left until then can't be taken back.
-            ConnectionError: the client has gone, or takes nothing.
+            StageError: the model failed; pieces sent until then cannot be taken back.
+            ConnectionError: the client has disconnected, or reads nothing.
         """
         chunks = ChunkWriter(self._about, with_usage=with_usage)
         async for event in self._seen(events):
@@ -92,7 +92,7 @@ class ChatAnswer:
         return await self._out.end(failed(error))
 
     async def _seen(self, events: ModelEvents) -> ModelEvents:
-        """The events as they go on: counted, and cut where a stop sequence ends them. Whoever asked closes the rest."""
+        """Yield the remaining events, counted, and cut at a stop sequence. The caller closes the stream."""
         async for event in events:
             self._tally.see(event, monotonic_ms() - self._began_ms)
             match event:

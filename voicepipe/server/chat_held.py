@@ -1,4 +1,4 @@
-"""A client secret's say in a chat completion: what it may ask, and what its session settings and locks make of it."""
+"""Apply a client secret to a chat completion: what it may request, and its session settings and locks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING: Final = Usage(input_tokens=0, output_tokens=0)
 
 
 def check_may_ask(claims: Claims, route: ChatRoute, shown: Handshake, parts: Parts) -> None:
-    """Hold a client secret against one route. It asks for agents; for a bare spec only if its limits name that.
+    """Check a client secret against one route. It may request agents; a bare spec only if its limits name that spec.
 
     Raises:
         AuthError: 403, naming what is allowed.
@@ -32,13 +32,13 @@ def check_may_ask(claims: Claims, route: ChatRoute, shown: Handshake, parts: Par
 async def held(
     request: ModelRequest, asked: ChatRequest, claims: Claims, route: ChatRoute, parts: Parts
 ) -> ModelRequest:
-    """The question under what the client secret says: its session's settings, its locks, its routing.
+    """Return the question with the client secret's session settings, locks and routing applied.
 
-    Instructions of its session hold when they are locked, and while the request brings none of its own.
+    Instructions of the secret's session apply when they are locked, or when the request brings no instructions.
 
     Raises:
-        AuthError: its session's settings are gone.
-        ProtocolError: a locked field was asked for otherwise.
+        AuthError: the secret's session settings are no longer stored.
+        ProtocolError: the request sets a locked field to another value.
     """
     started = await held_session(claims, route.name, route.agent, parts)
     session, config = started.session, started.config
@@ -71,7 +71,7 @@ def _check_locks(asked: ChatRequest, locked: set[str], session: SessionConfig, c
 
 
 def _told_at(asked: ChatRequest) -> list[str]:
-    """Where the request tells the model what to be."""
+    """Roles in which the request instructs the model."""
     return [
         f"messages[{position}]"
         for position, message in enumerate(asked.messages)

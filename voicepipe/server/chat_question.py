@@ -1,4 +1,4 @@
-"""From a chat completions request to a question to a model, as far as whoever asks may have it."""
+"""Convert a chat completions request to a question to a model, as far as the client's credential allows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from voicepipe.stages.model import Called, Function, Image, Message, ModelReques
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and of whom."""
+    """A question and its route."""
 
     route: ChatRoute
     request: ModelRequest
@@ -39,11 +39,11 @@ class Question:
 
 
 async def question_for(visitor: Visitor, asked: ChatRequest, shown: Handshake, parts: Parts) -> Question:
-    """Find the model, hold a client secret to its locks and limits, and write the question.
+    """Find the model, apply the client secret's locks and limits, and build the question.
 
     Raises:
         AuthError: 403, when the client secret does not allow this page, model or agent.
-        Missing: 404, for a model that is not there.
+        Missing: 404, for a model that does not exist.
         ProtocolError: a field is locked.
     """
     claims = visitor.claims
@@ -69,7 +69,7 @@ async def question_for(visitor: Visitor, asked: ChatRequest, shown: Handshake, p
 
 
 def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
-    """The conversation as a model's port has it."""
+    """Return the conversation in the form of the model's port."""
     for message in written:
         match message:
             case SystemMessage(content) | DeveloperMessage(content):
@@ -87,7 +87,7 @@ def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
 
 
 def functions(asked: ChatRequest) -> Iterator[Function]:
-    """What the model may call."""
+    """Return the tools that the model may call."""
     for tool in asked.tools or ():
         its = tool.function
         yield Function(its.name, its.description or "", bytes(its.parameters).decode())
@@ -104,7 +104,7 @@ def _image(part: ImagePart) -> Image:
 
 
 def _session(project: str, asked: ChatRequest) -> str:
-    """One name for requests that share a prompt, which tells a provider nothing: it keeps a cache by it."""
+    """Return one name for requests that share a prompt. A provider uses it for its cache and learns nothing from it."""
     shared = asked.prompt_cache_key or asked.user or asked.safety_identifier
     return hashlib.sha256(f"{project}/{shared}".encode()).hexdigest()[:32] if shared else ""
 

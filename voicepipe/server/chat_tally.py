@@ -1,4 +1,4 @@
-"""What becomes known of one chat completion while it comes: who answers, how soon, how much of it there is."""
+"""Measure one chat completion while it streams: the provider, the latency and the tokens."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from voicepipe.stages.model import (
 )
 
 CHARS_A_TOKEN: Final = 4
-"""Of English, by OpenAI's rule of thumb. Used where an answer ended before its provider told what it took: else who
-leaves just before the end would pay nothing."""
+"""Characters per token of English, by OpenAI's rule of thumb. Used when an answer ended before its provider reported
+usage. Otherwise a client that disconnects just before the end would pay nothing."""
 
 
 class ChatTally:
-    """Of one answer. Times are ms after the question."""
+    """Counters of one answer. Times are ms after the question."""
 
     def __init__(self, request: ModelRequest, spec: str, ignored: Sequence[str], *, to_stranger: bool) -> None:
         """Begin with nothing.
 
         Args:
-            spec: who answers unless a router says otherwise.
-            ignored: the parameters that changed nothing.
-            to_stranger: the answer goes to a page, which is not told what providers say of us when they refuse.
+            spec: the spec that answers unless a router reports another one.
+            ignored: the parameters that had no effect.
+            to_stranger: the answer goes to a page, which does not get the providers' own error texts.
         """
         self._request, self._ignored, self._to_stranger = request, ignored, to_stranger
         self.spec = spec
-        """Who answers."""
+        """The provider's spec that answers."""
 
         self.ttft_ms: int | None = None
-        """To the first text or call."""
+        """Time to the first text or function call."""
 
         self.finished: Finished | None = None
         self._why = ""
@@ -53,7 +53,7 @@ class ChatTally:
         self._n_chars = 0
 
     def see(self, event: ModelEvent, now_ms: int) -> None:
-        """Take the next event of the answer."""
+        """Record the next event of the answer."""
         match event:
             case TextDelta(text):
                 self._spoke(len(text), now_ms)
@@ -70,18 +70,18 @@ class ChatTally:
 
     @property
     def estimated(self) -> bool:
-        """Whether the tokens are our guess, since the provider has not told."""
+        """Whether the tokens are an estimate, since the provider has not reported them."""
         return self._usage is None
 
     def used(self) -> TokensUsed:
-        """The tokens that it took."""
+        """The tokens that the answer used."""
         known = self._usage
         if known is not None:
             return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens)
         return TokensUsed(_n_chars(self._request) // CHARS_A_TOKEN, -(-self._n_chars // CHARS_A_TOKEN), 0)
 
     def cost_usd(self, models: ChatModels) -> float | None:
-        """What it cost, with what was asked of others in vain; None: the price is not known."""
+        """The answer's cost, including failed attempts; None: the price is not known."""
         used = self.used()
         guessed = Usage(input_tokens=used.input, output_tokens=used.output)
         cost = models.cost_usd(self.spec, self._usage or guessed)
@@ -89,16 +89,16 @@ class ChatTally:
 
     @property
     def lost_usd(self) -> float:
-        """What the attempts cost that nobody heard."""
+        """The cost of the attempts whose answers were not sent."""
         return sum(attempt.cost_usd or 0.0 for attempt in self._attempts if attempt.outcome != "spoke")
 
     def headers(self) -> dict[str, str]:
-        """What an answer's headers tell of it."""
+        """Return the answer's headers that report these figures."""
         ttft = {} if self.ttft_ms is None else {"X-Voicepipe-TTFT-Ms": str(self.ttft_ms)}
         return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft
 
     def ours(self, models: ChatModels | None = None) -> JsonObject:
-        """The answer's own field; with its cost where `models` are given, which know what tokens cost."""
+        """Return the answer's own field; with its cost if `models`, which know the prices, are given."""
         told: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
         if self._why and not self._to_stranger:
             told["why"] = self._why
@@ -129,7 +129,7 @@ def _attempt(attempt: Attempted) -> JsonObject:
 
 
 def _n_chars(request: ModelRequest) -> int:
-    """The text of a question; pictures are left out, whose cost no text tells."""
+    """Return the text of a question without its images, whose cost cannot be estimated from text."""
     total = sum(len(each.description) + len(each.parameters_json) for each in request.functions)
     for message in request.messages:
         match message:

@@ -1,7 +1,7 @@
-"""Connections that have sent no request yet, or none again: bounded for each client's address and by time.
+"""Connections without a request, new or idle: limited per client address and by time.
 
-Whoever connects is a stranger until their request is there. What they hold must cost nobody else anything: the oldest
-of their own connections goes first, and where the process runs out of descriptors, the oldest of all.
+A connection is not trusted before its request arrives, and must not cost other clients anything. The oldest connection
+of the same address is closed first. When the process runs out of descriptors, the oldest of all is closed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from voicepipe.server.connection_limits import ConnectionLimits
 
 Why = Literal["headers", "address", "descriptors", "refused", "unread"]
 """Why the server closed a connection: its request did not come in time; its address had too many without a request; it
-had to make room, since descriptors ran out; it found no room itself; its client did not take an answer."""
+was closed to free a descriptor; no descriptor was free for it; its client did not read an answer."""
 
 WHYS: Final[tuple[Why, ...]] = ("headers", "address", "descriptors", "refused", "unread")
 
 PROXY_IDLE_S: Final = 3_630
-"""How long a trusted proxy's connection may be idle: longer than proxies keep theirs, so that they close it first and
-never send a request into a connection that we are closing. aiohttp's own default."""
+"""How long a trusted proxy's connection may be idle: longer than proxies keep theirs. So the proxy closes it first and
+never sends a request into a connection that we are closing. aiohttp's own default."""
 
 UNREAD_S: Final = 30
-"""How long a client may take nothing of an answer that is waiting for it."""
+"""How long a client may read nothing of an answer that waits for it."""
 
 
 class Connection:
@@ -37,12 +37,12 @@ class Connection:
     __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "_is_waiting", "is_open", "trusted")
 
     def __init__(self, connections: Connections, address: str, close: Callable[[], object]) -> None:
-        """Begin to wait for its first request; `close` ends it at once, whatever it is doing."""
+        """Start to wait for the first request; `close` ends the connection at once, in any state."""
         self._connections, self._address, self._close = connections, address, close
         self.trusted = address in connections.proxies
         """Whether a trusted proxy made it, for clients of many addresses."""
         self.is_open = False
-        """Whether its handshake is over."""
+        """Whether its handshake is complete."""
         self._is_waiting = self._is_ended = False
         self._deadline: asyncio.TimerHandle | None = None
         self.wait()
@@ -50,12 +50,12 @@ class Connection:
 
     @property
     def address(self) -> str:
-        """Whose it is, as the socket says it."""
+        """The peer's address, from the socket."""
         return self._address
 
     @property
     def limits(self) -> ConnectionLimits:
-        """What it may cost."""
+        """The limits of the connection."""
         return self._connections.limits
 
     @property
@@ -64,34 +64,34 @@ class Connection:
         return self._is_waiting
 
     def opened(self, abort: Callable[[], None]) -> None:
-        """Its handshake is over: there is a transport, which `abort` ends."""
+        """Mark the handshake as complete: from now on there is a transport, which `abort` ends."""
         self.is_open, self._close = True, abort
         if self._is_ended:
             abort()
 
     def wait(self) -> None:
-        """Count it among those without a request."""
+        """Count it among the connections without a request."""
         if not self._is_waiting and not self._is_ended:
             self._is_waiting = True
             self._connections.add(self)
 
     def begin_headers(self) -> None:
-        """Give a request that has begun `header_ms` for its headers, once: more bytes don't give it more time."""
+        """Give a request that has begun `header_ms` for its headers, once: more bytes do not extend the deadline."""
         if self._deadline is None:
             limit_s = self._connections.limits.header_ms / 1_000
             self._deadline = asyncio.get_running_loop().call_later(limit_s, self.close_for, "headers")
 
     def work(self) -> None:
-        """The headers are there: what happens now is the request's own affair."""
+        """Stop the deadline: the headers have arrived, and the request has its own limits."""
         self._forget()
 
     def closed(self) -> None:
-        """It is gone."""
+        """Remove the closed connection."""
         self._is_ended = True
         self._forget()
 
     def close_for(self, why: Why) -> None:
-        """Close it, and count why."""
+        """Close it, and count the reason."""
         self._is_ended = True
         self._forget()
         self._connections.n_closed[why] += 1
@@ -110,20 +110,20 @@ class Connections:
     """All connections that wait for a request, oldest first. Belongs to one event loop."""
 
     def __init__(self, limits: ConnectionLimits, proxies: TrustedProxies) -> None:
-        """Begin with none. A trusted proxy has no bound: what its clients do is counted by their own addresses."""
+        """Begin with none. A trusted proxy has no limit: its clients are counted by their own addresses."""
         self.limits, self.proxies = limits, proxies
         self.n_closed: Counter[Why] = Counter()
-        """How many the server has closed, and why."""
-        # bounded: by `address_connections` for each address, and all together by the process's descriptors
+        """Number of connections that the server has closed, per reason."""
+        # bounded: `address_connections` per address, and the process's descriptors in total
         self._waiting: dict[Connection, None] = {}
         self._of_address: dict[str, dict[Connection, None]] = {}
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Number of connections that wait."""
         return len(self._waiting)
 
     def add(self, connection: Connection) -> None:
-        """Count one; the oldest of its address goes when there are too many."""
+        """Add one; the oldest of its address is closed when there are too many."""
         self._waiting[connection] = None
         if connection.trusted:
             return
@@ -133,7 +133,7 @@ class Connections:
             next(iter(its)).close_for("address")
 
     def remove(self, connection: Connection) -> None:
-        """Count one no more."""
+        """Remove one."""
         del self._waiting[connection]
         if connection.trusted:
             return
@@ -143,7 +143,7 @@ class Connections:
             del self._of_address[key]
 
     def close_oldest(self) -> bool:
-        """Close what has waited longest, a trusted proxy's only if there is no other. False: none waits."""
+        """Close the connection that has waited longest, a trusted proxy's only without another. False: none waits."""
         strangers = (each for each in self._waiting if not each.trusted)
         oldest = next(strangers, None) or next(iter(self._waiting), None)
         if oldest is not None:

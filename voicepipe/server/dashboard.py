@@ -1,4 +1,4 @@
-"""`GET /dashboard/about`: what the dashboard lays beside measured figures, for an operator."""
+"""`GET /dashboard/about`: reference figures that the dashboard compares with measured figures, for an operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicepipe.server.yardstick import Yardstick
 
 
 async def about(request: web.Request) -> web.Response:
-    """Who asks, and the yardstick.
+    """Return the operator's identity and the reference figures.
 
     `{"project", "sees_all", "version", "limits": {stage: ms}, "over_allowed", "published": {spec: {...}}}`; 401 and 403
     as everywhere, and 429 for an address that guesses keys.

@@ -1,7 +1,7 @@
-"""Recordings of strangers, decoded in processes of their own; see `voicepipe.audio.decode_process` for their side.
+"""Decode untrusted recordings in separate processes; `voicepipe.audio.decode_process` is the code that runs there.
 
-A file that crashes, hangs or fills its decoder costs its own request a refusal. The process that forks is started with
-the first upload, and again when it has died; a recording's process then takes some milliseconds.
+A file that crashes, hangs or fills its decoder only fails its own request. The process that forks is started with the
+first upload, and again after it has died. A recording's process then starts in some milliseconds.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from voicepipe.server.rare_lines import RareLines
 from voicepipe.telemetry.log import log_event
 
 AT_ONCE: Final = 2
-"""Recordings that are being decoded at the same instant; the others wait for their next piece. As many may be open as
-recordings are transcribed at once."""
+"""Recordings that are decoded at the same instant; the others wait for their next piece. The limit of open recordings
+is that of concurrent transcriptions."""
 
 STEP_S: Final = 30
-"""For opening a file, and for each piece of it."""
+"""Time limit for opening a file, and for each piece of it."""
 
 SEND_BYTES: Final = 1 << 16
 
 MOST_REFUSAL_BYTES: Final = 4_096
 
 BROKEN: Final = "the sound file can't be decoded"
-"""What is said of one that ended its process."""
+"""Error text for a file that ended its process."""
 
 NO_DECODER: Final = "No process can be started that decodes recordings."
 
 NO_DECODER_MS: Final = 5_000
-"""When it is worth asking again."""
+"""`Retry-After` when no process can be started."""
 
 KEPT_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
-"""All else stays here: providers' keys are in it."""
+"""Environment variables passed to the process. All others stay here: providers' keys are among them."""
 
 
 class Recording:
@@ -63,7 +63,7 @@ class Recording:
         self._turns = turns
         self._most_bytes = 0
         self.read_s = 0.0
-        """How much of it has been read."""
+        """How much of it has been decoded."""
 
     async def begun(self) -> None:
         """Wait for the process.
@@ -78,10 +78,10 @@ class Recording:
             raise Overload(NO_DECODER, retry_after_ms=NO_DECODER_MS) from None
 
     async def open(self, file: bytearray, rate_hz: int, longest_s: int) -> None:
-        """Send the file, which is emptied: it lies in the other process from then on.
+        """Send the file and empty it: only the other process holds it from then on.
 
         Raises:
-            UnreadableSound: it is no sound that can be read here; the text says what can.
+            UnreadableSound: the file is not audio that can be read here; the text names the formats that can.
         """
         self._most_bytes = PIECE_S * rate_hz * 2
         question = process.QUESTION.pack(len(file), rate_hz, longest_s, MOST_SAMPLES)
@@ -89,10 +89,10 @@ class Recording:
         file.clear()
 
     async def next_piece(self) -> Samples | None:
-        """Return the next piece as `Pieces` cuts it, int16, (n_samples,); None: that was all.
+        """Return the next piece as `Pieces` cuts it, int16, (n_samples,); None: the recording is over.
 
         Raises:
-            UnreadableSound: the file is broken here, or goes on too long.
+            UnreadableSound: the file is broken here, or too long.
         """
         pcm = await self._ask(process.NEXT)
         return None if pcm is None else np.frombuffer(pcm, dtype=np.int16)
@@ -116,7 +116,7 @@ class Recording:
             await self._writer.drain()
 
     async def _answer(self) -> bytes | None:
-        """Read an answer, and trust none of it: the file may have taken over who sends it."""
+        """Read an answer without trusting it: the file may have taken over the process that sends it."""
         kind, self.read_s, n_bytes = process.ANSWER.unpack(await self._reader.readexactly(process.ANSWER.size))
         if n_bytes > {b"p": self._most_bytes, b"x": MOST_REFUSAL_BYTES}.get(kind, 0):
             raise UnreadableSound(BROKEN)
@@ -138,7 +138,7 @@ class Decoding:
     """Starts a process for each recording. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(AT_ONCE)  # who waits: as many as recordings are transcribed at once
+        self._turns = asyncio.Semaphore(AT_ONCE)  # bounded: the limit of concurrent transcriptions
         self._starting = asyncio.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,12 +147,12 @@ class Decoding:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that forks, if it was started."""
+        """Process ID of the process that forks, if it was started."""
         return None if self._process is None else self._process.pid
 
     @property
     def is_down(self) -> bool:
-        """Whether the process that forks does not run, as far as we know."""
+        """Whether the process that forks is known not to run."""
         return self._control is None
 
     async def warm(self) -> None:
@@ -175,15 +175,15 @@ class Decoding:
 
     @asynccontextmanager
     async def opened(self, file: bytearray, rate_hz: int, *, longest_s: int) -> AsyncIterator[Recording]:
-        """Have a recording decoded for as long as the block runs; its process ends with it.
+        """Decode a recording while the block runs; its process ends with the block.
 
         Args:
             file: all of it, in any container; it is emptied.
             rate_hz: of the pieces.
-            longest_s: how much of it there may be.
+            longest_s: maximum length of the recording, in seconds.
 
         Raises:
-            UnreadableSound: it is no sound that can be read here; the text says what can.
+            UnreadableSound: the file is not audio that can be read here; the text names the formats that can.
             Overload: no process can be started.
         """
         await self.warm()
@@ -199,7 +199,7 @@ class Decoding:
             self._kill(number)
 
     async def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         self._gone()
         await self._reap()
 
@@ -218,11 +218,11 @@ class Decoding:
 
     def _kill(self, number: int) -> None:
         if self._control is not None:
-            with suppress(OSError):  # it has gone, and the recording's process hears nobody any more and ends
+            with suppress(OSError):  # the recording's process then sees its socket's end
                 self._control.send(process.CONTROL.pack(b"k", number))
 
     def _hear(self, control: socket.socket) -> None:
-        """Read how recordings' processes have ended. One that we end is killed, which is nothing to tell."""
+        """Read how recordings' processes have ended. A process that we ended was killed, which is not logged."""
         with suppress(BlockingIOError):
             try:
                 told = control.recv(process.ENDED.size * 64)
@@ -247,7 +247,7 @@ class Decoding:
             self._control = None
 
     async def _reap(self) -> None:
-        """Wait for the process that forks, which ends when nobody holds the other end of its socket."""
+        """Wait for the process that forks, which ends when the other end of its socket is closed."""
         if self._process is not None:
             gone, self._process = self._process, None
             await asyncio.to_thread(_wait, gone)
@@ -278,7 +278,7 @@ def _wait(gone: subprocess.Popen[bytes]) -> None:
 
 @asynccontextmanager
 async def decoding() -> AsyncIterator[Decoding]:
-    """Decode recordings for as long as the block runs."""
+    """Decode recordings while the block runs."""
     opened = Decoding()
     try:
         yield opened

@@ -1,4 +1,4 @@
-"""The process's file descriptors: as many as the system allows, and some of them kept for the server itself."""
+"""The process's file descriptors: the system's maximum, with some reserved for the server itself."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ except ImportError:  # no such thing on Windows
     resource = None  # type: ignore[assignment]
 
 RESERVED_SHARE: Final = 4
-"""One in so many descriptors is no client's: files, and connections to providers, up to three of a session."""
+"""One in this number of descriptors is reserved: for files, and connections to providers, up to three per session."""
 
 RESERVED_MOST: Final = 4_096
 
 MOST: Final = 1 << 20
-"""Enough, where the system says that there is no limit."""
+"""Limit to use where the system has none."""
 
 OF_SESSION: Final = 4
 """Descriptors of a session: its client, and three providers."""
 
 OF_SERVER: Final = 256
-"""Of the server itself: databases, pages, connections that are kept warm."""
+"""Descriptors of the server itself: databases, pages, warm connections."""
 
 
 def raise_descriptor_limit() -> int:
@@ -36,22 +36,22 @@ def raise_descriptor_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, max(soft, MOST))
     if soft != resource.RLIM_INFINITY and wanted > soft:
-        with suppress(ValueError, OSError):  # some systems have a lower bound of their own: as many as there are
+        with suppress(ValueError, OSError):  # some systems have a lower limit of their own: keep the current one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else soft
 
 
 def most_for_clients(limit: int) -> int:
-    """Return the first descriptor's number that is not for clients' connections.
+    """Return the lowest descriptor number that is not for clients' connections.
 
-    The system gives the lowest number that is free, so a connection that gets this one tells that all below are taken.
+    The system gives the lowest free number, so a connection with this number means that all lower ones are taken.
     """
     return limit - min(limit // RESERVED_SHARE, RESERVED_MOST)
 
 
 def warn_of_few(options: ServerSettings, limit: int) -> None:
-    """Say in the log that the system allows fewer descriptors than the settings' calls can need."""
+    """Log a warning if the system allows fewer descriptors than the sessions of the settings can need."""
     wanted = OF_SERVER + OF_SESSION * options.max_sessions + 2 * (options.max_chats + options.max_audio)
     if wanted > most_for_clients(limit):
         log_event("few_descriptors", level=logging.WARNING, limit=limit, wanted=wanted)

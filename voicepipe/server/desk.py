@@ -1,4 +1,4 @@
-"""The desk where client secrets are written: what may be asked of one, and what its holder gets."""
+"""Mint client secrets: what a backend may request, and what the secret's holder gets."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ MAX_LIFE_S: Final = 7_200
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True):
-    """When the client secret stops opening sessions."""
+    """When the client secret can no longer start sessions."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: Annotated[int, msgspec.Meta(ge=MIN_LIFE_S, le=MAX_LIFE_S)] = LIFE_S
 
 
 class TokenWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Our own part of the request. A word that we don't know is refused: a limit that is misspelt would be none."""
+    """Our own part of the request. An unknown field is refused: a misspelt limit would otherwise be no limit."""
 
     subject: Name = ""
-    """Who speaks, as the customer names them; what revocation by subject means."""
+    """The customer's name of the user; used by revocation by subject."""
 
     identity: Name = ""
-    """A name for people to read."""
+    """A readable name."""
 
     scopes: tuple[str, ...] = TOKEN_DEFAULT
     limits: Limits = Limits()
     routing: dict[Annotated[str, msgspec.Meta(max_length=64)], Name] = msgspec.field(default_factory=dict)
-    """Free names and values that routing rules may look at."""
+    """Free names and values that routing rules may use."""
 
     locks: tuple[Lock, ...] = ()
 
 
 class SecretWanted(msgspec.Struct, frozen=True):
-    """The body of the request; every part may be left out. Unknown fields are skipped, as everywhere on this wire."""
+    """The body of the request; every part is optional. Unknown fields are skipped, as everywhere in this protocol."""
 
     expires_after: ExpiresAfter | None = None
     session: dict[str, Any] | None = None
@@ -67,32 +67,32 @@ class Minted:
     expires_at: int
     session: SessionConfig
     token_id: str
-    """What it can be revoked by; no secret."""
+    """The ID that revokes it; not secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Writes client secrets."""
+    """Mints client secrets."""
 
     key_store: KeyStore
     cluster: Cluster
 
     agent_named: Callable[[str], str | None]
-    """The agent of that name or alias."""
+    """Return the agent of that name or alias."""
 
     start_config: Callable[[SessionGrant], SessionConfig]
-    """The session that a grant starts with, before the token's own config."""
+    """Return the session that a grant starts with, before the token's own config."""
 
     unpriced: Callable[[str], str | None]
-    """The setting without which it isn't known what an agent costs; None when all prices are known."""
+    """Return the setting that is missing to price an agent; None when all prices are known."""
 
     _threads: LookupThreads = field(default_factory=LookupThreads, init=False, repr=False)
 
     async def mint(self, project: str, wanted: SecretWanted) -> Minted:
-        """Write what was wanted; a session config too large for the token goes into the cluster's store first.
+        """Mint the requested secret; a session config too large for the token is first stored in the cluster's store.
 
         Raises:
-            ProtocolError: it can't be had like that; `field` names what is wrong.
+            ProtocolError: the request cannot be met; `field` names what is wrong.
         """
         now_s, token = unix_s(), wanted.voicepipe or TokenWanted()
         expires_at = now_s + (wanted.expires_after or ExpiresAfter()).seconds
@@ -127,7 +127,7 @@ class Desk:
     def _session_shown(
         self, project: str, session: dict[str, Any], token: TokenWanted, expires_at: int
     ) -> SessionConfig:
-        """The whole session that the token will start, and with it the check that it can."""
+        """Return the whole session that the token will start, and check that it can start."""
         model = session.get("model")
         if model is not None and not isinstance(model, str):
             raise ProtocolError(f"Expected a text, got {type(model).__name__}.", field="session.model")
@@ -154,7 +154,7 @@ class Desk:
         return limits.agents
 
     def _check_prices(self, limits: Limits, agents: tuple[str, ...]) -> None:
-        """A limit on what is spent needs to know what things cost."""
+        """Check that prices are known if spending is limited."""
         missing = next(filter(None, map(self.unpriced, agents)), None) if limits.spend_usd is not None else None
         if missing is not None:
             raise ProtocolError(
@@ -163,10 +163,10 @@ class Desk:
 
 
 def read_wanted(body: bytes) -> SecretWanted:
-    """Read the request's body; an empty one asks for nothing special.
+    """Read the request's body; an empty body means the defaults.
 
     Raises:
-        ProtocolError: it is not such a JSON object; `field` is the dotted path of what is wrong.
+        ProtocolError: it is not the expected JSON object; `field` is the dotted path of what is wrong.
     """
     return read_json(body, SecretWanted) if body.strip() else SecretWanted()
 
@@ -175,7 +175,7 @@ def read_json(body: bytes, kind: Any) -> Any:
     """Read a request's body as `kind`, a msgspec Struct.
 
     Raises:
-        ProtocolError: as `read_wanted` says.
+        ProtocolError: as in `read_wanted`.
     """
     try:
         return msgspec.json.decode(body, type=kind)

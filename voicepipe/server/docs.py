@@ -16,7 +16,7 @@ from markdown_it.token import Token
 INDEX: Final = "index"
 
 MAX_QUERY_CHARS: Final = 100
-"""Longer searches are cut: no page holds so long a term."""
+"""Maximum length of a search; longer ones are cut, since no page holds such a long term."""
 
 MAX_RESULTS: Final = 30
 
@@ -39,7 +39,7 @@ class Section:
     """Heading and text in lower case."""
 
     def matches(self, words: Sequence[str]) -> bool:
-        """Tell whether every word, in lower case, is in the heading or the text."""
+        """Return whether every word, in lower case, is in the heading or the text."""
         return all(word in self.lower for word in words)
 
     def excerpt(self, word: str) -> str:
@@ -93,7 +93,7 @@ def render(name: str, text: str) -> Page:
     tokens = markdown.parse(re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE))
     sections = tuple(_sections(name, tokens))
     body = markdown.renderer.render([*_linked(tokens)], markdown.options, {})
-    # What is wider than a phone scrolls by itself, also from the keyboard.
+    # Wide blocks scroll by themselves, also from the keyboard.
     body = body.replace("<pre>", '<pre tabindex="0">')
     body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>')
     return Page(name, sections[0].title if sections else name, body.replace("</table>", "</table></div>"), sections)
@@ -153,7 +153,7 @@ def _address(link: str) -> str:
 
 
 def document(docs: Docs, title: str, main: str, *, current: str, query: str = "") -> str:
-    """Return a whole HTML document: head, search, list of pages, and what is shown."""
+    """Return a whole HTML document: head, search, list of pages, and the content."""
     links = "".join(
         f'<li><a href="/docs{"" if name == INDEX else "/" + name}"{" aria-current=page" if name == current else ""}>'
         f"{html.escape(page.title)}</a></li>"

@@ -1,4 +1,4 @@
-"""Who is at the door: the auth room's answer to an aiohttp request."""
+"""Authenticate an aiohttp request with the auth package."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from voicepipe.server.options import TalkMint
 from voicepipe.server.refusals import PEER, TooManyAttempts
 
 OPEN_PROJECT = "default"
-"""Whose everything is while there are no API keys."""
+"""The project that owns everything while there are no API keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Whoever was let in."""
+    """An authenticated client."""
 
     project: str
     holder: Holder | None
-    """What they showed; None in open mode, where nothing was asked for and everything is allowed."""
+    """The credential; None in open mode, where none is required and everything is allowed."""
 
     @property
     def claims(self) -> Claims | None:
-        """What their token says; None when they came with an API key or without anything."""
+        """The token's claims; None for an API key or no credential."""
         return self.holder if isinstance(self.holder, Claims) else None
 
     def check_scope(self, scope: str) -> None:
-        """Demand that they may do what `scope` names.
+        """Check that the visitor has the permission `scope`.
 
         Raises:
             AuthError: 403.
@@ -55,16 +55,16 @@ class Visitor:
 
     @property
     def sees_all(self) -> bool:
-        """Whether every project is theirs to look at: with the scope `operate_all`, and in open mode."""
+        """Whether the visitor may see every project: with the scope `operate_all`, and in open mode."""
         return self.holder is None or (self.claims is None and OPERATE_ALL in self.holder.scopes)
 
     def project_asked(self, asked: str | None) -> str | None:
-        """The project whose things they get to see, when `?project=` says `asked`; None: those of all projects.
+        """Return the project that the visitor sees, when `?project=` is `asked`; None: all projects.
 
-        An empty one was not asked for.
+        An empty value counts as absent.
 
         Raises:
-            AuthError: 403: they asked for another's.
+            AuthError: 403: `asked` is another project.
         """
         if self.sees_all:
             return asked or None
@@ -79,7 +79,7 @@ class Visitor:
 
 
 class Doorway:
-    """Lets requests in. While no API key was ever made and only this machine can reach the server, it is open."""
+    """Authenticates requests. While no API key was ever made and only this machine can reach the server, it is open."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Doorway:
         self._allowed_origins, self._talk_mint = frozenset(allowed_origins), talk_mint
 
     def shown(self, request: web.Request) -> Handshake:
-        """Return what the auth room reads of a request, with the sender that a trusted proxy tells of."""
+        """Return the parts of a request that the auth package reads, with the sender that a trusted proxy reports."""
         direct = Handshake.of(
             request.headers.items(), query=request.query.items(), peer=request.remote or "", tls=request.secure
         )
@@ -115,11 +115,11 @@ class Doorway:
         return self._is_open()
 
     async def admit(self, request: web.Request) -> Visitor:
-        """Find out who sends this request.
+        """Authenticate the sender of this request.
 
         Raises:
-            AuthError: 401 or 403, with a code and what to do about it.
-            TooManyAttempts: 429, for a credential that is unknown, from an address that has shown too many of these.
+            AuthError: 401 or 403, with a code and how to fix it.
+            TooManyAttempts: 429, for an unknown credential from an address that has sent too many of these.
         """
         shown = self.shown(request)
         presented = find_credential(shown, allow_query=self._allow_query)
@@ -134,7 +134,7 @@ class Doorway:
         return visitor
 
     def check_not_foreign(self, shown: Handshake) -> None:
-        """Refuse what a foreign page made its visitor's browser send, where no credential is asked for.
+        """Refuse a request that a foreign page made its user's browser send, where no credential is required.
 
         Raises:
             AuthError: 403.
@@ -142,10 +142,10 @@ class Doorway:
         check_not_foreign(shown, allowed_origins=self._allowed_origins)
 
     def _count_guess(self, shown: Handshake) -> None:
-        """Count an unknown credential, unless a foreign page sent it: its visitor's address must not pay for that.
+        """Count an unknown credential, unless a foreign page sent it: its user's address must not pay for that.
 
         Raises:
-            TooManyAttempts: the address has shown too many.
+            TooManyAttempts: the address has sent too many.
         """
         now_ms = monotonic_ms()
         wait_ms = self._attempts.wait_ms(shown.peer, now_ms)
@@ -155,7 +155,7 @@ class Doorway:
             self._attempts.failed(shown.peer, now_ms)
 
     async def check_not_revoked(self, claims: Claims) -> None:
-        """Demand a token that nobody has taken back.
+        """Check that the token is not revoked.
 
         Raises:
             AuthError: 401.
@@ -164,10 +164,10 @@ class Doorway:
             raise AuthError("This client secret was revoked. Let your backend mint another one.", code="token_revoked")
 
     async def admit_talk_page(self, request: web.Request) -> str:
-        """Let this server's own talk page in, and return its origin.
+        """Authenticate this server's own talk page, and return its origin.
 
         Raises:
-            AuthError: 403, with what to do about it.
+            AuthError: 403, with how to fix it.
         """
         shown = self.shown(request)
         await self._read_keys()
@@ -182,14 +182,14 @@ class Doorway:
         return shown.values("origin")[0]
 
     def _is_new(self) -> bool:
-        """Whether nobody has set up yet who may come in. A proxy on this machine makes all its callers look local."""
+        """Whether no credentials are set up yet. A proxy on this machine makes all its clients look local."""
         return not self._proxies and not self._known_keys.any_made()
 
     def _is_open(self) -> bool:
         return self._on_loopback and self._is_new()
 
     async def _read_keys(self) -> None:
-        """Have the API keys as the file has them now. Requests that find it changed at once wait for one reading."""
+        """Return the API keys as the file has them now. Concurrent requests that find it changed wait for one read."""
         if self._known_keys.is_current():
             return
         async with self._reading_keys:
@@ -208,10 +208,10 @@ class Doorway:
         return Visitor(holder.project, holder)
 
     async def _keyring(self, now_s: int) -> Keyring:
-        """The keys that sign tokens; the file is read in a worker thread, and only when it has changed."""
+        """Return the keys that sign tokens; the file is read in a worker thread, and only when it has changed."""
         ring = self._key_store.current()
         return ring if ring is not None else await self._threads.run(lambda: self._key_store.keyring(now_s))
 
     def _is_open_to(self, presented: Presented | None) -> bool:
-        """SDKs demand some key, so in open mode any will do; but a token is never taken without a look."""
+        """SDKs require some key, so open mode accepts any; but a token is always checked."""
         return not (presented is not None and is_token(presented.secret)) and self._is_open()

@@ -1,4 +1,4 @@
-"""`DELETE /v1/sessions/{id}` and `/v1/users/{user}`: what is kept of somebody, deleted on request."""
+"""`DELETE /v1/sessions/{id}` and `/v1/users/{user}`: delete the stored data of a session or a user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STILL_OPEN: Final = "It is still open and would go on writing: delete it when it
 
 
 async def forget_session(request: web.Request) -> web.Response:
-    """Delete a session's turns, its journal, and what webhooks still hold of it: `{"deleted": true, "turns": n}`."""
+    """Delete a session's turns, its journal, and pending webhook deliveries of it: `{"deleted": true, "turns": n}`."""
     parts, project = await _operator(request)
     session = request.match_info["id"]
     running = parts.open_sessions.find(session)
@@ -31,7 +31,7 @@ async def forget_session(request: web.Request) -> web.Response:
 
 
 async def forget_user(request: web.Request) -> web.Response:
-    """Delete the turns of all sessions of a user, and whatever else is kept of these."""
+    """Delete the turns of all sessions of a user, and all other stored data of these sessions."""
     parts, project = await _operator(request)
     user = request.match_info["user"]
     running = [each for each in parts.open_sessions.of(project) if each.grant.identity == user]
@@ -48,7 +48,8 @@ async def forget_user(request: web.Request) -> web.Response:
 
 
 async def _operator(request: web.Request) -> tuple[Parts, str]:
-    """Who may delete, and in which project: an operator of all must name it, since ids are the callers' choice."""
+    """Return the project to delete in, if the client may delete: an operator of all projects must name one, since
+    clients choose the IDs."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(OPERATE)

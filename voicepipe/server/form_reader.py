@@ -1,7 +1,7 @@
-"""A form with a file in it, read as it comes (multipart/form-data, RFC 7578), within bounds of number and size.
+"""Read a form with a file in it as it arrives (multipart/form-data, RFC 7578), with limits of number and size.
 
-A piece costs as much time as it has bytes, whatever is in it: libraries that read line by line or part by part can be
-kept busy for seconds by what is nothing but line ends or empty fields.
+A piece costs time in proportion to its bytes, whatever it contains. Libraries that read line by line or part by part
+can be kept busy for seconds by input of only line ends or empty fields.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final, Literal
 from voicepipe.errors import ProtocolError
 
 FILE_BYTES: Final = 25 << 20
-"""The published size of a file."""
+"""The published maximum size of a file."""
 
 FIELD_BYTES: Final = 64 << 10
-"""Of all other fields, names and values."""
+"""Maximum size of all other fields, names and values."""
 
 MOST_PARTS: Final = 64
 
 PART_HEADER_BYTES: Final = 4 << 10
-"""Of one part: its name, the file's name, its type."""
+"""Maximum size of one part's headers: its name, the file's name, its type."""
 
 PREAMBLE_BYTES: Final = 256
-"""What may stand before the first part, which nobody writes."""
+"""Maximum size of the preamble before the first part, which clients do not send."""
 
 BOUNDARY: Final = re.compile(rb"[ -~]{0,69}[!-~]")
 """RFC 2046, 5.1.1, and somewhat more."""
@@ -38,15 +38,15 @@ class FileTooLarge(Exception):
 
 @dataclass(slots=True)
 class Form:
-    """What a form holds."""
+    """The content of a form."""
 
     file: bytearray | None = None
     fields: dict[str, list[str]] = field(default_factory=dict)
-    """All values of each; `name[]` is written `name`."""
+    """All values of each field; `name[]` is stored as `name`."""
 
 
 class FormReader:
-    """Takes a form's bytes in pieces of any length."""
+    """Parses a form's bytes in pieces of any length."""
 
     def __init__(self, content_type: str) -> None:
         """Begin.
@@ -55,25 +55,25 @@ class FormReader:
             content_type: the header, `multipart/form-data; boundary=...`.
 
         Raises:
-            ProtocolError: it has no boundary that can be one.
+            ProtocolError: it has no valid boundary.
         """
         boundary = _parameter(content_type.encode(), b"boundary")
         if not BOUNDARY.fullmatch(boundary):
             raise ProtocolError("Expected a form with a boundary of 1 to 70 characters.", code="invalid_type")
         self.form = Form()
         self._delimiter = b"\r\n--" + boundary
-        self._tail = bytearray(b"\r\n")  # so that the first delimiter is as all others
+        self._tail = bytearray(b"\r\n")  # so that the first delimiter looks like all others
         self._at: Literal["preamble", "boundary", "headers", "content", "over"] = "preamble"
         self._n_parts = self._n_field_bytes = 0
         self._name = ""
         self._content = bytearray()
 
     def push(self, piece: bytes) -> None:
-        """Take the next bytes.
+        """Parse the next bytes.
 
         Raises:
-            ProtocolError: it is no form, or there is too much of it; the text says what was expected.
-            FileTooLarge: so it is.
+            ProtocolError: the bytes are no form, or too many; the text names what was expected.
+            FileTooLarge: the file has more than `FILE_BYTES`.
         """
         self._tail += piece
         while self._step():
@@ -83,14 +83,14 @@ class FormReader:
         """Return the form.
 
         Raises:
-            ProtocolError: it is not over.
+            ProtocolError: the form is incomplete.
         """
         if self._at != "over":
             raise _broken("it breaks off")
         return self.form
 
     def _step(self) -> bool:
-        """Read on; False: more bytes are needed."""
+        """Parse further; False: more bytes are needed."""
         match self._at:
             case "preamble" | "content":
                 return self._read_content()
@@ -98,7 +98,7 @@ class FormReader:
                 return self._read_boundary()
             case "headers":
                 return self._read_headers()
-            case "over":  # what stands after the end means nothing
+            case "over":  # bytes after the end are ignored
                 self._tail.clear()
                 return False
 
@@ -144,7 +144,7 @@ class FormReader:
         self.form.fields.setdefault(self._name.removesuffix("[]"), []).append(value)
 
     def _read_boundary(self) -> bool:
-        """What follows a boundary: two dashes end the form, a line's end begins a part."""
+        """Parse what follows a boundary: two dashes end the form, a line end begins a part."""
         if len(self._tail) < 2:
             return False
         if self._tail.startswith(b"--"):
@@ -155,7 +155,7 @@ class FormReader:
             raise _broken("a boundary is not alone in its line")
         if end < 0:
             return False
-        del self._tail[:end]  # the line's end stays: headers, if any, are between it and an empty line
+        del self._tail[:end]  # the line end stays: headers, if any, are between it and an empty line
         self._at = "headers"
         return True
 
@@ -193,7 +193,7 @@ def _name_of(headers: bytes) -> str:
 
 
 def _parameter(value: bytes, name: bytes) -> bytes:
-    """A parameter of a header's value; empty: there is none."""
+    """Return a parameter of a header's value; empty: there is none."""
     found = (match[2] for match in _PARAMETER.finditer(value) if match[1].lower() == name)
     return next(found, b"").strip(b'"')
 

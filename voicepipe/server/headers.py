@@ -1,4 +1,4 @@
-"""What every answer says beside its content: to browsers, what they may do with it."""
+"""Headers of every response beside its content: what browsers may do with it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ API: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""Of whatever does not say otherwise: client secrets and turns must not lie in caches."""
+"""Default `Cache-Control`: client secrets and turns must not be stored in caches."""
 
 METHODS: Final = "GET, POST, DELETE, OPTIONS"
 EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms, X-Voicepipe-TTFB-Ms"
 """Headers that a page's script may read."""
 
 MAX_AGE_S: Final = 600
-"""How long a browser need not ask again."""
+"""How long a browser may cache a preflight answer."""
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(\s*,\s*[A-Za-z0-9-]{1,64}){0,63}")
 
@@ -36,10 +36,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
-    """Add what `answer` does not have yet; called before each is sent."""
+    """Add the headers that `answer` does not have yet; called before each response is sent."""
     for name, value in (ALWAYS | API).items():
         answer.headers.setdefault(name, value)
-    answer.headers["Server"] = "voicepipe"  # the library's own names its version
+    answer.headers["Server"] = "voicepipe"  # the library's own header names its version
     origin = request.headers.get("Origin")
     if origin is not None:
         answer.headers.add("Vary", "Origin")
@@ -50,9 +50,9 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
 
 @web.middleware
 async def answer_preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a browser that asks whether a page may send a request (the Fetch standard, CORS preflight).
+    """Answer a browser's preflight request (the Fetch standard, CORS).
 
-    Pages of `server.allowed_origins` may; cookies mean nothing here, so credentials are never allowed.
+    Pages of `server.allowed_origins` may send requests; cookies mean nothing here, so credentials are never allowed.
     """
     asked = "Access-Control-Request-Method" in request.headers
     if request.method != "OPTIONS" or not asked:

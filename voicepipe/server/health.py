@@ -1,7 +1,7 @@
-"""`/healthz`: the process answers. `/readyz`: it can take a call, or what is missing for that.
+"""`/healthz`: the process answers. `/readyz`: the process can take a session, or what is missing for that.
 
-A store in trouble makes no server unready: it takes calls without it, and another behind the same balancer would fare
-no better with the same store.
+A failing store does not make a server unready: the server takes sessions without it. Another server behind the same
+balancer would have the same store.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from voicepipe.telemetry.storage_log import troubles_plain
 
 
 async def healthz(request: web.Request) -> web.Response:
-    """200 for as long as the event loop turns."""
+    """Return 200 while the event loop runs."""
     return web.json_response({"status": "ok"})
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """200 when sessions are taken; 503 with what is missing while models load, or while the server stops.
+    """Return 200 when sessions are accepted; 503 with what is missing while models load, or while the server stops.
 
-    `storage` is in the body while stores are in trouble, whatever the status.
+    `storage` is in the body while stores fail, whatever the status.
     """
     parts = request.app[PARTS]
     missing = ("the server is stopping",) if parts.lobby.closing else parts.missing()

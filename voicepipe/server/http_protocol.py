@@ -1,7 +1,7 @@
-"""aiohttp's protocol of a connection, with what it lacks towards strangers.
+"""aiohttp's protocol of a connection, with additional limits for untrusted clients.
 
-aiohttp closes idle connections, but it gives a request's headers any time, writes a traceback for what is no HTTP, and
-waits for ever for a client that takes no answer.
+aiohttp closes idle connections. But it gives a request's headers unlimited time, logs a traceback for bytes that are no
+HTTP, and waits for ever for a client that reads no answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from voicepipe.server.refusals import refusal
 from voicepipe.telemetry.log import log_event
 
 TLS_RECORD: Final = b"\x16\x03"
-"""What a TLS handshake begins with (RFC 8446, 5.1)."""
+"""First byte of a TLS handshake (RFC 8446, 5.1)."""
 
 
 class HttpProtocol(web.RequestHandler):
@@ -29,7 +29,7 @@ class HttpProtocol(web.RequestHandler):
     __slots__ = ("_connection", "_rare", "_said_tls", "_unread")
 
     def __init__(self, server: web.Server, connection: Connection, rare: RareLines) -> None:
-        """Begin; `rare` decides which bad requests the log hears of."""
+        """Begin; `rare` limits the log lines about bad requests."""
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -41,18 +41,18 @@ class HttpProtocol(web.RequestHandler):
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
+        """Store the transport."""
         self._connection.opened(cast(asyncio.Transport, transport).abort)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count the connection no more."""
+        """Remove the connection from the count."""
         self._connection.closed()
         self._taken()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; once a request's headers have begun, they have a deadline."""
+        """Read the received bytes; once a request's headers have begun, they have a deadline."""
         if not self._connection.is_waiting:
             super().data_received(data)
             return
@@ -70,7 +70,7 @@ class HttpProtocol(web.RequestHandler):
         start_time: float | None,
         request_handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
     ) -> tuple[web.StreamResponse, bool]:
-        self._connection.work()  # one that came while the one before was being answered
+        self._connection.work()  # a request that arrived while the previous one was being answered
         try:
             return await super()._handle_request(request, start_time, request_handler)
         finally:
@@ -78,12 +78,12 @@ class HttpProtocol(web.RequestHandler):
                 self._connection.wait()
 
     def pause_writing(self) -> None:
-        """Give a client whose answer waits some time to take it."""
+        """Start the time limit for a client whose answer waits to be read."""
         super().pause_writing()
         self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._connection.close_for, "unread")
 
     def resume_writing(self) -> None:
-        """It takes the answer."""
+        """Stop the time limit: the client reads the answer."""
         self._taken()
         super().resume_writing()
 
@@ -99,7 +99,7 @@ class HttpProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what could not be read as a request; only failures of our own are logged with their traceback."""
+        """Answer bytes that could not be read as a request; only our own failures are logged with their traceback."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         why = self._why(exc)
@@ -110,14 +110,14 @@ class HttpProtocol(web.RequestHandler):
         return answer
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        """Log what aiohttp finds wrong, but a client's broken body only as bad HTTP."""
+        """Log what aiohttp reports, but a client's broken body only as bad HTTP."""
         if isinstance(kw.get("exc_info"), web.RequestPayloadError):
             log_bad_http(self._rare, self._connection.address, "a body that is broken")
         else:
             super().log_exception(*args, **kw)
 
     def _why(self, exc: BaseException | None) -> str:
-        """In words of our own: the parser's hold what was sent, a credential perhaps."""
+        """Return our own text: the parser's texts quote the request, which may hold a credential."""
         if self._said_tls:
             return "TLS on a port without TLS"
         if isinstance(exc, LineTooLong):
@@ -126,7 +126,7 @@ class HttpProtocol(web.RequestHandler):
 
 
 def log_bad_http(rare: RareLines, address: str, why: str) -> None:
-    """Say that a client sent what is no HTTP, now and then."""
+    """Log, rate limited, that a client sent bytes that are no HTTP."""
     unlogged = rare.take(monotonic_ms())
     if unlogged is not None:
         log_event("bad_http", address=address, why=why, unlogged=unlogged)

@@ -1,4 +1,4 @@
-"""The older endpoints that mint: a flat session in, the whole of it out with the client secret inside."""
+"""The older endpoints that mint: they take a flat session and return all of it with the client secret inside."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from voicepipe.server.parts import PARTS
 from voicepipe.server.secrets import admit_minter, mint_secret
 
 LIFE_S: Final = 60
-"""How long these secrets open sessions unless the request says otherwise: one minute, as the older service had it."""
+"""Default lifetime of these secrets: one minute, as in the older service."""
 
 
 async def sessions(request: web.Request) -> web.Response:
-    """`POST /v1/realtime/sessions`: a secret for sessions that talk."""
+    """`POST /v1/realtime/sessions`: a secret for sessions with speech output."""
     return await _answer(request, "realtime")
 
 
 async def transcription_sessions(request: web.Request) -> web.Response:
-    """`POST /v1/realtime/transcription_sessions`: a secret for sessions that only listen."""
+    """`POST /v1/realtime/transcription_sessions`: a secret for sessions that only transcribe."""
     return await _answer(request, "transcription")
 
 
@@ -40,10 +40,10 @@ async def _answer(request: web.Request, kind: SessionKind) -> web.Response:
 
 
 def read_older(body: bytes, kind: SessionKind) -> SecretWanted:
-    """Read a flat session, which may say at `client_secret.expires_after` how long its secret lives.
+    """Read a flat session, which may set its secret's lifetime at `client_secret.expires_after`.
 
     Raises:
-        ProtocolError: it is not such a JSON object; `field` is the path of what is wrong.
+        ProtocolError: it is not the expected JSON object; `field` is the path of what is wrong.
     """
     try:
         given = msgspec.json.decode(body, type=dict[str, Any]) if body.strip() else {}

@@ -1,4 +1,4 @@
-"""The port: opened, and closed in good order."""
+"""Open the port, and close it in good order."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from voicepipe.server.rare_lines import RareLines
 from voicepipe.stages.helpers import Helpers, helpers
 
 LAST_ANSWERS_S = 2.0
-"""How long REST requests that are being answered may take once the sessions are over."""
+"""Time limit for running REST requests after the sessions have ended."""
 
 
 @asynccontextmanager
 async def listening(parts: Parts) -> AsyncIterator[str]:
-    """Answer on the port of `parts.options` for as long as the block runs; gives the server's own address.
+    """Serve on the port of `parts.options` while the block runs; yield the server's own address.
 
-    Leaving takes no new connections, gives running sessions `drain_ms`, then says goodbye to those that are left.
+    Leaving the block accepts no new connections, gives running sessions `drain_ms`, then closes the remaining ones.
 
     Raises:
-        ConfigError: the address can't be listened on.
+        ConfigError: the address cannot be listened on.
     """
     most_descriptors = raise_descriptor_limit()
     warn_of_few(parts.options, most_descriptors)
@@ -59,7 +59,7 @@ async def listening(parts: Parts) -> AsyncIterator[str]:
 def _opened(
     runner: web.AppRunner, parts: Parts, connections: Connections, tasks: Helpers, n_descriptors: int
 ) -> tuple[Acceptor, int]:
-    """Listen; gives the port too, which may have been chosen by the system."""
+    """Listen; return the port too, which the system may have chosen."""
     server, listeners, rare = runner.server, _bound(parts.options.host, parts.options.port), RareLines()
     assert server is not None
     acceptor = Acceptor(
@@ -86,5 +86,5 @@ def _bound(host: str, port: int) -> list[socket.socket]:
 
 def _address(port: int, parts: Parts) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(parts.options.host, parts.options.host)
-    scheme = "http" if parts.tls is None else "https"  # the wildcards above are nothing to connect to
+    scheme = "http" if parts.tls is None else "https"  # a client cannot connect to the wildcards above
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

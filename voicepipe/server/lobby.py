@@ -1,4 +1,4 @@
-"""Who is inside: a place for each session, refused when all are taken, and the way out when the server stops."""
+"""Count the sessions: a place for each, refused when all are taken, and the shutdown when the server stops."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from voicepipe.errors import Overload
 from voicepipe.session.socket import ClientSocket
 
 FULL_WAIT_MS = 5_000
-"""When it is worth asking again while we are full: sessions last minutes."""
+"""`Retry-After` when all places are taken: sessions last minutes."""
 
 GOODBYE_MS = 2_000
-"""How long a client has to answer our close before its line is dropped."""
+"""How long a client has to answer our close frame before its connection is dropped."""
 
 
 class Place:
-    """One session's place; the socket joins it after the handshake."""
+    """One session's place; the socket is added after the handshake."""
 
     def __init__(self) -> None:
         self.socket: ClientSocket | None = None
@@ -29,8 +29,8 @@ class Lobby:
     def __init__(self, max_sessions: int) -> None:
         self.max_sessions = max_sessions
         self.n_came = 0
-        """How many were let in so far."""
-        # Full: the next session is refused, never queued: a caller who waits in silence has hung up.
+        """Number of sessions accepted so far."""
+        # Full: the next session is refused, never queued: a user who waits in silence hangs up.
         self._inside: set[Place] = set()
         self._nobody = asyncio.Event()
         self._nobody.set()
@@ -40,7 +40,7 @@ class Lobby:
         return len(self._inside)
 
     def check(self) -> None:
-        """Demand that there is a place now.
+        """Check that a place is free now.
 
         Raises:
             Overload: all are taken, or the server is stopping.
@@ -52,7 +52,7 @@ class Lobby:
 
     @contextmanager
     def place(self) -> Iterator[Place]:
-        """Take a place for as long as the block runs.
+        """Take a place while the block runs.
 
         Raises:
             Overload: all are taken, or the server is stopping.
@@ -70,7 +70,8 @@ class Lobby:
                 self._nobody.set()
 
     async def empty(self, within_ms: int) -> None:
-        """Let nobody in any more; wait `within_ms` for the sessions to end, then say goodbye, then drop the lines."""
+        """Refuse new sessions; wait `within_ms` for the running ones to end, then close them, then drop their
+        connections."""
         self.closing = True
         if await self.left(within_ms):
             return
@@ -84,7 +85,7 @@ class Lobby:
                     place.socket.abort()
 
     async def left(self, within_ms: int) -> bool:
-        """Wait at most `within_ms` until nobody is inside; tell whether that is so."""
+        """Wait at most `within_ms` until no session is left; return whether that is so."""
         try:
             async with asyncio.timeout(within_ms / 1_000):
                 await self._nobody.wait()

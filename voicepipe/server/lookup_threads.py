@@ -1,7 +1,7 @@
-"""Threads for what is looked up about credentials, and for nothing else.
+"""Threads for credential lookups only.
 
-The loop's own threads are everybody's: sound that is encoded, pages that are read. Who shows a good credential must not
-wait behind them.
+The loop's own threads are shared by all work: encoding audio, reading pages. A client with a valid credential must not
+wait behind that work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Found = TypeVar("Found")
 
 
 class LookupThreads:
-    """Some threads of their own. What waits for them is bounded by the requests that run."""
+    """A thread pool of its own. Its queue is bounded by the number of running requests."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="lookup")
 
     async def run(self, look: Callable[[], Found]) -> Found:
-        """Return what `look` finds; it may wait for a file."""
+        """Return what `look` returns; `look` may wait for a file."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, look)

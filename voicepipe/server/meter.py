@@ -1,4 +1,4 @@
-"""What one call uses of its token, counted, and the call ended when nothing is left."""
+"""Count what one session uses of its token, and end the session when nothing is left."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ MICRO: Final = 1_000_000
 """Money is counted in whole millionths of a USD: a sum of floats depends on its order."""
 
 RECENT_TURNS: Final = 64
-"""Turns whose cost may still change: a record is renewed when late words or sounds come."""
+"""Turns whose cost may still change: a record is renewed when late words or audio arrive."""
 
 Cost = Callable[[TurnRecord], float]
-"""What a turn cost, in USD."""
+"""The cost of a turn, in USD."""
 
 
 class NoMeter:
-    """For who holds an API key, and in open mode: nothing limits them."""
+    """The meter of API keys and of open mode, which have no limits."""
 
     claims = None
 
     def note(self, record: TurnRecord) -> None:
-        """Nothing is counted."""
+        """Count nothing."""
 
     def charge(self, usd: float) -> None:
-        """Nothing is charged."""
+        """Charge nothing."""
 
     async def check_entry(self) -> None:
-        """Everything is left."""
+        """Accept always."""
 
     async def use_up_session(self) -> None:
-        """Sessions are not counted."""
+        """Count no session."""
 
     async def run(self, call: Call) -> None:
-        """Nothing ends the call."""
+        """Never end the session."""
 
     async def settle(self) -> None:
-        """Nothing is owed."""
+        """Do nothing: no cost is pending."""
 
 
 class Meter:
-    """Counts what one call uses of its token, and ends the call when the token's limits are reached.
+    """Counts what one session uses of its token, and ends the session when the token's limits are reached.
 
-    Turns and spending are those of all calls of the token, in whatever process. A turn is counted when it is over; so
-    each of several calls at once may take one turn more than there were left.
+    Turns and spending are those of all sessions of the token, in all processes. A turn is counted when it is over. So
+    each of several concurrent sessions may take one turn more than were left.
     """
 
     def __init__(self, claims: Claims, cluster: Cluster, cost_usd: Cost) -> None:
@@ -68,7 +68,7 @@ class Meter:
         self._news = asyncio.Event()
 
     def note(self, record: TurnRecord) -> None:
-        """Take a turn's record, new or renewed. One without an outcome is still running."""
+        """Count a turn's record, new or renewed. A record without an outcome is still running."""
         if not self._counts or record.outcome is None:
             return
         turns, micro_usd = int(_is_used(record)), round(self._cost_usd(record) * MICRO)
@@ -81,13 +81,13 @@ class Meter:
         self._news.set()
 
     def charge(self, usd: float) -> None:
-        """Count money that no turn bears."""
+        """Count a cost that belongs to no turn."""
         if self._counts:
             self._owe("spend", round(usd * MICRO))
             self._news.set()
 
     async def check_entry(self) -> None:
-        """Demand that something is left.
+        """Check that something is left.
 
         Raises:
             AuthError: 403, naming the limit.
@@ -104,7 +104,8 @@ class Meter:
             )
 
     async def use_up_session(self) -> None:
-        """Count this session against those that the token may start; of several that want the last one, one gets it.
+        """Count this session against the sessions that the token may start; of several that want the last one, one gets
+        it.
 
         Raises:
             AuthError: 401.
@@ -120,7 +121,7 @@ class Meter:
             raise self._used_up()
 
     async def run(self, call: Call) -> None:
-        """End the call when a limit is reached, until cancelled."""
+        """End the session when a limit is reached, until cancelled."""
         while await self._news.wait():
             self._news.clear()
             try:
@@ -135,14 +136,14 @@ class Meter:
                 call.end_after_turn(Ending("limit_reached", reached, POLICY_VIOLATION))
 
     async def settle(self) -> None:
-        """Count what the call's end has brought."""
+        """Count the costs that arrive at the end of the session."""
         try:
             await self._count()
         except Overload as busy:
             log_event("usage_lost", level=logging.ERROR, project=self.claims.project, why=busy.why)
 
     async def _count(self) -> None:
-        """A call that is cancelled here was most likely counted: what it took along is not counted again."""
+        """Skip amounts in flight when cancelled: they were most likely counted, and are not counted again."""
         for what in ("turns", "spend"):
             amount = self._uncounted.pop(what, 0)
             if amount:
@@ -168,11 +169,11 @@ class Meter:
     async def _add(self, what: str, amount: int) -> int:
         now_s = unix_s()
         name = counter(self.claims, what)
-        # Calls outlive their tokens, but not by as long as this.
+        # Sessions outlive their tokens, but not by this long.
         tally = await self._cluster.count(name, amount, limit=None, until_s=now_s + LIFE_MAX_S, now_s=now_s)
         return tally.total
 
 
 def _is_used(record: TurnRecord) -> bool:
-    """Whether the turn cost anybody anything: the model was asked, or words were heard. A cough is no turn."""
+    """Return whether the turn caused a cost: the model was called, or words were transcribed. A cough is no turn."""
     return bool(record.caller_text) or any(stage == "llm" for stage, _ in record.providers)

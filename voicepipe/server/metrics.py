@@ -1,4 +1,4 @@
-"""`GET /metrics`: what Prometheus reads, for an operator of all projects or from the addresses that may ask."""
+"""`GET /metrics`: the metrics for Prometheus, for an operator of all projects or from the allowed addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES = ("closed", "half_open", "open")
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Everything that is counted, in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     parts = request.app[PARTS]
     open_to = Networks(parts.options.metrics_from, key="server.metrics_from")
     shown = parts.doorway.shown(request)
@@ -32,7 +32,7 @@ async def metrics(request: web.Request) -> web.Response:
         visitor = await parts.doorway.admit(request)
         visitor.check_scope(OPERATE_ALL)
     loop = None if parts.loop is None else parts.loop.figures()
-    # Read here, where nothing moves meanwhile; written where nobody waits for it.
+    # Read on the loop, where nothing changes meanwhile; formatted in a thread, which delays nothing.
     house = (*_of_house(parts), *_of_connections(request.app[CONNECTIONS]), *_of_providers(parts.healths()))
     now = [*house, *_of_loop(loop), *storage_samples(parts.storage), *parts.counts()]
     body = await asyncio.to_thread(parts.metrics.text, now, loop)

@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`: what a chat completion may ask for, as far as whoever asks may have it."""
+"""`GET /v1/models` and `/v1/models/{id}`: the models that the client may use in a chat completion."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from voicepipe.server.refusals import Missing
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """All of them in the published shape: `{"object": "list", "data": [...]}`."""
+    """Return all of them in the published shape: `{"object": "list", "data": [...]}`."""
     return _json({"object": "list", "data": [_wire(route) for route in await _allowed(request)]})
 
 
 async def one_model(request: web.Request) -> web.Response:
-    """The model of that name, which may hold slashes."""
+    """Return the model of that name, which may hold slashes."""
     name = request.match_info["id"].removesuffix("/")
     found = next((route for route in await _allowed(request) if route.name == name), None)
     if found is None:
@@ -51,7 +51,7 @@ async def _allowed(request: web.Request) -> tuple[ChatRoute, ...]:
 
 
 def _wire(route: ChatRoute) -> dict[str, Any]:
-    # `created` is part of the shape, and nobody knows when a vendor made a model.
+    # `created` is part of the shape, but a vendor's release date is not known here.
     return {"id": route.name, "object": "model", "created": 0, "owned_by": route.owner}
 
 

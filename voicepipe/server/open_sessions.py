@@ -1,4 +1,4 @@
-"""The sessions that are open now, in this process, and what has become of their turns so far."""
+"""The sessions that are open now in this process, with the counts of their turns so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURNS_KNOWN: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What one turn adds."""
+    """Figures of one turn that are added up."""
 
     over: bool
     failed: bool
@@ -26,17 +26,17 @@ class _Counted:
 
 
 class OpenSession:
-    """One session: who and since when, and its closed turns counted."""
+    """One session: its user, its start, and figures of its closed turns."""
 
     def __init__(self, grant: SessionGrant, *, began_unix_ms: int) -> None:
         self.grant, self.began_unix_ms = grant, began_unix_ms
         self.turns = self.over = self.failed = 0
         self.slowest_ms: int | None = None
         self.cost_usd = 0.0
-        self._known: OrderedDict[str, _Counted] = OrderedDict()  # full: the oldest is renewed no more
+        self._known: OrderedDict[str, _Counted] = OrderedDict()  # full: the oldest can no longer be renewed
 
     def note(self, record: TurnRecord) -> None:
-        """Count a turn's record, new or renewed; one that is still spoken is not counted yet."""
+        """Count a turn's record, new or renewed; a turn whose reply is still playing is not counted yet."""
         if record.outcome is None:
             return
         before = self._known.pop(record.id, None)
@@ -52,7 +52,7 @@ class OpenSession:
         self.cost_usd = max(self.cost_usd, record.session_cost.usd)
 
     def plain(self) -> dict[str, Any]:
-        """As the API and webhooks tell it."""
+        """Return the session as the API and webhooks show it."""
         return {
             "object": "voicepipe.session",
             "id": self.grant.session_id,
@@ -72,11 +72,11 @@ class OpenSessions:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._open: dict[str, OpenSession] = {}  # bounded: as many as there are places in the lobby
+        self._open: dict[str, OpenSession] = {}  # bounded: the limit of sessions
 
     @contextmanager
     def running(self, session: OpenSession) -> Iterator[None]:
-        """Have the session listed for as long as the block runs."""
+        """List the session while the block runs."""
         self._open[session.grant.session_id] = session
         try:
             yield
@@ -84,15 +84,15 @@ class OpenSessions:
             del self._open[session.grant.session_id]
 
     def find(self, session_id: str) -> OpenSession | None:
-        """The session of that id, if it is open."""
+        """Return the session of that ID, if it is open."""
         return self._open.get(session_id)
 
     def of(self, project: str | None) -> list[OpenSession]:
-        """Those of a project, or of all projects, newest first."""
+        """Return the sessions of a project, or of all projects, newest first."""
         its = (each for each in self._open.values() if project is None or each.grant.project == project)
         return sorted(its, key=lambda each: each.began_unix_ms, reverse=True)
 
 
 def iso(unix_ms: int) -> str:
-    """An instant as ISO 8601 in UTC, with ms."""
+    """Return an instant as ISO 8601 in UTC, with ms."""
     return datetime.fromtimestamp(unix_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Where the server listens, and how much it takes on."""
+"""Settings of the server: its address and its limits."""
 
 from __future__ import annotations
 
@@ -33,82 +33,83 @@ BOUNDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where the server listens, and how much it takes on."""
+    """Settings of the server: its address and its limits."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. On any but a loopback address every caller needs an API key or a token."""
+    """The address to listen on. On any but a loopback address every client needs an API key or a token."""
 
     port: int = 8080
     """The one port for everything; 0 takes a free one and prints it."""
 
     data_dir: str = ""
-    """The folder for all that is written at run time. Empty: `$XDG_DATA_HOME/voicepipe`, usually
+    """The folder for all files written at run time. Empty: `$XDG_DATA_HOME/voicepipe`, usually
     `~/.local/share/voicepipe`."""
 
     audio_cache_mb: int = 0
-    """How much disk below `data_dir` may hold the sound of clauses that a voice has said to their end twice, for a week
-    each; said again, they are played from there at once and cost nothing. 0: none."""
+    """Disk space below `data_dir` for the audio of clauses that were played to their end twice, kept for a week each.
+    Played again, such a clause comes from disk at once and costs nothing. 0: none."""
 
     max_sessions: int = 100
-    """How many callers may be connected at once; the next one is answered 503 with `Retry-After`."""
+    """Maximum number of sessions at once; the next one is answered 503 with `Retry-After`."""
 
     max_project_sessions: int = 0
-    """How many of them may belong to one project, so that one customer can't take all; 0: as many as there are."""
+    """Maximum number of sessions of one project, so that one customer cannot take all; 0: the server's maximum."""
 
     max_session_s: int = 3_600
-    """How long one session may last, in seconds; and one answer over REST."""
+    """Maximum length of one session, in seconds; and of one answer over REST."""
 
     max_chats: int = 200
-    """How many chat completions may be answered at once; the next one is answered 503 with `Retry-After`."""
+    """Maximum number of chat completions at once; the next one is answered 503 with `Retry-After`."""
 
     max_project_chats: int = 0
-    """How many of them may belong to one project (429 beyond that); 0: as many as there are."""
+    """Maximum number of chat completions of one project (429 beyond that); 0: the server's maximum."""
 
     chat_models: tuple[str, ...] = ()
-    """What chat completions may be asked of as `provider/model`, beside the agents and their own models."""
+    """Models, as `provider/model`, that chat completions may use beside the agents and their own models."""
 
     max_audio: int = 16
-    """How many texts may be spoken and recordings transcribed over REST at once; the next one is answered 503 with
+    """Maximum number of REST requests for speech or transcription at once; the next one is answered 503 with
     `Retry-After`. A recording takes up to 30 MB of memory meanwhile."""
 
     max_project_audio: int = 0
-    """How many of them may belong to one project (429 beyond that); 0: as many as there are."""
+    """Maximum number of these requests of one project (429 beyond that); 0: the server's maximum."""
 
     speech_models: tuple[str, ...] = ()
-    """Whom `/v1/audio/speech` may be asked of as `provider/model`, beside the agents and their own voices."""
+    """TTS models, as `provider/model`, that `/v1/audio/speech` may use beside the agents and their own TTS."""
 
     transcription_models: tuple[str, ...] = ()
-    """Whom `/v1/audio/transcriptions` may be asked of as `provider/model`, beside the agents and their own ears."""
+    """STT models, as `provider/model`, that `/v1/audio/transcriptions` may use beside the agents and their own STT."""
 
     header_ms: int = 10_000
-    """How long a client may take for its TLS handshake and the headers of a request."""
+    """Time limit for a client's TLS handshake and the headers of a request."""
 
     idle_ms: int = 20_000
-    """How long a connection may be idle between two requests. Connections of trusted proxies may be for an hour."""
+    """How long a connection may be idle between two requests. Connections of trusted proxies may be idle for an hour.
+    """
 
     address_connections: int = 100
-    """How many connections of one address may be without a request; beyond that the oldest of them is closed. Trusted
-    proxies have no such bound."""
+    """Maximum number of connections of one address without a request; beyond that the oldest is closed. Trusted proxies
+    have no such limit."""
 
     ping_ms: int = 20_000
-    """How long a client may send nothing before it is pinged; it has half as long again to answer."""
+    """How long a client may send nothing before it is pinged; it has half that time again to answer."""
 
     drain_ms: int = 5_000
-    """How long running sessions may go on after the server was told to stop."""
+    """How long running sessions may go on after the server was asked to stop."""
 
     strict_models: bool = False
     """Refuse a `model` that names no agent and no alias (404). Off: such a session gets the default agent."""
 
     query_token: bool = False
-    """Take a credential from `?token=` too. Off by default: addresses end up in logs."""
+    """Accept a credential from `?token=` too. Off by default: URLs end up in logs."""
 
     tell_browsers: bool = False
-    """Accept a page's WebSocket whose credential is refused, to say why in an `error` event before closing it (4001,
-    1008). Off: 401 or 403 instead of the upgrade, whose words a browser hides from its page."""
+    """Accept a page's WebSocket whose credential is refused, to send the reason in an `error` event before closing it
+    (4001, 1008). Off: 401 or 403 instead of the upgrade, whose text a browser hides from its page."""
 
     allowed_origins: tuple[str, ...] = ()
-    """Origins of pages of other servers, as browsers say them (`https://shop.example`): their scripts may read what
-    REST answers (CORS), and while the server is open they may connect without a credential."""
+    """Origins of pages of other servers, as browsers send them (`https://shop.example`). Their scripts may read REST
+    responses (CORS). While the server is open, these pages may connect without a credential."""
 
     tls_cert: str = ""
     """A certificate chain in PEM: the server then speaks `https` and `wss`, with `tls_key`."""
@@ -117,31 +118,32 @@ class ServerSettings:
     """The certificate's private key in PEM, without a password."""
 
     tls_dev: bool = False
-    """Make a certificate for this machine and speak `https` with it. Browsers warn once; for trying out only."""
+    """Make a certificate for this machine and use it for `https`. Browsers warn once; for trying out only."""
 
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose word is taken for a caller's address and scheme. With any of them set,
-    every caller needs a key, also on loopback."""
+    """Addresses or networks of proxies whose headers are trusted for a client's address and scheme. With any of them
+    set, every client needs a key, also on loopback."""
 
     proxy_header: ProxyHeader = "x-forwarded"
-    """What those proxies write: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other is not read."""
+    """The headers that those proxies write: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other is not
+    read."""
 
     token_keys: tuple[str, ...] = ()
-    """PEM files with Ed25519 or RSA keys for client secrets. The first private one signs; all verify, and are published
-    at `/.well-known/jwks.json`. Empty: a generated secret signs."""
+    """PEM files with Ed25519 or RSA keys for client secrets. The first private key signs; all keys verify, and are
+    published at `/.well-known/jwks.json`. Empty: a generated secret signs."""
 
     metrics_from: tuple[str, ...] = ()
     """Addresses or networks that may read `/metrics` without a key, such as that of your Prometheus. Others need an API
     key with the scope `operate_all`."""
 
     store_unavailable: Unavailable = "admit"
-    """What becomes of a client secret while the store fails that alone knows whether it was revoked by another process,
-    how often it was used, or its session config: `admit` or `refuse` (503). Admitted, such a secret may be used once
-    more than it should, or with the agent's own settings."""
+    """What to do with a client secret that only the store can check, while the store fails: `admit` or `refuse` (503).
+    Such a check covers revocation by another process, the number of uses, and its session config. An admitted secret
+    may be used once more than it should, or with the agent's own settings."""
 
     talk_mint: TalkMint = "auto"
-    """When the talk page of this machine gets a token by itself: `auto` until there is an API key or a trusted proxy,
-    `always`, or `never`."""
+    """When the talk page of this machine gets a token automatically: `auto` until there is an API key or a trusted
+    proxy, `always`, or `never`."""
 
     def __post_init__(self) -> None:
         TrustedProxies(self.trusted_proxies)
@@ -158,12 +160,12 @@ class ServerSettings:
 
     @property
     def has_tls(self) -> bool:
-        """Whether the port itself speaks `https`."""
+        """Whether the port itself serves `https`."""
         return self.tls_dev or bool(self.tls_cert)
 
     @property
     def connection_limits(self) -> ConnectionLimits:
-        """What a connection without a request may cost."""
+        """The limits of a connection without a request."""
         return ConnectionLimits(
             header_ms=self.header_ms, idle_ms=self.idle_ms, address_connections=self.address_connections
         )

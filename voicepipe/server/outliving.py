@@ -1,7 +1,7 @@
-"""Work that goes on when its client's connection is lost: sessions, whose callers may come back.
+"""Run work that continues when its client's connection is lost: sessions, whose clients may reconnect.
 
-All other routes are cancelled with their connection (`handler_cancellation` of aiohttp), so that nobody works on for a
-client that has gone.
+All other routes are cancelled with their connection (`handler_cancellation` of aiohttp), so that no work is done for a
+client that has disconnected.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Outcome = asyncio.Future[web.StreamResponse]
 
 OUTLIVING: Final = web.AppKey("outliving", Helpers)
-"""Whom the tasks belong to: `listening` opens it, and cancels what is left at the end."""
+"""The owner of the tasks: `listening` opens it, and cancels the remaining tasks at the end."""
 
 
 def outliving(handler: Handler) -> Handler:
-    """Wrap a route: its work has a task of its own, which the loss of the connection leaves alone."""
+    """Wrap a route: its work runs in a task of its own, which the loss of the connection does not cancel."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         outcome: Outcome = asyncio.get_running_loop().create_future()
@@ -35,7 +35,7 @@ def outliving(handler: Handler) -> Handler:
 
 
 async def _work(handler: Handler, request: web.Request, outcome: Outcome) -> None:
-    """Do the work, and leave what came of it in `outcome`, which is cancelled when nobody waits for it any more."""
+    """Do the work, and put its result in `outcome`, which is cancelled when the route no longer waits for it."""
     try:
         answer = await handler(request)
     except Exception as error:
@@ -47,4 +47,4 @@ async def _work(handler: Handler, request: web.Request, outcome: Outcome) -> Non
         if not outcome.done():
             outcome.set_result(answer)
     finally:
-        outcome.cancel()  # we were cancelled: so is who waits
+        outcome.cancel()  # we were cancelled: cancel the waiting route too

@@ -1,4 +1,4 @@
-"""The pages: files of the package's own `web` folder, under a policy that lets them load nothing else."""
+"""Serve the pages: files of the package's own `web` folder, under a policy that lets them load nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ TYPES: Final = {
     ".woff2": "font/woff2",
     ".ts": "text/plain",
 }
-"""What is served; whatever else lies in the folder is not. Worklets and modules run only as JavaScript by name."""
+"""File types that are served; other files in the folder are not. Worklets and modules only run with JavaScript's type.
+"""
 
 POLICY: Final = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self' blob:; "
@@ -35,25 +36,25 @@ POLICY: Final = (
 )
 
 HSTS_S: Final = 30 * 86_400
-"""For how long a browser that came by `https` comes by nothing else (RFC 6797). Browsers ignore it with a certificate
-that they don't trust, so not for `tls_dev`."""
+"""How long a browser that used `https` uses only `https` (RFC 6797). Browsers ignore it with a certificate that they do
+not trust, so it is not sent for `tls_dev`."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 async def home(request: web.Request) -> web.Response:
-    """`GET /`: to the talk page."""
+    """`GET /`: redirect to the talk page."""
     return web.Response(status=302, headers={"Location": "/talk"})
 
 
 async def talk(request: web.Request) -> web.StreamResponse:
-    """`GET /talk`: the page where a person talks."""
+    """`GET /talk`: the page where a user talks to an agent."""
     return await _file(request, "talk.html")
 
 
 async def dashboard(request: web.Request) -> web.StreamResponse:
-    """`GET /dashboard`: the operator's page. It holds no figures itself: it asks the API for them, with a key."""
+    """`GET /dashboard`: the operator's page. It holds no figures itself: it requests them from the API, with a key."""
     return await _file(request, "dashboard.html")
 
 
@@ -71,18 +72,18 @@ async def docs(request: web.Request) -> web.Response:
 
 def _html(request: web.Request, text: str) -> web.Response:
     headers = _headers(request)
-    # The search is a form of the page itself; no other page has one.
+    # The search is a form of the page itself; no other page has a form.
     policy = headers["Content-Security-Policy"].replace("form-action 'none'", "form-action 'self'")
     return web.Response(text=text, content_type="text/html", headers=headers | {"Content-Security-Policy": policy})
 
 
 async def asset(request: web.Request) -> web.StreamResponse:
-    """`GET /web/...`: what the pages load."""
+    """`GET /web/...`: files that the pages load."""
     return await _file(request, request.match_info["path"])
 
 
 class _Page(web.FileResponse):
-    """A file that goes through the connection's buffer, where a client is noticed that does not take it.
+    """A file that is sent through the connection's buffer, where a client that does not read is detected.
 
     The loop's `sendfile` waits for a client for ever, and keeps a thread's and a file's descriptor meanwhile.
     """
@@ -114,7 +115,7 @@ def _headers(request: web.Request) -> dict[str, str]:
         "Content-Security-Policy": POLICY.format(sockets=sockets),
         "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
         "Cross-Origin-Opener-Policy": "same-origin",
-        "Cache-Control": "no-cache",  # asked for again each time, by its ETag: pages and scripts must fit together
+        "Cache-Control": "no-cache",  # revalidated each time, by its ETag: pages and scripts must fit together
     }
     if shown.scheme == "https" and not is_loopback_host(host):
         headers["Strict-Transport-Security"] = f"max-age={HSTS_S}"

@@ -1,4 +1,4 @@
-"""What the app is made of: ready parts, built by whoever wires the house."""
+"""The parts of the app, built by the wiring."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ Charge = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An agent as a person may choose it."""
+    """An agent that a user may choose."""
 
     name: str
     voices: tuple[str, ...] | None
-    """The voices that it can speak with; None where any name may do."""
+    """The voices that the agent can use; None where any name is allowed."""
 
 
 class RunsOnSocket(Call, Resumable, Protocol):
-    """A session, as the server sees it."""
+    """A session, as the server uses it."""
 
     async def run(self, socket: ClientSocket) -> None:
-        """Talk until either side hangs up. The caller closes what is left of the line."""
+        """Run until either side closes the connection. The caller closes the rest of the connection."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Everything that the routes use."""
+    """The parts that the routes use."""
 
     options: ServerSettings
     doorway: Doorway
@@ -79,48 +79,48 @@ class Parts:
     turns: TurnStore
 
     tls: ssl.SSLContext | None
-    """None: the port speaks plain `http` and `ws`."""
+    """None: the port serves plain `http` and `ws`."""
 
     pages: Path
-    """The folder of the pages and of what they load."""
+    """The folder of the pages and their files."""
 
     agent_named: Callable[[str], str | None]
-    """The agent of that name or alias."""
+    """Return the agent of that name or alias."""
 
     offered: Callable[[], tuple[Offer, ...]]
-    """The agents that a caller may choose from."""
+    """The agents that a user may choose from."""
 
     open_session: Callable[[SessionGrant, NoteTurn, Charge], RunsOnSocket]
-    """May raise Overload or StageError, which answer 503 before the upgrade."""
+    """May raise Overload or StageError, which are answered with 503 before the upgrade."""
 
     cost_usd: Callable[[str, TurnRecord], float]
-    """What a turn of an agent cost, at the prices in the settings."""
+    """The cost of an agent's turn, at the prices in the settings."""
 
     chat_models: ChatModels
-    """What chat completions may be asked of."""
+    """The models that chat completions may use."""
 
     chat_places: Places
 
     audio_models: AudioModels
-    """Who speaks and hears over REST."""
+    """The TTS and STT routes over REST."""
 
     audio_places: Places
 
     healths: Callable[[], tuple[Health, ...]]
-    """How each provider is doing."""
+    """The status of each provider."""
 
     missing: Callable[[], tuple[str, ...]]
-    """What is not ready yet, in words; empty when everything is."""
+    """What is not ready yet, as text; empty when everything is."""
 
     metrics: Metrics = field(default_factory=lambda: Metrics(BudgetLimits(), agents=frozenset(), providers=frozenset()))
 
     counts: Callable[[], Iterable[Sample]] = tuple
-    """What the rest of the house counts, for `/metrics`."""
+    """Metrics of the other packages, for `/metrics`."""
 
     tracing: Tracing = field(default_factory=NoTracing)
 
     loop: LoopHealth | None = None
-    """How the event loop does; None: nobody watches it."""
+    """The event loop's lag; None: it is not measured."""
 
     resumptions: Resumptions = field(default_factory=Resumptions)
     open_sessions: OpenSessions = field(default_factory=OpenSessions)
@@ -128,13 +128,13 @@ class Parts:
     webhooks: Webhooks = field(default_factory=Webhooks)
 
     storage: StorageHealth = field(default_factory=new_health)
-    """Which stores are in trouble."""
+    """The stores that fail."""
 
     records_lost: Callable[[], int] = int
-    """How many turns could not be kept since the server began."""
+    """Number of turns that could not be stored since the server started."""
 
     forget_journal: Callable[[str, str], int] = lambda project, session: 0
-    """Delete the journal of a project's session, by project and id; may wait for a disk: for a worker thread."""
+    """Delete the journal of a project's session, by project and ID; may wait for a disk: for a worker thread."""
 
     yardstick: Yardstick = field(default_factory=Yardstick)
 

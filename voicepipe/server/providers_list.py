@@ -1,4 +1,4 @@
-"""`GET /v1/providers`: how each provider is doing, for whoever operates the server."""
+"""`GET /v1/providers`: the status of each provider, for the operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.server.parts import PARTS
 
 
 async def list_providers(request: web.Request) -> web.Response:
-    """`{"object": "list", "data": [...]}`, those first for whom a person must do something."""
+    """Return `{"object": "list", "data": [...]}`, with providers that need an operator's action first."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(OPERATE)

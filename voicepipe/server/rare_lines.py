@@ -1,15 +1,15 @@
-"""Lines of the log that strangers cause: at most one in so long, with the count of those that were left out."""
+"""Rate-limit log lines that unauthenticated clients cause, with the count of the suppressed ones."""
 
 from __future__ import annotations
 
 from typing import Final
 
 EVERY_MS: Final = 10_000
-"""At most one line in so long: who sends garbage would fill the disk."""
+"""Minimum time between two lines: a client that sends garbage would fill the disk."""
 
 
 class RareLines:
-    """Lets a line through now and then. Belongs to one event loop."""
+    """Allows a line now and then. Belongs to one event loop."""
 
     def __init__(self, every_ms: int = EVERY_MS) -> None:
         self._every_ms = every_ms
@@ -17,7 +17,7 @@ class RareLines:
         self._unlogged = 0
 
     def take(self, now_ms: int) -> int | None:
-        """Return how many lines were left out since the last one; None: one more is left out now."""
+        """Return how many lines were suppressed since the last one; None: suppress this one too."""
         if self._next_ms is not None and now_ms < self._next_ms:
             self._unlogged += 1
             return None

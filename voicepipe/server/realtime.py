@@ -33,17 +33,17 @@ from voicepipe.telemetry.log import log_crash, log_event, working_for
 from voicepipe.turn.record import TurnRecord
 
 STARTING_WAIT_MS = 2_000
-"""When it is worth asking again while models load."""
+"""`Retry-After` while models load."""
 
 DATED_PREVIEW = re.compile(r"\d{4}-\d{2}-\d{2}(-preview)?")
-"""An `api-version` of this shape comes from clients that speak the older dialect."""
+"""Clients of the older dialect send an `api-version` of this shape."""
 
 
 async def realtime(request: web.Request) -> web.StreamResponse:
     """Check everything that can be refused with an HTTP answer, then upgrade and run the session to its end.
 
-    A browser isn't told why its WebSocket was refused. The same request without the upgrade is refused for the same
-    reasons, where a page can read them, and answered 426 when there are none.
+    A browser hides the reason why its WebSocket was refused. The same request without the upgrade is refused for the
+    same reasons, where a page can read them. It is answered 426 when there are none.
     """
     parts = request.app[PARTS]
     if "resume" in request.query:
@@ -91,7 +91,8 @@ def _meter(visitor: Visitor, grant: SessionGrant, parts: Parts) -> Meter | NoMet
 
 @asynccontextmanager
 async def _admitted(meter: Meter | NoMeter, grant: SessionGrant, parts: Parts) -> AsyncIterator[RunsOnSocket]:
-    """Give the session; one of a token is found by revocations, and held to its limits, while the block runs."""
+    """Yield the session. While the block runs, a token's session is found by revocations and held to the token's
+    limits."""
     shown = OpenSession(grant, began_unix_ms=unix_ms())
 
     def note_turn(record: TurnRecord) -> None:
@@ -101,7 +102,7 @@ async def _admitted(meter: Meter | NoMeter, grant: SessionGrant, parts: Parts) -
     session = _opened(parts, grant, note_turn, meter.charge)
     with parts.calls.running(session, meter.claims):
         if meter.claims is not None:
-            # Once more: whatever is revoked after this finds the session.
+            # Check again: any later revocation finds the session.
             await parts.doorway.check_not_revoked(meter.claims)
         await meter.use_up_session()
         try:
@@ -113,7 +114,7 @@ async def _admitted(meter: Meter | NoMeter, grant: SessionGrant, parts: Parts) -
 
 @contextmanager
 def _listed(session: OpenSession, parts: Parts) -> Iterator[None]:
-    """Have the session among the open ones, and tell webhooks of its end."""
+    """List the session among the open ones, and send webhooks at its end."""
     began_ms = monotonic_ms()
     with parts.open_sessions.running(session):
         try:
@@ -142,18 +143,18 @@ async def _talk(session: RunsOnSocket, socket: AiohttpSocket, grant: SessionGran
     try:
         await session.run(socket)
     except Exception as error:
-        # Not the caller's fault, and nothing that another route could answer: the line is already a WebSocket.
+        # Not the client's fault, and no other route could answer: the connection is already a WebSocket.
         log_crash("session", error, session=grant.session_id)
         await socket.close(1011, "The session failed.")
     await socket.close(1000, "")
 
 
 async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str], parts: Parts) -> SessionGrant:
-    """Decide what the caller gets.
+    """Decide what the client gets.
 
     Raises:
         AuthError: 403, when the token does not allow this page, model or agent.
-        Missing: 404, for an agent or (with `strict_models`) a model that is not there.
+        Missing: 404, for an agent or (with `strict_models`) a model that does not exist.
     """
     claims, now_s = visitor.claims, unix_s()
     config = await token_config(claims, parts) if claims is not None else None
@@ -179,8 +180,8 @@ async def grant_for(visitor: Visitor, shown: Handshake, query: Mapping[str, str]
 
 
 def origin_of(shown: Handshake) -> str | None:
-    """The page that asks. In a GET without the upgrade to its own server a browser leaves `Origin` out, and says the
-    same in a header that pages can't set (Fetch Metadata, `Sec-Fetch-Site`)."""
+    """Return the origin of the page that sends the request. In a GET without the upgrade to its own server a browser
+    omits `Origin`. It then sends the same fact in a header that pages cannot set (Fetch Metadata, `Sec-Fetch-Site`)."""
     origins, hosts = shown.values("origin"), shown.values("host")
     if not origins and hosts and shown.values("sec-fetch-site") == ("same-origin",):
         return f"{shown.scheme}://{hosts[0]}"
@@ -188,7 +189,8 @@ def origin_of(shown: Handshake) -> str | None:
 
 
 def _agent(claims: Claims | None, wanted: str, model: str, parts: Parts) -> str:
-    """An agent that was asked for by `?agent=` must be there; a model's name may be anything, unless set to strict."""
+    """Return the requested agent. An agent of `?agent=` must exist; a model's name may be anything, unless set to
+    strict."""
     if wanted:
         found = parts.agent_named(wanted)
         if found is None:
@@ -204,10 +206,10 @@ def _agent(claims: Claims | None, wanted: str, model: str, parts: Parts) -> str:
 
 
 async def token_config(claims: Claims, parts: Parts) -> Mapping[str, Any] | None:
-    """The session settings that a client secret brings; None: none.
+    """Return the session settings of a client secret; None: none.
 
     Raises:
-        AuthError: 401: they were kept here, and are gone.
+        AuthError: 401: the settings were stored here, and no longer are.
     """
     if not claims.config_id:
         return claims.session or None
@@ -235,7 +237,7 @@ def _dialect(shown: Handshake, query: Mapping[str, str]) -> Dialect:
 
 
 def check_ready(parts: Parts) -> None:
-    """Demand that everything is loaded.
+    """Check that everything is loaded.
 
     Raises:
         Overload: something is not.

@@ -1,4 +1,4 @@
-"""Saying no, in the one shape that SDKs read: `{"error": {"message", "type", "param", "code"}}`."""
+"""Return errors in the one shape that SDKs read: `{"error": {"message", "type", "param", "code"}}`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.telemetry.store import StoreError
 
 PEER: Final = web.RequestKey("peer", str)
-"""Who sent the request, as far as proxies that are trusted tell: for the log."""
+"""The sender of the request, as far as trusted proxies report it: for the log."""
 
 CODES: Final = {
     404: "not_found",
@@ -37,17 +37,17 @@ CODES: Final = {
 
 
 NO_DESCRIPTORS_WAIT_S: Final = 5
-"""When it is worth asking again while the process has no more descriptors: connections without a request go first."""
+"""`Retry-After` when the process has no more descriptors: connections without a request are closed first."""
 
 STORAGE_WAIT_S: Final = 2
-"""When it is worth asking again while a store is in trouble."""
+"""`Retry-After` while a store fails."""
 
 ABOUT_THE_REQUEST: Final = frozenset({400, 404, 413, 415, 422})
-"""Statuses with which a provider says that the request is at fault: asking again won't help."""
+"""Statuses with which a provider blames the request: a retry does not help."""
 
 
 class Missing(VoicepipeError):
-    """What was asked for by name isn't there, for this caller at least."""
+    """The requested name does not exist, at least for this client."""
 
     def __init__(self, why: str, *, param: str | None, code: str) -> None:
         super().__init__(why)
@@ -55,7 +55,7 @@ class Missing(VoicepipeError):
 
 
 class TooManyAttempts(AuthError):
-    """This address has shown too many bad credentials and must wait."""
+    """This address has sent too many bad credentials and must wait."""
 
     def __init__(self, wait_ms: int) -> None:
         self.wait_s = -(-wait_ms // 1_000)
@@ -67,7 +67,7 @@ class TooManyAttempts(AuthError):
 
 
 class TooManyRequests(VoicepipeError):
-    """Whoever asks has as many requests running as they may."""
+    """The client has as many requests running as it may."""
 
     def __init__(self, why: str, *, wait_s: int = 1) -> None:
         super().__init__(why)
@@ -77,7 +77,7 @@ class TooManyRequests(VoicepipeError):
 def refusal(
     status: int, message: str, *, code: str | None, param: str | None = None, wait_s: int | None = None
 ) -> web.Response:
-    """Return the answer that says no. `wait_s` becomes `Retry-After`, which SDKs honour on 429 and 503."""
+    """Return an error answer. `wait_s` becomes `Retry-After`, which SDKs honour on 429 and 503."""
     kind = "rate_limit_error" if status == 429 else "server_error" if status >= 500 else "invalid_request_error"
     body = msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
     headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
@@ -87,7 +87,7 @@ def refusal(
 
 
 def refused(error: Exception) -> web.Response:
-    """Return the answer that an error deserves."""
+    """Return the answer for an error."""
     match error:
         case TooManyAttempts():
             return refusal(error.status, error.why, code=error.code, wait_s=error.wait_s)
@@ -99,7 +99,7 @@ def refused(error: Exception) -> web.Response:
             return refusal(404, error.why, code=error.code, param=error.param)
         case StoreUnavailable():
             return refusal(503, error.why, code="storage_unavailable", wait_s=STORAGE_WAIT_S)
-        case StoreError():  # its own words name files
+        case StoreError():  # its own text names files
             why = "The server can't read or write its records at the moment."
             return refusal(503, why, code="storage_unavailable", wait_s=STORAGE_WAIT_S)
         case Overload():
@@ -120,7 +120,7 @@ def refused(error: Exception) -> web.Response:
 
 
 def _provider_failed(error: StageError) -> web.Response:
-    """A provider's refusal in our words. That it refused *our* key is our fault, so never a 401 of its client's."""
+    """Return a provider's refusal in our words. A refusal of *our* key is our fault, so never a 401 for its client."""
     status, retry_after_ms = 502, None
     if isinstance(error, StageTimeout):
         status = 504
@@ -133,7 +133,7 @@ def _provider_failed(error: StageError) -> web.Response:
 
 
 def veiled(error: StageError) -> StageError:
-    """The same failure for a stranger's eyes: what a provider says when it refuses names our accounts and limits."""
+    """Return the same failure without the provider's own text, which names our accounts and limits."""
     stage, provider, why, retryable = error.stage, "its provider", "it failed", error.retryable
     match error:
         case StageRefused(status=status, retry_after_ms=wait_ms):
@@ -150,7 +150,7 @@ def veiled(error: StageError) -> StageError:
 async def refuse_in_json(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Turn whatever a route raises into an answer; only the unexpected is logged."""
+    """Convert errors of a route to answers; only unexpected ones are logged."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -162,6 +162,6 @@ async def refuse_in_json(
         if answer.status == 500:
             log_crash(f"{request.method} {request.path}", error)
         elif isinstance(error, AuthError) and not isinstance(error, TooManyAttempts):
-            # Who guesses on after that is in the log often enough already.
+            # Further guesses are not logged: the address is in the log often enough already.
             log_event("refused", path=request.path, status=answer.status, code=error.code, address=request.get(PEER))
         return answer

@@ -1,4 +1,4 @@
-"""What a client secret has left, held against its limits by each answer over REST: a turn each, and what it cost."""
+"""Charge each answer over REST to the limits of its client secret: 1 turn, and its cost."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from voicepipe.errors import AuthError, Overload
 from voicepipe.telemetry.log import log_event
 
 MICRO: Final = 1_000_000
-"""Money is counted in whole millionths of a USD, in the counter that the calls of the same secret use."""
+"""Money is counted in whole millionths of a USD, in the counter that the sessions of the same secret use."""
 
 
 class Allowance:
-    """Of one request; None for who holds an API key, and in open mode: nothing limits them."""
+    """Limits of one request. API keys and open mode have None: no limits."""
 
     def __init__(self, claims: Claims | None, cluster: Cluster) -> None:
         self._claims, self._cluster = claims, cluster
 
     async def take_turn(self) -> None:
-        """Take one of the turns, before anybody is asked: of several requests that want the last one, one gets it.
+        """Take 1 turn before a provider is called: of several requests that want the last turn, one gets it.
 
         Raises:
-            AuthError: 403: nothing is left.
+            AuthError: 403: no turn, or no money, is left.
         """
         if self._claims is None:
             return
@@ -39,12 +39,12 @@ class Allowance:
             self._check(limit_reached(limits, Usage(turns=limits.turns)))
 
     async def give_back_turn(self) -> None:
-        """Nobody answered: the turn is still there."""
+        """Return the turn: no provider answered."""
         if self._claims is not None and self._claims.limits.turns is not None:
             await self._settle("turns", -1)
 
     async def spend(self, cost_usd: float) -> None:
-        """Count what an answer cost."""
+        """Add the cost of an answer."""
         if self._claims is not None and self._claims.limits.spend_usd is not None:
             await self._settle("spend", round(cost_usd * MICRO))
 

@@ -1,4 +1,4 @@
-"""One question over REST and its answer: held to its limits in time and money, ended by a revocation, and settled."""
+"""Run one REST request: apply limits of time and money, end it on revocation, and charge its cost."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Stage = str
 """`stt`, `llm` or `tts`."""
 
 KINDS: Final[dict[Stage, str]] = {"llm": "chat", "tts": "speech", "stt": "transcription"}
-"""What is asked of each stage, as the log calls it."""
+"""Name of each stage's requests in the log."""
 
 
 class RestCall:
-    """An answer, as far as it can be ended from outside: when its time is over, or its client secret is revoked."""
+    """An answer, as far as it can be ended from outside: at its time limit, or when its client secret is revoked."""
 
     def __init__(self, stage: Stage, length_s: int) -> None:
         self._stage, self._length_s = stage, length_s
         self.limit = asyncio.timeout(length_s)
-        """What the work runs in; ends it with a TimeoutError."""
+        """The timeout that the work runs in; ends the work with a TimeoutError."""
 
         self._ending: Ending | None = None
 
@@ -40,14 +40,14 @@ class RestCall:
         """Cut the answer."""
         if self._ending is None:
             self._ending = ending
-            if not self.limit.expired():  # it ends by itself at this very instant
+            if not self.limit.expired():  # the answer is ending at this instant
                 self.limit.reschedule(loop_s())
 
     def end_after_turn(self, ending: Ending) -> None:
-        """The answer is the turn: nothing comes after it."""
+        """Do nothing: the answer is the turn, and nothing comes after it."""
 
     def why(self, spec: str) -> Exception:
-        """What the TimeoutError means."""
+        """The reason for the TimeoutError."""
         if self._ending is not None:
             return AuthError(self._ending.why, code=self._ending.code)
         return StageTimeout(self._stage, provider=spec, why=f"no end within {self._length_s} s", retryable=False)
@@ -55,7 +55,7 @@ class RestCall:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of an answer."""
+    """The outcome of an answer."""
 
     cost_usd: float | None
     """None: no price is known."""
@@ -64,15 +64,15 @@ class Settled:
     """For the log."""
 
     in_vain: bool = False
-    """Nobody has answered: no turn was had."""
+    """The provider failed: do not count a turn."""
 
 
 class Work(Protocol):
-    """What one kind of question needs to be answered."""
+    """What one kind of request needs to be answered."""
 
     @property
     def spec(self) -> str:
-        """Who answers."""
+        """The specs that may answer."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Work(Protocol):
         ...
 
     async def answer(self) -> web.StreamResponse:
-        """Ask, and pass on."""
+        """Call the provider, and send the answer."""
         ...
 
     async def fail(self, error: bytes) -> web.StreamResponse:
@@ -89,15 +89,15 @@ class Work(Protocol):
         ...
 
     def settled(self, *, failed: bool) -> Settled:
-        """Sum it up, whatever became of it."""
+        """Return the outcome, whether the answer succeeded or failed."""
         ...
 
 
 class Exchange:
-    """One question of a visitor."""
+    """One request of a visitor."""
 
     def __init__(self, stage: Stage, id_: str, model: str, visitor: Visitor, parts: Parts) -> None:
-        """`model` is what was asked for; `id_` what the answer can be found by in the log."""
+        """`model` is the requested name; `id_` identifies the answer in the log."""
         self._kind, self._id, self._model = KINDS[stage], id_, model
         self._visitor, self._parts = visitor, parts
         claims = visitor.claims
@@ -107,14 +107,14 @@ class Exchange:
         self._began_ms = monotonic_ms()
 
     async def run(self, work: Work) -> web.StreamResponse:
-        """Have it answered, and settle what it cost, whatever became of it."""
+        """Run the request, and charge its cost, whether it succeeds or fails."""
         await self._allowance.take_turn()
         tracing, asked = self._parts.tracing, {"project": self._visitor.project, "model": self._model}
         with tracing.answer(self._kind, self._id, **asked) as answered:
             return await self._run(work, answered)
 
     async def _run(self, work: Work, answered: Answered) -> web.StreamResponse:
-        outcome = "abandoned"  # what is said of an exchange that was cancelled
+        outcome = "abandoned"  # the outcome of an exchange that was cancelled
         try:
             answer = await self._within_limits(work)
             outcome = "completed"
@@ -122,7 +122,7 @@ class Exchange:
         except ConnectionError:
             if work.line is None:
                 raise
-            return work.line  # nobody is there to be told anything
+            return work.line  # the client has disconnected: no error is sent
         except Exception as error:
             outcome = "failed"
             told = self._told(error)
@@ -139,7 +139,7 @@ class Exchange:
             async with self._call.limit:
                 with self._parts.calls.running(self._call, claims):
                     if claims is not None:
-                        # Once more: whatever is revoked after this finds the call.
+                        # Check again: any later revocation finds this request.
                         await self._parts.doorway.check_not_revoked(claims)
                     return await work.answer()
         except TimeoutError:
@@ -165,7 +165,7 @@ class Exchange:
             await self._allowance.spend(settled.cost_usd)
 
     def _told(self, error: Exception) -> Exception:
-        """The error as whoever asked may see it; the log has it whole."""
+        """Return the error as the client may see it; the log has all of it."""
         if not isinstance(error, StageError):
             return error
         log_event(

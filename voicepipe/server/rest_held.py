@@ -1,4 +1,4 @@
-"""A client secret's say in what is asked over REST: whom it may ask, and what its session settings and locks hold."""
+"""Apply a client secret to a REST request: the names it may use, and its session settings and locks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from voicepipe.session.grant import SessionGrant
 
 
 def check_may_reach(claims: Claims, name: str, agent: str | None, shown: Handshake, *, unpriced: str | None) -> None:
-    """Hold a client secret against one route. It asks for agents; for a bare spec only if its limits name that.
+    """Check a client secret against one route. It may request agents; a bare spec only if its limits name that spec.
 
     Args:
-        claims: what the secret says.
+        claims: the secret's claims.
         name: of the route.
-        agent: whose it is; None for a bare spec or a pool.
+        agent: the route's agent; None for a bare spec or a pool.
         shown: the request.
-        unpriced: who may answer, and nobody knows at what price; None if all prices are known.
+        unpriced: a spec that may answer and has no known price; None if all prices are known.
 
     Raises:
         AuthError: 403, naming what is allowed.
@@ -41,36 +41,36 @@ def check_may_reach(claims: Claims, name: str, agent: str | None, shown: Handsha
 
 @dataclass(frozen=True, slots=True)
 class HeldSession:
-    """The session that a client secret would start, for what asks without one."""
+    """The session that a client secret would start, for a request without a session."""
 
     session: SessionConfig
     config: Mapping[str, Any]
-    """The secret's own part of it."""
+    """The session config of the secret itself."""
 
     claims: Claims
 
     def is_locked(self, path: str) -> bool:
-        """Whether the field, or what it is part of, or a part of it, can't be changed."""
+        """Whether the field, or what it is part of, or a part of it, is locked."""
         return any(
             f"{path}.".startswith(f"{lock.field}.") or f"{lock.field}.".startswith(f"{path}.")
             for lock in self.claims.locks
         )
 
     def check_model(self, asked: str) -> None:
-        """Demand the session's own model if that is locked.
+        """Check that the session's own model is requested if that model is locked.
 
         Raises:
-            ProtocolError: another one was asked for.
+            ProtocolError: another model was requested.
         """
         if self.is_locked("model") and asked != self.config.get("model", asked):
             raise field_locked("model")
 
 
 async def held_session(claims: Claims, name: str, agent: str | None, parts: Parts) -> HeldSession:
-    """The session that `claims` would start when they ask for `name`.
+    """Return the session that `claims` would start when they request `name`.
 
     Raises:
-        AuthError: the secret's session settings are gone.
+        AuthError: the secret's session settings are no longer stored.
     """
     config = await token_config(claims, parts) or {}
     grant = SessionGrant(
@@ -86,5 +86,5 @@ async def held_session(claims: Claims, name: str, agent: str | None, parts: Part
 
 
 def field_locked(field: str) -> ProtocolError:
-    """The refusal of a field that the client secret locks."""
+    """Return the error for a field that the client secret locks."""
     return ProtocolError("The client secret locks the field: leave it out.", field=field, code="field_locked")

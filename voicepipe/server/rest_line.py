@@ -1,4 +1,4 @@
-"""A streamed answer on its way to a client that may stop taking it."""
+"""Send a streamed answer to a client that may stop reading it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from aiohttp import web
 
 STUCK_S: Final = 10.0
-"""A client that takes nothing for so long loses its answer, as a session's client loses its socket."""
+"""A client that reads nothing for this time loses its answer, as a session's client loses its socket."""
 
 EVENTS: Final = "text/event-stream"
 
 
 class StreamedLine:
-    """One answer. Its headers leave with its first piece, so that a failure before that has a status of its own."""
+    """One streamed answer. Its headers are sent with its first piece, so that an earlier failure has its own status."""
 
     def __init__(self, request: web.Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:
-        """`headers` is asked when the first piece leaves."""
+        """`headers` is called when the first piece is sent."""
         self._request, self._content_type, self._headers = request, content_type, headers
         self.line: web.StreamResponse | None = None
         """The answer, once it has begun."""
@@ -27,7 +27,7 @@ class StreamedLine:
         """Send a piece.
 
         Raises:
-            ConnectionError: the client has gone, or takes nothing.
+            ConnectionError: the client has disconnected, or reads nothing.
         """
         line = self.line or await self._begin()
         try:
@@ -45,7 +45,7 @@ class StreamedLine:
         return line
 
     def cut(self) -> None:
-        """Close the connection in the middle, so that nobody takes what they have for all of it."""
+        """Close the connection in the middle, so that the client cannot take the part for the whole."""
         if self._request.transport is not None:
             self._request.transport.abort()
 

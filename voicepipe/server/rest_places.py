@@ -1,4 +1,4 @@
-"""How many requests of a kind are answered at once: refused beyond that, never queued."""
+"""Limit how many requests of a kind are answered at once: refused beyond that, never queued."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from voicepipe.server.doorway import Visitor
 from voicepipe.server.refusals import TooManyRequests
 
 FULL_WAIT_MS: Final = 1_000
-"""When it is worth asking again while we are full: answers last seconds."""
+"""`Retry-After` when all places are taken: answers last seconds."""
 
 TOKEN_AT_ONCE: Final = 4
-"""Of one client secret: a page asks one thing at a time. It bounds by how much a limit on spending is overrun, since
-what an answer costs is known at its end."""
+"""Limit of one client secret: a page sends one request at a time. It bounds how far a spending limit is overrun, since
+an answer's cost is known at its end."""
 
 
 class Places:
-    """One process's places. Belongs to one event loop."""
+    """The places of one process. Belongs to one event loop."""
 
     def __init__(self, what: str, most: int, most_of_project: int) -> None:
-        """Begin with all free.
+        """Begin with all places free.
 
         Args:
-            what: is answered, in words.
-            most: how many places there are.
-            most_of_project: how many a project may have; 0 means all.
+            what: the kind of request, as text.
+            most: number of places.
+            most_of_project: number of places that a project may have; 0 means all.
         """
         self._what, self.most, self._most_of_project = what, most, most_of_project or most
-        # bounded: by `most`, since who leaves is taken out
+        # bounded: by `most`, since finished requests are removed
         self._projects: Counter[str] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
 
     def __len__(self) -> int:
-        """How many are taken."""
+        """Number of places in use."""
         return self._projects.total()
 
     def check(self, visitor: Visitor) -> None:
-        """Demand that a place would be had now: before what is long to read is read.
+        """Check that a place is free now, before a long body is read.
 
         Raises:
             Overload: all are taken.
@@ -56,10 +56,10 @@ class Places:
 
     @contextmanager
     def place(self, visitor: Visitor) -> Iterator[None]:
-        """Have a place for as long as the block runs.
+        """Take a place while the block runs.
 
         Raises:
-            Overload, TooManyRequests: as `check` does.
+            Overload, TooManyRequests: as in `check`.
         """
         self.check(visitor)
         token = _token(visitor)
@@ -68,10 +68,10 @@ class Places:
         try:
             yield
         finally:
-            self._projects -= Counter({visitor.project: 1})  # in place, and without what is down to 0
+            self._projects -= Counter({visitor.project: 1})  # in place, and without counts that are down to 0
             self._tokens -= Counter({token: 1})
 
 
 def _token(visitor: Visitor) -> tuple[str, str]:
-    """Whose client secret it is; empty for an API key."""
+    """The client secret's ID; empty for an API key."""
     return visitor.project, visitor.claims.token_id if visitor.claims is not None else ""

@@ -1,7 +1,7 @@
-"""`GET /v1/realtime?resume=...`: a client that comes back to its session, on another socket.
+"""`GET /v1/realtime?resume=...`: a client reconnects to its session on another socket.
 
-Its first event, `voicepipe.resume`, says which session and shows the secret; nothing else is asked of it, since the
-token that the session began with may have expired long ago. Whatever is wrong is answered in the same way.
+Its first event, `voicepipe.resume`, names the session and carries the secret. No other credential is required, since
+the token that the session began with may have expired. All errors get the same answer.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_event
 
 FIRST_WORD_S: Final = 5.0
-"""How long whoever comes back may take to say who they are."""
+"""Time limit for a reconnecting client's first event."""
 
 SESSION_PREFIX: Final = "sess_"
-"""How the ids of all sessions begin (`voicepipe.auth.tokens.session_prefix`)."""
+"""Prefix of all session IDs (`voicepipe.auth.tokens.session_prefix`)."""
 
 REFUSED: Final = (
     "This session can't be resumed: it is not here any more, the secret is not its latest, or too much was missed. "
@@ -40,22 +40,22 @@ REFUSED: Final = (
 
 
 class Resumable(Protocol):
-    """A session, as far as its line can be replaced."""
+    """A session, as far as its connection can be replaced."""
 
     async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
-        """Go on with this socket and return when done with it; False: it may not be."""
+        """Continue with this socket and return when done with it; False: refused."""
         ...
 
     def forbid_resume(self) -> None:
-        """Nobody comes back any more: a line that is down ends the session, now or when it breaks."""
+        """End resumption: a connection that is down ends the session, now or when it breaks."""
         ...
 
 
 class Resumptions:
-    """The sessions of this process whose clients may come back. Belongs to one event loop."""
+    """The sessions of this process whose clients may reconnect. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        # Bounded: as many as there are places in the lobby.
+        # Bounded: the limit of sessions.
         self._running: dict[str, tuple[Resumable, Place]] = {}
         self.waiting = WaitingPlaces()
         self._refused = FailedAttempts()
@@ -64,7 +64,7 @@ class Resumptions:
 
     @contextmanager
     def running(self, session_id: str, session: Resumable, place: Place) -> Iterator[None]:
-        """Have the session found for as long as the block runs."""
+        """Register the session while the block runs."""
         self._running[session_id] = (session, place)
         try:
             yield
@@ -76,7 +76,7 @@ class Resumptions:
         return session_id in self._running
 
     def check_open(self) -> None:
-        """Demand that sessions are still resumed.
+        """Check that sessions can still be resumed.
 
         Raises:
             Overload: the server is stopping.
@@ -85,7 +85,7 @@ class Resumptions:
             raise Overload("The server is stopping.")
 
     async def resume(self, asked: Resume | None, socket: AiohttpSocket) -> bool:
-        """Give the socket to its session and return when that is done with it; False: there is none that takes it."""
+        """Pass the socket to its session and return when the session is done with it; False: no session accepts it."""
         session, place = self._running.get(asked.session_id, (None, None)) if asked is not None else (None, None)
         if asked is not None and session is not None and place is not None:
             before, place.socket = place.socket, socket
@@ -97,14 +97,14 @@ class Resumptions:
         return False
 
     def note_refusal(self, peer: str) -> None:
-        """Log a refusal: of one address ten in a row, and then ten a minute."""
+        """Log a refusal: for one address 10 in a row, and then 10 a minute."""
         now_ms = monotonic_ms()
         if not self._refused.wait_ms(peer, now_ms):
             self._refused.failed(peer, now_ms)
             log_event("resume_refused", peer=peer)
 
     def stop(self) -> None:
-        """Let nobody come back any more: sessions that wait for it end."""
+        """End resumption for all sessions: those that wait for a reconnect end."""
         self._stopping = True
         for session, _ in self._running.values():
             session.forbid_resume()
@@ -113,10 +113,11 @@ class Resumptions:
 async def resume(
     request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
 ) -> web.StreamResponse:
-    """Upgrade, and hand the socket over if its first word is right: a right secret passes, whoever else asks.
+    """Upgrade, and pass the socket to its session if its first event is right: a right secret passes, whatever else
+    connects.
 
-    `?resume=SESSION_ID` waits among those of this session alone, and without waiting when there is no such session;
-    `?resume=1` waits among all of its address.
+    `?resume=SESSION_ID` waits among the connections of this session alone, and without waiting when there is no such
+    session. `?resume=1` waits among all of its address.
     """
     resumptions.check_open()
     named = request.query["resume"]
@@ -136,7 +137,7 @@ async def resume(
 
 
 async def _first_word(socket: AiohttpSocket, resumptions: Resumptions, group: Group) -> Resume | None:
-    """Wait for it; None: it does not come, or another connection took the place."""
+    """Wait for the first event; None: it does not come, or another connection took the place."""
     try:
         with resumptions.waiting.waiting(group, socket.abort):
             async with asyncio.timeout(FIRST_WORD_S):

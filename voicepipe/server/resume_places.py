@@ -1,7 +1,7 @@
-"""Places for connections that have not said yet which session they resume: no credential was asked of them.
+"""Places for connections that have not named their session yet and have shown no credential.
 
-A full group loses its oldest connection, never the newest: a client that comes back speaks at once, so it is not the
-one that has waited longest.
+A full group loses its oldest connection, never the newest. A client that reconnects sends its first event at once, so
+it has not waited longest.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ MOST_OF_ADDRESS: Final = 64
 """Connections of one address (of one /64 of IPv6) that did not name their session in the URL."""
 
 MOST_OF_SESSION: Final = 4
-"""Connections that named the same session in the URL. Its client needs one; strangers don't know its id."""
+"""Connections that named the same session in the URL. Its client needs 1; other clients do not know its ID."""
 
 MOST: Final = 512
-"""Of all addresses together: some 30 MB. Beyond it the address that has most loses its oldest."""
+"""Connections of all addresses together: some 30 MB. Beyond it the address with the most loses its oldest."""
 
 Drop = Callable[[], None]
 Group = tuple[str, str]
@@ -40,7 +40,7 @@ class WaitingPlaces:
     """The connections that wait, in groups. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        # Bounded: see MOST; sessions have MOST_OF_SESSION each, and are as many as the server takes.
+        # Bounded: see MOST; sessions have MOST_OF_SESSION each, up to the server's limit of sessions.
         self._groups: dict[Group, OrderedDict[object, Drop]] = {}
         self._n_by_address = 0
 
@@ -49,7 +49,7 @@ class WaitingPlaces:
 
     @contextmanager
     def waiting(self, group: Group, drop: Drop) -> Iterator[None]:
-        """Hold a place for as long as the block runs; `drop` is called when another connection takes it."""
+        """Take a place while the block runs; `drop` is called when another connection takes it."""
         by_address = group[0] == "address"
         if len(self._groups.get(group, ())) >= (MOST_OF_ADDRESS if by_address else MOST_OF_SESSION):
             self._drop_oldest(group)
@@ -72,7 +72,7 @@ class WaitingPlaces:
         drop()
 
     def _leave(self, group: Group, place: object) -> None:
-        """Give a place back; one that was taken away is gone already."""
+        """Free a place; a place that was taken away is free already."""
         places = self._groups.get(group, OrderedDict())
         if places.pop(place, None) is None:
             return

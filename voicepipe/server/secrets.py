@@ -1,4 +1,4 @@
-"""The routes of client secrets: a backend mints and revokes them, this machine's talk page gets one by itself."""
+"""The routes of client secrets: a backend mints and revokes them; this machine's talk page gets one automatically."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from voicepipe.server.parts import PARTS, Parts
 from voicepipe.telemetry.log import log_event
 
 TALK_LIFE_S: Final = 3_600
-"""Of the talk page's own token: a page that is open for an afternoon asks for another one."""
+"""Lifetime of the talk page's own token: a page that stays open longer requests another one."""
 
 JWKS_AGE_S: Final = 300
-"""How long a reader of the public keys may keep them: a new key should be published that long before it signs."""
+"""How long a client may cache the public keys: publish a new key that long before it signs."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Revoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to take back: one of both."""
+    """What to revoke: exactly one of both."""
 
     token_id: Text | None = None
     subject: Text | None = None
 
 
 async def client_secrets(request: web.Request) -> web.Response:
-    """`POST /v1/realtime/client_secrets`: an API key becomes a short-lived `ek_` for a browser."""
+    """`POST /v1/realtime/client_secrets`: exchange an API key for a short-lived `ek_` for a browser."""
     visitor = await admit_minter(request)
     wanted = read_wanted(await read_body(request))
     minted = await mint_secret(visitor, wanted, request.app[PARTS])
@@ -46,10 +46,10 @@ async def client_secrets(request: web.Request) -> web.Response:
 
 
 async def revoke(request: web.Request) -> web.Response:
-    """`POST /v1/realtime/client_secrets/revoke`: one token, or all that a subject was given until now, and their calls.
+    """`POST /v1/realtime/client_secrets/revoke`: one token, or all tokens of a subject until now, and their sessions.
 
-    What isn't there is taken back too: tokens aren't kept, so nobody knows. `"stored": false` while the shared store is
-    in trouble: this process obeys at once, and others when the store is back.
+    An unknown token is revoked too: tokens are not stored, so the server cannot distinguish it. `"stored": false` while
+    the shared store fails: this process applies the revocation at once, and others when the store is back.
     """
     visitor = await admit_minter(request)
     gone: Revoked = read_json(await read_body(request), Revoked)
@@ -77,7 +77,8 @@ async def talk_token(request: web.Request) -> web.Response:
 
 
 async def jwks(request: web.Request) -> web.Response:
-    """`GET /.well-known/jwks.json`: the public halves of the keys that sign, for whoever checks our tokens (RFC 7517).
+    """`GET /.well-known/jwks.json`: the public halves of the keys that sign, for services that verify our tokens (RFC
+    7517).
 
     Empty while generated secrets sign, since those have no public half.
     """
@@ -88,7 +89,7 @@ async def jwks(request: web.Request) -> web.Response:
 
 
 async def admit_minter(request: web.Request) -> Visitor:
-    """Find out who asks for a secret.
+    """Authenticate a request for a secret.
 
     Raises:
         AuthError: 401, 403 or 429; a client secret may not mint.
@@ -100,10 +101,10 @@ async def admit_minter(request: web.Request) -> Visitor:
 
 
 async def mint_secret(visitor: Visitor, wanted: SecretWanted, parts: Parts) -> Minted:
-    """Mint what was wanted, in the visitor's project.
+    """Mint the requested secret, in the visitor's project.
 
     Raises:
-        ProtocolError: it can't be had like that; `field` names what is wrong.
+        ProtocolError: the request cannot be met; `field` names what is wrong.
     """
     return await parts.desk.mint(visitor.project, wanted)
 

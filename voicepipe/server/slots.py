@@ -1,4 +1,4 @@
-"""Places that all processes of a machine share: no more sessions than the machine, or a project, may have."""
+"""Places that all processes of a machine share: the limits of sessions per machine and per project."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from voicepipe.errors import Overload
 from voicepipe.telemetry.log import log_event
 
 LEASE_S: Final = 30
-"""After so long the places of a process that died are free again."""
+"""After this time the places of a process that died are free again."""
 
 RENEW_S: Final = 10
-"""How often a process says that it lives: two failures in a row are survived."""
+"""Interval of a process's heartbeat: two failures in a row are tolerated."""
 
 FULL_WAIT_MS: Final = 5_000
-"""When it is worth asking again while we are full: sessions last minutes."""
+"""`Retry-After` when all places are taken: sessions last minutes."""
 
 MACHINE: Final = "machine"
 
 
 class Slots:
-    """One process's view of the shared places. `keep` must run for as long as it has any."""
+    """One process's view of the shared places. `keep` must run while the process holds any place."""
 
     def __init__(self, cluster: Cluster, *, max_sessions: int, max_project_sessions: int) -> None:
         """`max_project_sessions`: 0 means that a project may have all."""
@@ -39,10 +39,10 @@ class Slots:
 
     @asynccontextmanager
     async def slot(self, session_id: str, project: str) -> AsyncIterator[None]:
-        """Have a place for as long as the block runs.
+        """Take a place while the block runs.
 
         Raises:
-            Overload: the machine or the project has no more, or the shared store can't be reached.
+            Overload: the machine or the project has no more, or the shared store cannot be reached.
         """
         pools = {MACHINE: self._max_sessions}
         if self._max_project_sessions:

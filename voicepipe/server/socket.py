@@ -1,4 +1,4 @@
-"""A client's WebSocket as aiohttp has it, behind the port that sessions use."""
+"""Wrap aiohttp's WebSocket of a client behind the port that sessions use."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from voicepipe.session.line import UNREAD_LIMIT_S
 from voicepipe.session.pace import TokenBucket
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""A larger message closes the line with 1009. Clients send up to 15 MiB of audio in one append."""
+"""A larger message closes the connection with 1009. Clients send up to 15 MiB of audio in one append."""
 
 CLOSE_WAIT_S: Final = 1.0
 """How long a client has to answer our close frame."""
 
 UNSENT_BYTES: Final = 32 * 1024
-"""What may wait in this process: half a second of speech at 24 kHz in base64."""
+"""Output buffer in this process: 0.5 s of speech at 24 kHz in base64."""
 
 KERNEL_BYTES: Final = 64 * 1024
-"""What may wait in the kernel (which takes twice that with its own bookkeeping, socket(7)). Left to itself Linux grows
-this to megabytes, a minute of speech, and a client that has stopped reading would look like one that listens."""
+"""Send buffer in the kernel (which takes twice that with its own bookkeeping, socket(7)). By default Linux grows this
+to megabytes, a minute of speech. Then a client that has stopped reading would look like one that reads."""
 
 BURST_PINGS: Final = 50
-"""So many pings are answered at once."""
+"""Number of pings that are answered at once."""
 
 PINGS_PER_S: Final = 10
-"""So many in the long run; more are answered later, and what stands behind them is read later."""
+"""Pings per second in the long run; more are answered later, and messages behind them are read later."""
 
 UNREAD_BYTES: Final = 256 * 1024
-"""What may wait in the kernel to be read (it takes twice that likewise). Left to itself Linux grows this to megabytes,
-minutes of speech, and the pings of a client that is read slowly would wait behind them until it gives up."""
+"""Receive buffer in the kernel (it takes twice that likewise). By default Linux grows this to megabytes, minutes of
+speech. Then the pings of a client that is read slowly would wait behind them until the client gives up."""
 
 REASON_MAX_BYTES: Final = 123
-"""Of a close frame (RFC 6455, 5.5)."""
+"""Maximum payload of a close frame (RFC 6455, 5.5)."""
 
 
 class _PatientWebSocket(web.WebSocketResponse[bool]):
-    """Misses a pong only while it reads. While it does not, the pong may stand among what it has not read, and
-    `UNREAD_LIMIT_S` finds a client that is gone.
+    """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
+    `UNREAD_LIMIT_S` detects a lost client.
 
-    Its connection does not hold it: what was received and not read goes with it.
+    The socket is not kept by its connection: unread input is freed with the socket.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -54,35 +54,35 @@ class _PatientWebSocket(web.WebSocketResponse[bool]):
         self._on_data_received = held_weakly(super()._on_data_received)  # type: ignore[method-assign]
 
     def _pong_not_received(self) -> None:
-        if self._req is not None and self._req.protocol._reading_paused:  # aiohttp says it nowhere else
+        if self._req is not None and self._req.protocol._reading_paused:  # aiohttp has no public attribute for it
             self._reset_heartbeat()
         else:
             super()._pong_not_received()
 
 
 def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[bool]:
-    """Return an answer that becomes a WebSocket when it is prepared. Text stays bytes: JSON is read from bytes."""
+    """Return a response that becomes a WebSocket when it is prepared. Text stays bytes: JSON is read from bytes."""
     return _PatientWebSocket(
         protocols=(subprotocol,) if subprotocol else (),
         heartbeat=ping_ms / 1_000,
         max_msg_size=MAX_FRAME_BYTES + 1,  # aiohttp refuses from this length on
         timeout=CLOSE_WAIT_S,
-        autoping=False,  # `AiohttpSocket` answers, and not faster than it should
-        compress=False,  # base64 audio gains little by it, and it costs CPU for every frame
-        writer_limit=0,  # look at the transport after every frame, not after every 64 kB
+        autoping=False,  # `AiohttpSocket` answers, at a limited rate
+        compress=False,  # base64 audio compresses little, and it costs CPU for every frame
+        writer_limit=0,  # check the transport after every frame, not after every 64 kB
         decode_text=False,
     )
 
 
 class AiohttpSocket:
-    """Fulfils `ClientSocket` over a prepared WebSocket."""
+    """Implements `ClientSocket` over a prepared WebSocket."""
 
     def __init__(self, line: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
         self._line, self._transport = line, transport
         self._pings = TokenBucket(BURST_PINGS, PINGS_PER_S)
         self._over = False
         self.hung_up = False
-        """Whether either side said goodbye."""
+        """Whether either side sent a close frame."""
 
         if transport is not None:
             transport.set_write_buffer_limits(high=UNSENT_BYTES)
@@ -97,7 +97,7 @@ class AiohttpSocket:
         return self._transport is None or self._transport.is_closing()
 
     async def receive(self) -> bytes | None:
-        """Return the next message, text or binary; None when the line is closed, and ever after."""
+        """Return the next message, text or binary; None when the connection is closed, and on every later call."""
         while not self._over:
             message = await self._line.receive()
             if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
@@ -111,7 +111,7 @@ class AiohttpSocket:
         return None
 
     async def _take_ping(self, message: WSMessageNoDecodeText) -> None:
-        """Answer a ping, and let others have their turn: a client may send nothing but pings and pongs."""
+        """Answer a ping, and yield to other tasks: a client may send nothing but pings and pongs."""
         owed_us = max(0, self._pings.take(1, monotonic_us()))
         await asyncio.sleep(0 if self.gone else owed_us / 1_000_000)
         if message.type is WSMsgType.PING:
@@ -121,19 +121,19 @@ class AiohttpSocket:
             except TimeoutError:
                 self.abort()  # a client that does not read
             except ConnectionError:
-                pass  # the connection has broken: what came before is still to be read
+                pass  # the connection has broken: what came before can still be read
 
     async def send(self, frame: bytes) -> None:
-        """Send one frame; waits while the client does not read. On a closed line the frame is dropped."""
+        """Send one frame; waits while the client does not read. On a closed connection the frame is dropped."""
         try:
             await self._line.send_frame(frame, WSMsgType.BINARY if isinstance(frame, SoundFrame) else WSMsgType.TEXT)
         except ConnectionError:
-            await asyncio.sleep(0)  # `receive` tells of the end: let whoever waits there have a turn
+            await asyncio.sleep(0)  # `receive` reports the end: let its task run
 
     async def close(self, code: int, reason: str) -> None:
-        """Send a close frame after what was sent before, and wait `CLOSE_WAIT_S` for the client's.
+        """Send a close frame after all earlier frames, and wait `CLOSE_WAIT_S` for the client's.
 
-        A client that does not read its line gets no frame at all: the line is dropped after `CLOSE_WAIT_S`.
+        A client that does not read gets no close frame: the connection is dropped after `CLOSE_WAIT_S`.
         """
         self.hung_up = True
         message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
@@ -142,9 +142,9 @@ class AiohttpSocket:
                 await self._line.close(code=code, message=message)
         except TimeoutError:
             self.abort()
-        self._line._exception = None  # its traceback holds the line
+        self._line._exception = None  # its traceback keeps the socket alive
 
     def abort(self) -> None:
-        """Drop the line now, and with it whatever was not sent."""
+        """Drop the connection now, with all unsent data."""
         if self._transport is not None:
             self._transport.abort()

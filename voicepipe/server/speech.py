@@ -1,8 +1,8 @@
-"""`POST /v1/audio/speech`: any voice of this server behind OpenAI's published request.
+"""`POST /v1/audio/speech`: any TTS of this server behind OpenAI's published request.
 
-The sound leaves as it comes, in every format; nothing leaves before there is some, so that a refusal has its own
-status. There is no queue: a client that reads slowly makes the voice wait, and one that goes takes its question with
-it.
+Audio is sent as it arrives, in every format. Nothing is sent before the first audio, so that a refusal has its own
+status. There is no queue: a client that reads slowly makes the TTS wait, and a client that disconnects cancels its
+request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PUSH_CHARS: Final = 32
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
-    """Check everything, then have it spoken and pass it on."""
+    """Validate the request, then synthesize and send the audio."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(AUDIO)
@@ -58,12 +58,12 @@ async def speech(request: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Who is to speak, and how."""
+    """The requested route, voice and format."""
 
     route: SpeechRoute
     voice: Voice
     clauses: tuple[str, ...]
-    """What is to be said."""
+    """The text to synthesize."""
 
 
 async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, parts: Parts) -> _Wanted:
@@ -85,7 +85,7 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, 
         name = name or held.session.voice
         speed = held.session.speed if asked.speed is None else speed
     voice = Voice(model=route.model_name, voice=_voice(route, name), speed=speed, language=route.language)
-    # In a thread: reading 4096 characters takes some 10 ms, and far more when they were made to.
+    # In a thread: reading 4096 characters takes some 10 ms, and far more for text made to be slow.
     spoken = await asyncio.to_thread(lambda: tuple(clauses(asked.input, voice.language)))
     if not spoken:
         raise ProtocolError("Nothing of the text can be spoken.", field="input")
@@ -93,14 +93,15 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: SpeechRequest, 
 
 
 def _voice(route: SpeechRoute, asked: str | None) -> str | None:
-    """Clients name another vendor's voices by habit: one that this provider can't have is the agent's own."""
+    """Return the voice to use. Clients often name another vendor's voices: a voice that this provider does not have
+    becomes the agent's own."""
     known = route.synthesizer.voices
     choices = (name for name in (asked, route.voice) if name is not None and name != DEFAULT_VOICE)
     return next((name for name in choices if known is None or name in known), None)
 
 
 class _SpeechWork:
-    """One text and its sound."""
+    """One text and its audio."""
 
     def __init__(self, id_: str, request: web.Request, asked: SpeechRequest, wanted: _Wanted, parts: Parts) -> None:
         self._asked, self._wanted, self._models = asked, wanted, parts.audio_models
@@ -111,7 +112,7 @@ class _SpeechWork:
         self._out = StreamedLine(request, EVENTS if self._as_events else self._format.content_type, self._headers)
         self._clauses = wanted.clauses
         self._n_spoken = 0
-        """Clauses of which there is some sound."""
+        """Number of clauses with some audio."""
 
         self._voiced = Voiced()
 
@@ -146,7 +147,7 @@ class _SpeechWork:
         if self._as_events:
             return await self._out.end(failed(error))
         self._out.cut()
-        assert self.line is not None  # else nobody calls this
+        assert self.line is not None  # otherwise it is never closed
         return self.line
 
     def _told(self, note: TookOver | Unheard | Recited) -> None:
@@ -161,7 +162,8 @@ class _SpeechWork:
     def settled(self, *, failed: bool) -> Settled:
         if failed and not self._n_samples:
             return Settled(None, {"ttfb_ms": None}, in_vain=True)
-        # What was handed over is paid for as far as it was spoken; who goes before the end does not pay for the rest.
+        # Submitted text is charged as far as it was synthesized; a client that disconnects early does not pay for the
+        # rest.
         figures = {"ttfb_ms": self._ttfb_ms, "spoken_ms": self._spoken_ms(), "characters": self._n_chars()}
         return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
 
@@ -185,7 +187,7 @@ class _SpeechWork:
         return 1_000 * self._n_samples // RATE_HZ
 
     def _cost_usd(self) -> float | None:
-        """Each voice at its own price; None: one of them has none."""
+        """Return the cost, each spec at its own price; None: one of them has none."""
         used = [*self._voiced.heard.items(), *self._voiced.in_vain.items()]
         usd = [self._models.speech_usd(spec, max(0, n_chars)) for spec, n_chars in used]
         return None if None in usd else sum(each or 0.0 for each in usd)
@@ -205,13 +207,13 @@ async def _now(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def clauses(text: str, language: str | None) -> Iterator[str]:
-    """Cut a text into what a voice is asked for at a time, as it is said: without markup, numbers as words.
+    """Cut a text into the pieces for each TTS request, in spoken form: without markup, numbers as words.
 
-    The first piece is short, so that there is sound soon; later ones are as long as a voice takes, for they cost no
-    time and each is a request at some vendors.
+    The first piece is short, so that audio starts soon. Later ones have the TTS's maximum length: they add no delay,
+    and each is a request at some vendors.
     """
     splitter, speakable = ClauseSplitter(), Speakable(language)
-    # A little at a time, as a model writes: it looks at all that it has been given and could not cut yet.
+    # In small pieces, as a model streams: the cutter scans all text it holds and could not cut yet.
     pieces = (text[at : at + PUSH_CHARS] for at in range(0, len(text), PUSH_CHARS))
     written = [clause for piece in pieces for clause in splitter.push(piece)] + splitter.flush()
     spoken = filter(None, map(speakable.read, written))

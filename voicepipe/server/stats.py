@@ -1,4 +1,4 @@
-"""`GET /v1/stats`: many turns, summed up; and `GET /v1/sessions`: the calls that they were turns of."""
+"""`GET /v1/stats`: aggregates of many turns; and `GET /v1/sessions`: the sessions of these turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voicepipe.telemetry.store import SessionQuery, SessionSummary
 
 
 async def stats(request: web.Request) -> web.Response:
-    """The fields of `telemetry.stats.Stats`, and between which instants they were counted."""
+    """Return the fields of `telemetry.stats.Stats`, and the instants between which turns were counted."""
     parts, visitor = await _reader(request)
     query = stats_query(request.query, now_ms=unix_ms())
     summed = await parts.turns.stats(visitor.project_asked(request.query.get("project")), query)
@@ -27,7 +27,7 @@ async def stats(request: web.Request) -> web.Response:
 
 
 async def list_sessions(request: web.Request) -> web.Response:
-    """Newest first, a page at a time; with `live=true` those that are open now, all at once."""
+    """Return sessions, newest first, a page at a time; with `live=true` those that are open now, all at once."""
     parts, visitor = await _reader(request)
     project, query = visitor.project_asked(request.query.get("project")), session_query(request.query)
     if wants_live(request.query):

@@ -1,4 +1,4 @@
-"""The server's certificate: from files, or one made for trying out."""
+"""Load the server's certificate from files, or make one for trying out."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from voicepipe.errors import ConfigError
 from voicepipe.server.options import ServerSettings
 
 DEV_DAYS: Final = 30
-"""How long a made certificate is good. The same one is used again, so that a browser's exception for it lasts."""
+"""Lifetime of a made certificate. The same one is used again, so that a browser's exception for it lasts."""
 
 DEV_RENEW_DAYS: Final = 7
-"""A certificate with less than that left is replaced at the next start."""
+"""A certificate with a shorter remaining lifetime is replaced at the next start."""
 
 _NOWHERE: Final = ("192.0.2.1", 9)
 """An address of RFC 5737, section 3: connecting a UDP socket to it looks up the route and sends nothing."""
 
 
 def tls_context(options: ServerSettings, data_dir: Path) -> ssl.SSLContext | None:
-    """Return what makes the port speak TLS 1.2 or newer; None when it is to speak plain HTTP.
+    """Return the context for TLS 1.2 or newer; None for plain HTTP.
 
     Reads and may write files: call from a worker thread.
 
@@ -45,7 +45,7 @@ def tls_context(options: ServerSettings, data_dir: Path) -> ssl.SSLContext | Non
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # An empty password, or OpenSSL asks for one at the terminal and waits.
+        # An empty password: without it OpenSSL prompts at the terminal and waits.
         context.load_cert_chain(cert, key, password="")
     except (ssl.SSLError, OSError) as wrong:
         why = getattr(wrong, "reason", None) or "unreadable"
@@ -59,7 +59,7 @@ def tls_context(options: ServerSettings, data_dir: Path) -> ssl.SSLContext | Non
 def dev_certificate(folder: Path) -> tuple[Path, Path]:
     """Return the certificate and key files in `folder`, made now unless good ones are there.
 
-    Good for this machine's names and addresses, self-signed: nobody trusts it who wasn't told to.
+    Valid for this machine's names and addresses, and self-signed: a client must be configured to trust it.
 
     Raises:
         ConfigError: the package cryptography is missing.
@@ -110,7 +110,7 @@ def dev_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def lan_address() -> str | None:
-    """The address by which other machines on the local network reach this one; None without a network."""
+    """Return the address by which other machines on the local network reach this one; None without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_NOWHERE)

@@ -1,4 +1,4 @@
-"""Refusals that a browser can read: its WebSocket is accepted for as long as it takes to say no."""
+"""Send refusals that a browser can read: its WebSocket is accepted just long enough to send the error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def told(handler: Handler) -> Handler:
-    """Wrap the WebSocket endpoint: with `server.tell_browsers` a page hears why its credential was refused."""
+    """Wrap the WebSocket endpoint: with `server.tell_browsers` a page gets the reason of a refusal."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -26,7 +26,7 @@ def told(handler: Handler) -> Handler:
         except AuthError as error:
             parts = request.app[PARTS]
             if not parts.options.tell_browsers or "Origin" not in request.headers or error.status not in (401, 403):
-                raise  # who has shown too many bad ones (429) gets no socket of ours
+                raise  # an address with too many bad credentials (429) gets no WebSocket
             return await _tell(request, parts, error)
 
     return handle

@@ -1,7 +1,7 @@
-"""`POST /v1/audio/transcriptions`: any ear of this server behind OpenAI's published request.
+"""`POST /v1/audio/transcriptions`: any STT of this server behind OpenAI's published request.
 
-Long recordings are cut where they are quiet and heard a piece after the other, so that each stays within what every
-transcriber keeps. A file is decoded in a process of its own; a client that goes takes its question with it.
+Long recordings are cut where they are quiet and transcribed piece by piece, within every transcriber's limits. A file
+is decoded in a separate process; a client that disconnects cancels its request.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ from voicepipe.stages.transcriber import Final as FinalText
 from voicepipe.stages.transcriber import Heard, Hearing, Samples, TranscriptStream
 
 LONGEST_S: Final = 7_200
-"""The most that is heard of one file: 25 MB of compressed speech may be many hours."""
+"""Maximum length of one file's audio: 25 MB of compressed speech may be many hours."""
 
 PUSH_MS: Final = 250
-"""Sound goes to a transcriber in pieces such as these: a socket's message each, at some."""
+"""Length of the pieces of audio that a transcriber gets: one WebSocket message each, at some vendors."""
 
 
 async def transcriptions(request: web.Request) -> web.StreamResponse:
-    """Check everything, then have it heard and pass it on."""
+    """Validate the request, then transcribe and send the answer."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(AUDIO)
     check_ready(parts)
-    parts.audio_places.check(visitor)  # while all are taken nothing is read
+    parts.audio_places.check(visitor)  # nothing is read while all places are taken
     decoding = request.app[DECODING]
     await decoding.warm()
     upload = await read_upload(request)
     assert upload.file is not None
-    with parts.audio_places.place(visitor):  # only now: who sends slowly must not shut out others
+    with parts.audio_places.place(visitor):  # only now: a client that uploads slowly must not block others
         asked = read_transcription_fields(upload.fields)
         wanted = await _wanted(request, visitor, asked, parts)
         id_ = f"transcription-{secrets.token_hex(16)}"
@@ -76,7 +76,7 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Who is to hear, and how."""
+    """The requested route and its options."""
 
     route: TranscriptionRoute
     hearing: Hearing
@@ -113,7 +113,7 @@ async def _wanted(request: web.Request, visitor: Visitor, asked: TranscriptionRe
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Say what is wrong with the file as a request's fault."""
+    """Raise what is wrong with the file as an error of the request."""
     try:
         yield
     except UnreadableSound as why:
@@ -122,7 +122,7 @@ def _refusing() -> Iterator[None]:
 
 
 class _TranscriptionWork:
-    """One recording and its words."""
+    """One recording and its transcript."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _TranscriptionWork:
         return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
 
     async def _pieces_heard(self, stream: TranscriptStream) -> AsyncIterator[HeardPiece]:
-        """Those in which somebody spoke."""
+        """Return the pieces that contain speech."""
         rate_hz, texts = self._wanted.route.transcriber.capabilities.rate_hz, aiter(stream)
         n_samples = n_pieces = 0
         while (samples := await self._next_piece()) is not None:
@@ -217,7 +217,7 @@ class _TranscriptionWork:
 async def _hear(
     stream: TranscriptStream, texts: AsyncIterator[Heard], number: int, samples: Samples, n_pushed: int
 ) -> FinalText | None:
-    """Have one piece heard as an utterance of its own; None: the stream is over."""
+    """Transcribe one piece as a separate utterance; None: the stream is over."""
     stream.begin(number)
     for begin in range(0, len(samples), n_pushed):
         stream.push(samples[begin : begin + n_pushed])

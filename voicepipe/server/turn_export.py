@@ -1,4 +1,4 @@
-"""`GET /v1/turns/export`: turns as a file, a page of them in memory at a time."""
+"""`GET /v1/turns/export`: turns as a file, with one page of turns in memory at a time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PLAIN: Final = (
     "unattributed_ms",
     "spoken_ms",
 )
-"""Columns that are fields of the record as they stand."""
+"""Columns that are fields of the record, unchanged."""
 
 COLUMNS: Final = (
     *PLAIN,
@@ -66,16 +66,16 @@ COLUMNS: Final = (
     "caller_text",
     "heard_text",
 )
-"""Of the CSV, one row a turn. The stages' columns are what each contributed to `total_ms`."""
+"""Columns of the CSV, one row per turn. The stages' columns are what each contributed to `total_ms`."""
 
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that spreadsheets take for a formula (OWASP, CSV Injection)."""
+"""First characters of cells that spreadsheets read as a formula (OWASP, CSV Injection)."""
 
 
 async def export_turns(request: web.Request) -> web.StreamResponse:
-    """All turns that match, newest first, as `format=csv` or `jsonl`.
+    """Send all turns that match, newest first, as `format=csv` or `jsonl`.
 
-    A failure on the way cuts the line, so that nobody takes half of a file for all of it.
+    A failure while sending cuts the connection, so that the client cannot take half of a file for all of it.
     """
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
@@ -83,11 +83,11 @@ async def export_turns(request: web.Request) -> web.StreamResponse:
     query, kind = export_query(request.query), _format(request.query)
     own_sessions_only(query.session, own_prefix(visitor))
     project = visitor.project_asked(request.query.get("project"))
-    first = await parts.turns.list(project, query)  # what fails at once still has a status of its own
+    first = await parts.turns.list(project, query)  # an immediate failure still has its own status
     content_type = "text/csv" if kind == "csv" else "application/x-ndjson"
     line = StreamedLine(request, content_type, lambda: {"Content-Disposition": f'attachment; filename="turns.{kind}"'})
     try:
-        await line.send(BOM_UTF8 + csv_rows([COLUMNS]) if kind == "csv" else b"")  # without it, Excel guesses
+        await line.send(BOM_UTF8 + csv_rows([COLUMNS]) if kind == "csv" else b"")  # Excel needs the BOM
         async for turns in _pages(parts.turns, project, query, first):
             shown = tuple(shown_turn(turn, visitor) for turn in turns)
             await line.send(await asyncio.to_thread(_written, shown, kind))
@@ -122,7 +122,7 @@ def _written(turns: tuple[KeptTurn, ...], kind: str) -> bytes:
 
 
 def row(turn: Mapping[str, Any]) -> list[object]:
-    """One turn's cells, in the order of `COLUMNS`."""
+    """Return one turn's cells, in the order of `COLUMNS`."""
     spent: dict[str, int] = {}
     for part in turn["contributions"]:
         spent[part["stage"]] = spent.get(part["stage"], 0) + part["duration_ms"]
@@ -141,7 +141,7 @@ def row(turn: Mapping[str, Any]) -> list[object]:
 
 
 def csv_rows(rows: list[Any]) -> bytes:
-    """Rows as RFC 4180 has them, in UTF-8; texts that would be formulas begin with an apostrophe."""
+    """Return rows as in RFC 4180, in UTF-8; texts that would be formulas begin with an apostrophe."""
     text = io.StringIO()
     csv.writer(text).writerows([[_cell(cell) for cell in cells] for cells in rows])
     return text.getvalue().encode("utf-8", "replace")

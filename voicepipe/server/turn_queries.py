@@ -1,4 +1,4 @@
-"""What a request for turns, sessions or figures asks for, read from its query."""
+"""Parse the query parameters of requests for turns, sessions or statistics."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from voicepipe.telemetry.store import GROUPS, MINUTE_MS, NEWEST, SessionQuery, S
 from voicepipe.turn.record import Cause, Outcome
 
 ALWAYS: Final = ("token", "project")
-"""Understood everywhere: `token` is a credential's place (`auth.credentials`), `project` whose things are meant."""
+"""Accepted everywhere: `token` carries a credential (`auth.credentials`), `project` selects the project."""
 
 TEXTS: Final = ("session", "text", "agent", "route", "provider", "model", "language", "arm", "user")
 
 FILTERS: Final = (*TEXTS, "outcome", "cause", "over", "since", "until")
-"""Of turns."""
+"""Maximum number of turns on one page."""
 
 MOST_CHARS: Final = 200
-"""Of a text to look for."""
+"""Maximum length of a search text."""
 
 MINUTES: Final = {"1m": 1, "15m": 15, "24h": 24 * 60}
 
@@ -29,7 +29,7 @@ Query = Mapping[str, str]
 
 
 def turn_query(query: Query) -> TurnQuery:
-    """Which turns to list.
+    """Return which turns to list.
 
     Raises:
         ProtocolError: a parameter is unknown or has a wrong value; `field` names it.
@@ -39,30 +39,30 @@ def turn_query(query: Query) -> TurnQuery:
 
 
 def export_query(query: Query) -> TurnQuery:
-    """Which turns to export, from the newest on.
+    """Return which turns to export, newest first.
 
     Raises:
-        ProtocolError: as `turn_query`.
+        ProtocolError: as in `turn_query`.
     """
     _refuse_unknown(query, (*FILTERS, "format"))
     return TurnQuery(**_filters(query), limit=100)
 
 
 def session_query(query: Query) -> SessionQuery:
-    """Which sessions to list.
+    """Return which sessions to list.
 
     Raises:
-        ProtocolError: as `turn_query`.
+        ProtocolError: as in `turn_query`.
     """
     _refuse_unknown(query, ("text", "agent", "user", "since", "until", "limit", "before", "live"))
     return SessionQuery(**_filters(query), **_page(query))
 
 
 def stats_query(query: Query, *, now_ms: int) -> StatsQuery:
-    """Which turns to sum up: those of a window that ends now, or between `since` and `until`.
+    """Return which turns to aggregate: those of a window that ends now, or between `since` and `until`.
 
     Raises:
-        ProtocolError: as `turn_query`.
+        ProtocolError: as in `turn_query`.
     """
     _refuse_unknown(query, (*FILTERS, "window", "step", "by"))
     asked = _filters(query)
@@ -75,7 +75,7 @@ def stats_query(query: Query, *, now_ms: int) -> StatsQuery:
 
 
 def wants_live(query: Query) -> bool:
-    """Whether only what is open now is asked for.
+    """Return whether the request is only for sessions that are open now.
 
     Raises:
         ProtocolError: `live` is neither `true` nor `false`.
@@ -84,10 +84,10 @@ def wants_live(query: Query) -> bool:
 
 
 def whole(text: str, field: str) -> int:
-    """A whole number from 0 on.
+    """Return a whole number from 0 on.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it is not such a number.
     """
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise ProtocolError(f"Expected a whole number, got {text[:32]!r}.", field=field)
@@ -95,7 +95,7 @@ def whole(text: str, field: str) -> int:
 
 
 def instant(text: str, field: str) -> int:
-    """An instant in ms since 1970 UTC, written so, or as ISO 8601; without a zone it is UTC.
+    """Return an instant in ms since 1970 UTC, from that number or from ISO 8601; without a zone it is UTC.
 
     Raises:
         ProtocolError: it is neither.
@@ -112,7 +112,7 @@ def instant(text: str, field: str) -> int:
 
 
 def own_sessions_only(session: str | None, prefix: str | None) -> None:
-    """Demand that whoever holds a client secret names one of its own sessions; `prefix` None: they hold a key.
+    """Check that the holder of a client secret names one of its own sessions; `prefix` None: an API key.
 
     Raises:
         AuthError: 403.

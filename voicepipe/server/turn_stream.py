@@ -1,4 +1,4 @@
-"""`GET /v1/turns/stream`: what happens now, as server-sent events (WHATWG HTML, section 9.2)."""
+"""`GET /v1/turns/stream`: live events, as server-sent events (WHATWG HTML, section 9.2)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from voicepipe.telemetry.feed import FeedEvent, Reader, Wants
 from voicepipe.telemetry.storage_log import troubles_plain
 
 PULSE_S: Final = 1.0
-"""How often it is looked whether there are more or fewer sessions, and whether the server stops."""
+"""Interval of checks for changed sessions and for the server's stop."""
 
 LOOP_MS: Final = 5_000
-"""How often the loop's lag is told."""
+"""Interval of events with the loop's lag."""
 
 HEARTBEAT_MS: Final = 15_000
-"""Proxies cut lines that are silent for longer, often after 30 or 60 s."""
+"""Interval of keep-alives: proxies cut connections that are silent for longer, often after 30 or 60 s."""
 
 CHECK_MS: Final = 15_000
-"""How often it is looked whether the credential is still good."""
+"""Interval of checks that the credential is still valid."""
 
 MOST_ID_CHARS: Final = 64
 
 
 async def stream_turns(request: web.Request) -> web.StreamResponse:
-    """Events until either side hangs up: `turn`, `live`, `sessions`, `loop`, `storage` and `dropped`.
+    """Send events until either side disconnects: `turn`, `live`, `sessions`, `loop`, `storage` and `dropped`.
 
-    `Last-Event-ID` (or `?after=`) goes on after that event. Who loses their right to read is cut off.
+    `Last-Event-ID` (or `?after=`) continues after that event. A client that loses its permission is disconnected.
     """
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
@@ -64,7 +64,7 @@ def _wants(request: web.Request, visitor: Visitor) -> Wants:
 
 
 class _Stream:
-    """One reader's line."""
+    """One client's stream."""
 
     def __init__(self, request: web.Request, parts: Parts, visitor: Visitor, reader: Reader) -> None:
         self._request, self._parts, self._reader = request, parts, reader
@@ -76,7 +76,7 @@ class _Stream:
         self._loop_ms: int | None = None
 
     async def run(self) -> web.StreamResponse:
-        """Send until the server stops, or the credential is no longer good."""
+        """Send until the server stops, or the credential is no longer valid."""
         await self._send(b"retry: 1000\n\n")
         while not self._parts.lobby.closing and await self._may_go_on():
             await self._send(b"".join(self._pulse()))
@@ -103,12 +103,12 @@ class _Stream:
             (await self._parts.doorway.admit(self._request)).check_scope(TURNS)
         except AuthError:
             return False
-        except Overload:  # nobody can tell now; it was good when the stream began
+        except Overload:  # the store cannot answer now; the credential was valid when the stream began
             return True
         return True
 
     def _pulse(self) -> list[bytes]:
-        """What has changed beside turns; who holds a client secret is told of their own turns alone."""
+        """Send what has changed beside turns; the holder of a client secret gets only its own turns."""
         lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
         if not self._is_operator:
             return self._news("dropped", lost) if any(lost.values()) else []

@@ -1,4 +1,4 @@
-"""`GET /v1/turns` and `/v1/turns/{id}`: the records of the caller's own project, or of their token's own sessions."""
+"""`GET /v1/turns` and `/v1/turns/{id}`: the records of the client's own project, or of its token's own sessions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from voicepipe.telemetry.store import KeptTurn, TurnPage, turn_plain, veiled_tur
 
 
 async def list_turns(request: web.Request) -> web.Response:
-    """Newest or slowest first, a page at a time: `{"object": "list", "data": [...], "next": cursor or null}`."""
+    """Return turns, newest or slowest first, a page at a time: `{"object": "list", "data": [...], "next": cursor or
+    null}`."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(TURNS)
     query = turn_query(request.query)
     own_sessions_only(query.session, own_prefix(visitor))
     page = await parts.turns.list(visitor.project_asked(request.query.get("project")), query)
-    body = await asyncio.to_thread(_page_json, page, visitor)  # 0.1 ms a turn
+    body = await asyncio.to_thread(_page_json, page, visitor)  # 0.1 ms per turn
     return web.Response(body=body, content_type="application/json")
 
 
 async def one_turn(request: web.Request) -> web.Response:
-    """The turn of that id; one of another project is as unknown as one that never was."""
+    """Return the turn of that ID; a turn of another project is as unknown as a missing one."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(TURNS)
@@ -46,12 +47,12 @@ def _page_json(page: TurnPage, visitor: Visitor) -> bytes:
 
 
 def shown_turn(turn: KeptTurn, visitor: Visitor) -> KeptTurn:
-    """Return the turn as the visitor may see it: the holder of a client secret without what providers said."""
+    """Return the turn as the visitor may see it: for the holder of a client secret without providers' error texts."""
     return turn if visitor.claims is None else veiled_turn(turn)
 
 
 def own_prefix(visitor: Visitor) -> str | None:
-    """How the ids of the sessions begin that the visitor may see; None: a key sees all of its project's."""
+    """Return the prefix of the session IDs that the visitor may see; None: an API key sees all of its project's."""
     return None if visitor.claims is None else session_prefix(visitor.claims)
 
 

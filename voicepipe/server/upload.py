@@ -1,4 +1,4 @@
-"""A form with one file in it, read into memory and never onto a disk, within bounds of size and time."""
+"""Read a form with one file into memory, never to disk, with limits of size and time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ async def read_upload(request: web.Request) -> Form:
     """Read the form.
 
     Raises:
-        ProtocolError: it is no such form, or has too much in it; `field` names what is missing or too much.
+        ProtocolError: it is not such a form, or has too many fields; `field` names what is missing or too much.
         HTTPRequestEntityTooLarge: 413: the file is too large.
-        HTTPRequestTimeout: 408: it comes too slowly.
-        Overload: 503: too many are on their way.
+        HTTPRequestTimeout: 408: the body comes too slowly.
+        Overload: 503: too many bodies are in transit.
     """
     form, most_bytes = _reader(request), form_reader.FILE_BYTES + form_reader.FIELD_BYTES + MOST_HEADERS_BYTES
     n_bytes = request.content_length or 0
@@ -34,7 +34,7 @@ async def read_upload(request: web.Request) -> Form:
         form.push(piece)
 
     try:
-        take(b"")  # what says of itself that it is too large is not read
+        take(b"")  # a body that declares a too large length is not read
         await request.app[BODIES].read(request, take)
     except FileTooLarge:
         raise web.HTTPRequestEntityTooLarge(max_size=form_reader.FILE_BYTES, actual_size=n_bytes) from None

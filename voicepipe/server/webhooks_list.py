@@ -1,4 +1,4 @@
-"""`/v1/webhooks`: how each webhook is doing, what could not be delivered, and trying that again."""
+"""`/v1/webhooks`: the status of each webhook, failed deliveries, and retrying them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST: Final = 200
 
 
 async def list_webhooks(request: web.Request) -> web.Response:
-    """Each webhook of the settings: of its address only the host, since the rest may be a secret."""
+    """Return each webhook of the settings: of its address only the host, since the rest may be a secret."""
     parts, seen = await _operator(request)
     backlog = await parts.webhooks.queue.backlog() if parts.webhooks.queue is not None else {}
     return json_answer({"object": "list", "data": [_shown(each, backlog.get(each.name, Backlog())) for each in seen]})
 
 
 async def list_dead(request: web.Request) -> web.Response:
-    """Deliveries that were given up, newest first, a page at a time."""
+    """Return deliveries that were given up, newest first, a page at a time."""
     parts, seen = await _operator(request, "limit", "before", "webhook")
     limit = whole(request.query.get("limit", "50"), "limit")
     if not 1 <= limit <= MOST:
@@ -44,7 +44,7 @@ async def list_dead(request: web.Request) -> web.Response:
 
 
 async def retry_dead(request: web.Request) -> web.Response:
-    """Try again what was given up: one delivery by `?id=`, those of `?webhook=`, or all: `{"retried": n}`."""
+    """Retry deliveries that were given up: one by `?id=`, those of `?webhook=`, or all: `{"retried": n}`."""
     parts, seen = await _operator(request, "id", "webhook")
     id_, n_retried = request.query.get("id"), 0
     if parts.webhooks.queue is not None:
@@ -56,7 +56,7 @@ async def retry_dead(request: web.Request) -> web.Response:
 
 
 async def _operator(request: web.Request, *known: str) -> tuple[Parts, list[Webhook]]:
-    """The webhooks that the visitor may see: those of their project, or with `operate_all` all of them."""
+    """Return the webhooks that the visitor may see: those of their project, or with `operate_all` all of them."""
     parts = request.app[PARTS]
     visitor = await parts.doorway.admit(request)
     visitor.check_scope(OPERATE)

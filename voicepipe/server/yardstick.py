@@ -1,4 +1,4 @@
-"""What the dashboard lays beside measured figures."""
+"""Reference figures that the dashboard compares with measured figures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from voicepipe.turn.settings import BudgetLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yardstick:
-    """What measured figures are held against."""
+    """Reference figures."""
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     over_allowed: float = 0.05
-    """The share of turns that may be over their total limit."""
+    """The share of turns that may exceed their total limit."""
 
     published: Mapping[str, ModelFacts] = field(default_factory=lambda: MappingProxyType({}))
-    """Spec -> what others say of a model."""
+    """Spec -> published figures of a model."""
