@@ -1,1 +1,1 @@
-"""One caller: everything between a client's socket and the turn core, with every task of it."""
+"""One session: everything between a client's socket and the turn core, with all of its tasks."""

@@ -1,4 +1,4 @@
-"""A session's line, its secret, and the client that comes back with it."""
+"""Resume a session: its connection, its resume secret, and the client that reconnects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NOBODYS: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
 class Comebacks:
-    """Lets the client of one session replace its line, if it asked for that and shows the secret that it was given."""
+    """Lets the client of one session replace its connection, if the client enabled this and presents the session's
+    secret."""
 
     def __init__(self, wire: Wire, listener: Listener, post: Callable[[e.Fact], None]) -> None:
         self._wire, self._listener, self._post = wire, listener, post
@@ -31,12 +32,13 @@ class Comebacks:
         self._line: Line | None = None
 
     def line(self, socket: ClientSocket) -> Line:
-        """Make the session's line, which outlives its socket if its client wants that."""
+        """Return the session's connection, which outlives its socket if the client enabled resumption."""
         self._line = Line(socket, on_lost=self._lost, on_back=self._back)
         return self._line
 
     def offer(self, config: SessionConfig) -> dict[str, object]:
-        """Allow it or not, as the client wants; returns what the client must know of that when it is new."""
+        """Allow or forbid resumption as the client configured it. Return the fields to send to the client when this
+        changes."""
         wants = config.extensions is not None and config.extensions.resume
         if self._line is None or wants == self._line.is_resumable:
             return {}
@@ -47,9 +49,9 @@ class Comebacks:
         return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
 
     async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
-        """Go on with this socket, if whoever brings it may have the session; returns when the session is done with it.
+        """Continue the session on this socket, if its client may. Return when the session no longer uses the socket.
 
-        False: they may not, and nothing has changed.
+        Return False if the client may not resume; then nothing has changed.
         """
         allowed, seen = self._password.matches(asked.secret), self._wire.number_of(asked.last_event_id)
         if not allowed or self._line is None or seen is None or not self._line.can_resume_after(seen):
@@ -60,17 +62,17 @@ class Comebacks:
         return True
 
     def forbid(self) -> None:
-        """Nobody comes back any more."""
+        """Refuse any further resumption."""
         if self._line is not None:
             self._line.forbid_resume()
 
     def drop(self, why: str) -> None:
-        """Close the connection of a client that takes too little of what it is sent; see `Line.drop`."""
+        """Close the connection of a client that reads too slowly; see `Line.drop`."""
         if self._line is not None:
             self._line.drop(why)
 
     def end(self) -> None:
-        """The session is over."""
+        """End the session's connection."""
         if self._line is not None:
             self._line.end()
             self._line = None
@@ -91,23 +93,23 @@ class Comebacks:
 
 
 class Password:
-    """A secret that is good once. Only its digest is kept."""
+    """A secret that is valid once. Only its digest is kept."""
 
     def __init__(self) -> None:
         self._digest = _NOBODYS
 
     def renew(self) -> str:
-        """Make another one; the one before it is worth nothing from here on. 256 bits, printable."""
+        """Return a new secret and invalidate the previous one. 256 bits, printable."""
         secret = secrets.token_urlsafe(32)
         self._digest = _digest(secret)
         return secret
 
     def forget(self) -> None:
-        """Have none: nobody can match it."""
+        """Remove the secret: nothing matches any more."""
         self._digest = _NOBODYS
 
     def matches(self, secret: str) -> bool:
-        """Whether this is it; takes as long for every secret of one length."""
+        """Return whether this is the secret; takes the same time for every secret of one length."""
         return hmac.compare_digest(self._digest, _digest(secret))
 
 

@@ -1,4 +1,4 @@
-"""What the door decided about a caller before the session begins."""
+"""The result of authentication, before the session begins."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Dialect = Literal["ga", "beta"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionGrant:
-    """Who may talk to which agent, and until when."""
+    """Which identity may use which agent, and until when."""
 
     session_id: str
     """Unique and unguessable, `sess_...`."""
 
     project: str
-    """Whom the session belongs to; its turns are read by this project only."""
+    """The project that owns the session; only this project can read its turns."""
 
     agent: str
     """The name of the agent in the settings."""
 
     model: str
-    """The model's name as the client asked for it, to be echoed; the agent's name when it did not."""
+    """The model's name as the client requested it, to be echoed; without one, the agent's name."""
 
     identity: str | None
-    """Who is calling, as the token's maker names them."""
+    """The user's identity, as the token's issuer names it."""
 
     config: Mapping[str, object] | None
     """The session that the token starts with, as in `session.update`; None means the agent's own."""
@@ -38,13 +38,14 @@ class SessionGrant:
     """Unix seconds at which the session ends, when its running turn is over."""
 
     locks: tuple[Lock, ...] = ()
-    """What the client may not change, or not even see."""
+    """Settings that the client may not change or, for some locks, not see."""
 
     veiled: bool = False
-    """Whether the client is told that a provider failed and none of its words: it holds a client secret."""
+    """Whether provider errors are sent to the client without the provider's text: the client holds a client secret."""
 
     kind: SessionKind = "realtime"
-    """`transcription`: nobody answers; the caller's words are written down (`session.update` may still change it)."""
+    """`transcription`: no reply is made, the user's speech is only transcribed (`session.update` may still change
+    it)."""
 
     dialect: Dialect = "ga"
     """The shape of the events that the client understands (`session.update` may still change it)."""

@@ -1,4 +1,4 @@
-"""Keeps a session's transcriber open: a provider that breaks loses an utterance, not the call."""
+"""Keep a session's transcriber open: when a provider fails, an utterance is lost, not the session."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-"""Between two attempts to open the stream: doubled each time, so that a provider that is down is not stormed."""
+"""Pause in seconds between two attempts to open the stream: doubled each time, so that a failing provider is not
+flooded."""
 
 
 class KeptHearing:
-    """The transcriber's stream of one session, opened anew when it breaks and when the client wishes otherwise."""
+    """The transcriber's stream of one session, reopened when it breaks and when the client changes its settings."""
 
     def __init__(
         self, transcriber: Transcriber, wish: Hearing, listener: Listener, post: Callable[[e.Fact], None]
@@ -28,16 +29,17 @@ class KeptHearing:
         self._wish = self._open_as = wish
         self._changed = asyncio.Event()
         self._hearer = transcriber.name
-        """Whose texts come: of several, the latest."""
+        """The provider whose transcripts arrive: of several, the latest."""
 
     def wish(self, hearing: Hearing) -> None:
-        """Listen like that from the next utterance on: with `renew`, before it begins."""
+        """Use these settings from the next utterance on; `renew` must be called before the utterance begins."""
         self._wish = hearing
 
     def renew(self) -> None:
-        """Nothing is being heard, and no words are awaited: close a stream that isn't as was wished.
+        """Close a stream that does not match the settings. Call it when no utterance is open and no transcript is
+        pending.
 
-        What the listener hears from here on waits for the next stream.
+        Audio that the listener receives from here on waits for the next stream.
         """
         if self._wish != self._open_as:
             self._open_as = self._wish
@@ -54,7 +56,7 @@ class KeptHearing:
                 opened.cancel()
 
     async def _keep_open(self, hearing: Hearing) -> None:
-        """Pass the stream's words on as facts, and open it again when it breaks, until cancelled."""
+        """Pass the stream's transcripts on as facts, and reopen the stream when it breaks, until cancelled."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -76,7 +78,7 @@ class KeptHearing:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _told(self, hearing: Hearing) -> Hearing:
-        """The same, with us to be told of what goes on."""
+        """Return the same settings, with this object's callbacks added."""
         return replace(hearing, reached=self._note_reached, note=self._note_hearer)
 
     def _note_reached(self, took_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What a session is given of its house: the providers that serve it, and whom it tells and asks."""
+"""What the server gives a session: its providers, and the callbacks for reports and checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SessionStages:
     llm_model: str
     tts_model: str
     phrases: PhraseBook | None = None
-    """What was spoken before in that voice; None: the session has a book of its own."""
+    """Phrases spoken earlier in that voice; None: the session has a book of its own."""
 
 
 Told = Callable[[int, int], None]
@@ -37,51 +37,52 @@ Told = Callable[[int, int], None]
 
 
 def _free(usd: float, by_client: bool) -> None:
-    """Nobody pays."""
+    """Charge nothing."""
 
 
 def _unwatched(told: Told) -> Callable[[], None]:
-    """Nobody watches the loop."""
+    """Report no delays of the event loop."""
     return lambda: None
 
 
 def _nobody_watches() -> bool:
-    """No marks of running turns are told."""
+    """Return False: no marks of running turns are reported."""
     return False
 
 
 def _to_nobody(what: Announcement) -> None:
-    """It is never called while nobody watches."""
+    """Do nothing; never called while `is_watched` returns False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHooks:
-    """What a session tells its house, and asks it. Each returns at once."""
+    """A session's callbacks to the server. Each returns at once."""
 
     keep_record: Callable[[TurnRecord], None]
     note_overrun: Callable[[c.NoteOverrun], None]
     note_stuck: Callable[[c.NoteStuck], None]
 
     check_update: Callable[[SessionConfig, SessionConfig], None]
-    """Before and after an update. Raises ProtocolError when this client may not make it."""
+    """Check the session before and after an update. Raises ProtocolError when this client may not make the update."""
 
     check_reply: Callable[[SessionConfig, ReplySettings], None]
-    """The session, and a reply that its client asks for. Raises ProtocolError likewise."""
+    """Check the session and a reply that its client requests. Raises ProtocolError likewise."""
 
     show: Callable[[SessionConfig], SessionConfig]
-    """The session as its client may see it. What the wire is written by, such as formats, stays as it is."""
+    """Return the session as its client may see it. Fields that the wire depends on, such as formats, stay as they
+    are."""
 
     charge: Callable[[float, bool], None] = _free
-    """What phrases cost that were spoken ahead, in USD, and whether the client's wish for another voice is why."""
+    """Charge the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
 
     open_journal: Callable[[Opening], Journal] = no_journal
-    """Where what the session does is written down."""
+    """Open the journal that records what the session does."""
 
     hear_of_holds: Callable[[Told], Callable[[], None]] = _unwatched
-    """Have it told when the event loop was held up; what this returns ends that."""
+    """Subscribe to delays of the event loop; the returned function ends the subscription."""
 
     is_watched: Callable[[], bool] = _nobody_watches
-    """Whether anybody outside of the session wants to see its turns as they run."""
+    """Return whether a subscriber outside the session follows its turns live."""
 
     tell_live: Callable[[Announcement], None] = _to_nobody
-    """Has a watcher told of a mark, a verdict or an action."""
+    """Send a mark, a verdict or an action to the live subscribers."""

@@ -1,4 +1,4 @@
-"""The line to one caller: a socket, and after it breaks perhaps another one, on which nothing is lost or said twice."""
+"""The connection to one client: a socket, and after it breaks perhaps a second one, with nothing lost or sent twice."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_event
 
 UNREAD_LIMIT_S: Final = 10.0
-"""A client that takes nothing for so long loses its socket."""
+"""Seconds after which a client that reads nothing loses its socket."""
 
 RESUME_WINDOW_MS: Final = 15_000
-"""How long a session waits for its client to come back."""
+"""How long a session waits for its client to reconnect."""
 
 KEPT_MS: Final = 60_000
-"""What was sent so long ago has arrived, or the line's pings would have failed (after 30 s with the usual
-`server.ping_ms`; the window comes after that)."""
+"""A frame older than this has arrived, or the connection's pings would have failed. With the usual `server.ping_ms`
+they fail after 30 s; the window comes after that."""
 
 KEPT_BYTES: Final = 4 << 20
-"""A minute of speech as base64. A client that lacks more than this can't resume."""
+"""One minute of speech as base64. A client that lacks more than this can't resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +39,27 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Comeback:
-    """A client that is back, on another socket."""
+    """A client that reconnected on another socket."""
 
     socket: ClientSocket
     seen: int
-    """The number of the last frame that reached it."""
+    """The number of the last frame that the client received."""
 
     greet: Callable[[], bytes]
-    """Makes the first frame, once all that came over the old socket has been heard."""
+    """Makes the first frame, after everything that came over the old socket was processed."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when this socket is not the session's any more."""
+    """Set when the session no longer uses this socket."""
 
 
 class Line:
-    """What a session sends to and receives from. One task sends, one receives."""
+    """A session's connection for sending and receiving. One task sends, one receives."""
 
     def __init__(
         self, socket: ClientSocket, *, on_lost: Callable[[], None], on_back: Callable[[tuple[Parcel, ...]], None]
     ) -> None:
-        """`on_lost` is told when the line breaks and the session waits; `on_back` when it is whole again, with what had
-        not arrived and was sent once more."""
+        """`on_lost` is called when the connection breaks and the session waits. `on_back` is called when the
+        connection is restored, with the frames that had not arrived and were sent again."""
         self._socket, self._comeback = socket, Comeback(socket, 0, bytes)
         self._on_lost, self._on_back = on_lost, on_back
         self._resumable = self._ending = self._dropped = False
@@ -68,14 +68,14 @@ class Line:
         self._whole = asyncio.Event()
         self._whole.set()
         self._newest = self._forgotten = self._kept_bytes = 0
-        # Full: the oldest goes, and a client that has not got it can't resume.
+        # Full: the oldest frame is dropped, and a client that did not receive it can't resume.
         self._kept: deque[Kept] = deque()
 
     # --- sending and receiving ----------------------------------------------------------------
 
     async def send(self, number: int, parcel: Parcel) -> None:
-        """Send the frame of that number, each higher than the last. Waits while the client does not read, and while the
-        line is down."""
+        """Send the frame of that number; each number is higher than the last. Waits while the client does not read,
+        and while the connection is down."""
         await self._whole.wait()
         self._newest = number
         if self._resumable:
@@ -85,10 +85,10 @@ class Line:
         await self._deliver(self._socket, parcel.frame)
 
     async def receive(self) -> str | bytes | None:
-        """Return the client's next message; None when it is gone for good, and ever after.
+        """Return the client's next message; None when the client is gone for good, and on every later call.
 
-        What a client sent before it went away for good is not read: nobody wants an answer. Nor is what one sent that
-        was closed for taking too little.
+        Messages sent before the client left for good are not read: no reply can reach it. Messages of a client that
+        was closed for reading too slowly are not read either.
         """
         while True:
             message = None if self._dropped or self.is_gone() else await self._socket.receive()
@@ -98,27 +98,27 @@ class Line:
                 return None
 
     async def close(self, code: int, reason: str) -> None:
-        """Say goodbye; nobody comes back to this line."""
+        """Close the connection; it can't be resumed."""
         self._ending = True
         self._wake.set()
         await self._socket.close(code, reason)
 
     @property
     def is_resumable(self) -> bool:
-        """Whether a broken line may be replaced."""
+        """Return whether a broken connection may be replaced."""
         return self._resumable
 
     def is_gone(self) -> bool:
-        """Whether there is no client any more, and none may come back."""
+        """Return whether the client is gone and can't reconnect."""
         return self._socket.gone and not self._resumable
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is a socket, as far as we know."""
+        """Return whether there is a socket that is not known to be broken."""
         return self._whole.is_set()
 
     def end(self) -> None:
-        """The session is over: let go of whoever holds a socket for it."""
+        """End the connection: release every socket handler that waits for the session."""
         self._ending, self._resumable = True, False
         self._forget()
         self._comeback.over.set()
@@ -130,11 +130,11 @@ class Line:
             async with asyncio.timeout(UNREAD_LIMIT_S):
                 await socket.send(frame)
         except TimeoutError:
-            self._drop(socket, f"the client took nothing for {UNREAD_LIMIT_S:.0f} s")  # `receive` tells of the end
+            self._drop(socket, f"the client took nothing for {UNREAD_LIMIT_S:.0f} s")  # `receive` reports the end
 
     def drop(self, why: str) -> None:
-        """Close the connection of a client that takes too little of what it is sent. If its session may be resumed it
-        may come back; while it is away its session ends."""
+        """Close the connection of a client that reads too slowly. If its session may be resumed, the client may
+        reconnect; while it is away its session ends."""
         if self._whole.is_set():
             self._drop(self._socket, why)
         else:
@@ -147,27 +147,27 @@ class Line:
         self._dropped = self._dropped or socket is self._socket
         socket.abort()
 
-    # --- coming back --------------------------------------------------------------------------
+    # --- resumption ---------------------------------------------------------------------------
 
     def allow_resume(self, allowed: bool) -> None:
-        """Whether a broken line may be replaced, from now on."""
+        """Set whether a broken connection may be replaced, from now on."""
         self._resumable = allowed
         if not allowed:
             self._forget()
 
     def forbid_resume(self) -> None:
-        """Nobody comes back any more; if the line is down, it stays down."""
+        """Refuse any further resumption; a connection that is down stays down."""
         self.allow_resume(False)
         if not self._whole.is_set():
             self._ending = True
             self._wake.set()
 
     def can_resume_after(self, seen: int) -> bool:
-        """Whether all that was sent after that number is still here."""
+        """Return whether all frames sent after that number are still kept."""
         return self._resumable and not self._ending and self._forgotten <= seen <= self._newest
 
     def replace(self, comeback: Comeback) -> None:
-        """Let the newest socket win: the one before it is dropped."""
+        """Use the newest socket: the previous socket is dropped."""
         if self._next is not None:
             self._next.over.set()
         self._next = comeback
@@ -175,7 +175,8 @@ class Line:
         self._socket.abort()
 
     async def _is_back(self) -> bool:
-        """The socket is closed: wait for the next one, if one may come."""
+        """Wait for the next socket after the current one closed, if the session may be resumed; return whether one
+        came."""
         if self._next is None and (self._ending or not self._resumable or self._socket.hung_up):
             return False
         self._whole.clear()
@@ -207,7 +208,7 @@ class Line:
         self._kept_bytes += len(kept.parcel.frame)
         while self._kept and (
             self._kept_bytes > KEPT_BYTES or self._kept[0].sent_at_ms < kept.sent_at_ms - KEPT_MS
-        ):  # a frame that is longer than all that may be kept is not kept either
+        ):  # a frame longer than the whole limit is not kept either
             oldest = self._kept.popleft()
             self._forgotten = oldest.number
             self._kept_bytes -= len(oldest.parcel.frame)

@@ -1,4 +1,4 @@
-"""The ear of one session: the caller's audio on its way to the turn core and to the transcriber."""
+"""The audio input of one session: the user's audio on its way to the turn core and to the transcriber."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from voicepipe.telemetry.journal import NO_JOURNAL, Journal
 from voicepipe.turn import events as e
 
 SLICE_MS = 100
-"""A longer append is worked through in pieces of this, so that others get their turn in between."""
+"""A longer append is processed in pieces of this length, so that other tasks run in between."""
 
 TICK_MS = 20
-"""How often missing frames are looked for while the caller is in an utterance."""
+"""How often missing frames are looked for while an utterance is open."""
 
 REPORT_MS = 100
-"""How often it is told how long a voice over the agent's has lasted."""
+"""How often the length of speech over the agent's audio is reported."""
 
 ECHO_FROM_MS = 600
-"""So much voice it takes to tell whether it is the agent's own, come back."""
+"""How much speech is needed to decide whether it is an echo of the agent's audio."""
 
 WAITING_CALLS = 1_500
 """Audio frames and requests kept while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
@@ -39,7 +39,8 @@ Post = Callable[[e.Fact], None]
 
 
 class Listener:
-    """Decodes, finds the voice, and feeds the transcriber. Only `hear` may take time; it lets others in between."""
+    """Decodes the audio, detects speech, and feeds the transcriber. Only `hear` may take time; other tasks run in
+    between."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Listener:
         post: Post,
         journal: Journal = NO_JOURNAL,
     ) -> None:
-        """`journal` gets the sound of both sides."""
+        """`journal` gets the audio of both sides."""
         self._capabilities = capabilities
         self._clock = clock
         self._post = post
@@ -58,39 +59,40 @@ class Listener:
         self._joiner = PcmJoiner()
         self._ear = self._new_ear()
         self._heard_before_ms = 0
-        """Audio that earlier ears of this session heard: positions go on when the rate changes."""
+        """Audio that earlier detectors of this session processed: positions continue when the rate changes."""
 
         self._stream: TranscriptStream | None = None
-        # Calls for a stream that is still opening. Full: the oldest audio goes, as in the stream's own buffer.
+        # Calls for a stream that is still opening. Full: the oldest audio is dropped, as in the stream's own buffer.
         self._waiting: deque[Callable[[TranscriptStream], None]] = deque(maxlen=WAITING_CALLS)
         self._utterance: int | None = None
         self.latest_utterance = 0
         """The newest utterance, open or not."""
 
         self._began_ms = 0
-        """When it began to be heard, in session ms."""
+        """When the utterance's audio began, in session ms."""
 
         self._n_given = 0
-        """Samples that the transcriber was given and that no text has accounted for yet."""
+        """Samples given to the transcriber for which no transcript has accounted yet."""
 
         self._away_ms = 0
-        """How long the line has been down or the client's audio had to wait. To the ear no such time has passed."""
+        """How long the connection was down or the client's audio had to wait. This time does not count for the speech
+        detector."""
 
         self._has_more = False
-        """Whether audio has come that is not heard yet: as long, no frames are missing."""
+        """Whether audio has arrived that is not processed yet: until then, no frames are missing."""
 
         self._held_at_ms: int | None = None
         self._n_known = 0
-        """Samples that the client sends a second time, less than a millisecond."""
+        """Samples that the client sends a second time, less than 1 millisecond."""
 
         self._since_ms = 0
         self._start_ms = 0
         self._onset_ms = 0
         self._told_ms: int | None = None
-        """How long the voice over the agent's is known to have lasted; None: nobody asks."""
+        """The reported length of the speech over the agent's audio; None: no report is wanted."""
 
         self._earlier_ms = self._own_ms = 0
-        """How much voice the utterance had before its latest pause, and how much of the latest stretch is no echo."""
+        """How much speech the utterance had before its latest pause, and how much of the latest stretch is no echo."""
 
         self._echoes = False
 
@@ -101,7 +103,7 @@ class Listener:
     # --- the client's audio -------------------------------------------------------------------
 
     def configure(self, config: SessionConfig) -> None:
-        """Take the session's new settings."""
+        """Apply the session's new settings."""
         old_hz, self._config = self._ear.rate_hz, config
         if config.input_format.rate_hz != old_hz:
             self._heard_before_ms += self._ear.received_ms
@@ -112,10 +114,10 @@ class Listener:
             self._ear.options = self._ear_options()
 
     async def hear(self, audio: bytes, pace: Pace) -> None:
-        """Take more of the caller's audio, in the session's input format, as it came from the client.
+        """Process more of the user's audio, in the session's input format, as it came from the client.
 
-        What comes faster than `pace` allows is heard later; to the ear no time has passed meanwhile, so that it takes
-        nothing for silence that is only read later.
+        Audio that arrives faster than `pace` allows is processed later. This wait does not count for the speech
+        detector, which would take it for silence.
         """
         samples = self._new(self._decode(audio))
         n_slice = SLICE_MS * self._ear.rate_hz // 1_000
@@ -162,10 +164,10 @@ class Listener:
             case QuietGrew(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))
 
-    # --- a voice over the agent's -------------------------------------------------------------
+    # --- speech over the agent's audio --------------------------------------------------------
 
     def follow_voice(self) -> None:
-        """Tell from time to time how long the voice that has just begun lasts, until it pauses."""
+        """Report regularly how long the speech that has just begun lasts, until it pauses."""
         self._told_ms, self._own_ms = 0, 0
 
     def _follow(self) -> None:
@@ -177,7 +179,7 @@ class Listener:
             self._post(e.SpeechWentOn(self._own_until(last), self._echoes))
 
     def _own_until(self, last: Instant) -> int:
-        """How much of the voice until then is the caller's own, and none of the agent's come back."""
+        """Return how much of the speech until then is the user's own, and no echo of the agent's audio."""
         known_ms = self._onset_ms + (self._told_ms or 0)
         self._told_ms = max(0, last.stream_ms - self._onset_ms)
         rate_hz = self._ear.rate_hz
@@ -196,29 +198,29 @@ class Listener:
         return heard[: max(0, len(heard) - behind)]
 
     def _end_report(self, last: Instant) -> None:
-        """The voice has paused: tell of all of it, and whether it was more than a hum."""
+        """Report all of the speech at its pause, and whether it was more than a nonlexical sound ("hm")."""
         if self._told_ms is not None:
             spoken = self._heard_between(self._onset_ms, last.stream_ms)
             own_ms = self._own_until(last)
-            # Where there is an echo, the sounds that make words of a hum may be the agent's.
+            # Where there is an echo, the audio that makes words of a nonlexical sound may be the agent's.
             is_hum = self._echo.known or hums(spoken, self._ear.rate_hz)
             self._post(e.SpeechWentOn(own_ms, self._echoes, is_hum))
         self._earlier_ms += last.stream_ms - self._onset_ms
         self._told_ms = None
 
     def agent_says(self, samples: Samples, rate_hz: int) -> None:
-        """The client is sent this: it may come back as an echo."""
+        """Record audio that is sent to the client: it may return as an echo."""
         self._journal.said(samples, rate_hz)
         self._echo.plays(samples, rate_hz, self._now_ms())
 
     def agent_stops(self) -> None:
-        """The client plays no more of what it was sent."""
+        """Record that the client stopped playing what it was sent."""
         self._echo.stops(self._now_ms())
 
     # --- frames that stop coming --------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Look for missing frames as long as the caller is in an utterance."""
+        """Look for missing frames as long as an utterance is open."""
         if self._timer is None and self._held_at_ms is None and self._ear.phase is not Phase.QUIET:
             self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1_000, self._tick)
 
@@ -228,27 +230,28 @@ class Listener:
             self._tell(edge)
         self._watch()
 
-    # --- a line that is down ------------------------------------------------------------------
+    # --- a broken connection ------------------------------------------------------------------
 
     def hold(self) -> None:
-        """The line is down: that nothing comes is no silence, since the client will send it later."""
+        """Pause while the connection is down: missing audio is no silence, since the client will send it later."""
         self._held_at_ms = self._clock.now_ms()
         self.close()
 
     def resume(self) -> None:
-        """The client is back, and goes on from `received_ms`."""
+        """Continue: the client is back, and sends from `received_ms` on."""
         self._away_ms += self._clock.now_ms() - (self._held_at_ms or 0)
         self._held_at_ms = None
         self._watch()
 
     def restart(self) -> int:
-        """Expect the caller's audio from a position on, in ms, and return it: what has come, in whole milliseconds."""
+        """Expect the user's audio from a position on, in ms, and return it: the audio received, in whole
+        milliseconds."""
         self._joiner.clear()
         self._n_known = self._ear.received_samples - self._ear.received_ms * self._ear.rate_hz // 1_000
         return self._heard_before_ms + self._ear.received_ms
 
     def _new(self, samples: Samples) -> Samples:
-        """Without what has been heard already."""
+        """Return the samples without those processed already."""
         known = min(self._n_known, len(samples))
         self._n_known -= known
         return samples[known:]
@@ -257,7 +260,7 @@ class Listener:
         return self._clock.now_ms() - self._away_ms
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop looking for missing frames."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -265,7 +268,7 @@ class Listener:
     # --- the core's orders --------------------------------------------------------------------
 
     def begin(self, utterance: int) -> None:
-        """Count the caller's audio as this utterance, with the padding kept before speech."""
+        """Count the user's audio as this utterance, with the padding kept before speech."""
         self._utterance, self._resampler = utterance, None
         self._earlier_ms = 0
         self.latest_utterance, self._began_ms = utterance, self._clock.now_ms()
@@ -276,45 +279,46 @@ class Listener:
             self._push(self._ear.since(self._start_ms))
 
     def hidden_ms(self, connecting_ms: int) -> int:
-        """How much of a connecting that is over now was over when the utterance that is heard began; all if none is."""
+        """Return how much of a connection attempt that is over now was over when the current utterance began; all of
+        it without an utterance."""
         since_ms = self._clock.now_ms() - self._began_ms if self.in_utterance else 0
         return max(0, connecting_ms - since_ms)
 
     @property
     def in_utterance(self) -> bool:
-        """Whether what the caller sends belongs to an utterance."""
+        """Return whether the client's audio belongs to an utterance."""
         return self._utterance is not None
 
     def end(self, utterance: int) -> None:
-        """That utterance is committed; the next voice starts anew."""
+        """End a committed utterance; the next speech starts anew."""
         if self._utterance == utterance:
             self._utterance = None
         self._since_ms = self._ear.received_ms
         self._ear.settle()
 
     def forget(self, utterance: int) -> None:
-        """That utterance counts for nothing; the next voice starts anew, and so do its words."""
+        """Discard an utterance; the next speech starts anew, and so does its transcript."""
         self._told_ms = None
         self.end(utterance)
 
     def flush(self, pause: int) -> None:
-        """Ask for the words so far."""
+        """Ask the transcriber for the text so far."""
         self._call(lambda stream: stream.flush(pause))
 
     def drop(self) -> None:
-        """Forget what is not committed."""
+        """Drop the audio that is not committed."""
         self._utterance = None
         self._joiner.clear()
         self._since_ms = self._ear.received_ms
         self._ear.settle()
 
     def commit_silence(self) -> e.SilenceCommitted:
-        """Count what was heard so far as over; the padding of the next speech doesn't reach back into it."""
+        """End the audio received so far; the padding of the next speech doesn't reach back into it."""
         self._since_ms = self._ear.received_ms
         return e.SilenceCommitted(self._heard_before_ms + self._ear.received_ms)
 
     def commit_fact(self, event_id: str | None) -> e.CommitRequested:
-        """What a commit at this instant would commit."""
+        """Return the fact for a commit at this instant."""
         last = self._ear.last_voiced()
         buffered_ms = self._ear.received_ms - self._since_ms
         if last is None:
@@ -326,13 +330,13 @@ class Listener:
     # --- the transcriber ----------------------------------------------------------------------
 
     def attach(self, stream: TranscriptStream) -> None:
-        """The transcriber's stream is open: give it what waited."""
+        """Attach the transcriber's open stream: give it the audio that waited."""
         self._stream = stream
         while self._waiting:
             self._waiting.popleft()(stream)
 
     def detach(self) -> None:
-        """The transcriber's stream is gone."""
+        """Detach the transcriber's stream."""
         self._stream = None
         self._waiting.clear()
 
@@ -345,7 +349,7 @@ class Listener:
             self._call(lambda stream: stream.push(heard))
 
     def take_given_ms(self) -> int:
-        """How much sound the transcriber was given since this was asked before."""
+        """Return how much audio the transcriber was given since the last call."""
         given_ms = self._n_given * 1_000 // self._capabilities.rate_hz
         self._n_given -= given_ms * self._capabilities.rate_hz // 1_000
         return given_ms

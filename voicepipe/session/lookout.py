@@ -1,6 +1,6 @@
-"""Turns as they run, for who watches from outside of the session: what is new in each since the fact before.
+"""Live turns for subscribers outside the session: what each fact changed.
 
-Beside the core, not in it: who watches must change nothing of what the core does, or a journal would not replay.
+This runs beside the core, not in it: a subscriber must not change what the core does, or a journal would not replay.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Followed:
 
 
 class Lookout:
-    """Follows the turns of one session while anybody watches; costs a question a fact while nobody does."""
+    """Follows the turns of one session for live subscribers. When nobody subscribes it costs one check per fact."""
 
     def __init__(self, core: Core, *, is_watched: Callable[[], bool], tell: Callable[[a.Announcement], None]) -> None:
         self._core, self._is_watched, self._tell = core, is_watched, tell
-        self._followed: dict[str, _Followed] = {}  # bounded: turns that run; each ends by a deadline
+        self._followed: dict[str, _Followed] = {}  # bounded: running turns; each ends by a deadline
 
     def follow(self, now_ms: int) -> None:
-        """Tell what the latest fact has changed. Who begins to watch in mid-turn hears of all of it so far."""
+        """Report what the latest fact changed. A subscriber that joins in mid-turn receives all of that turn so far."""
         if not self._is_watched():
             self._followed.clear()
             return

@@ -1,4 +1,4 @@
-"""From the conversation's items to the messages that a model reads."""
+"""Convert the conversation's items to the messages that the LLM reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from voicepipe.turn.commands import StartReply
 
 
 def request_of(order: StartReply, *, model: str, session: str) -> ModelRequest:
-    """The question of this reply: its instructions, then the conversation."""
+    """Return the request for this reply: its instructions, then the conversation."""
     reply = order.reply
     system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(
@@ -23,9 +23,9 @@ def request_of(order: StartReply, *, model: str, session: str) -> ModelRequest:
 
 
 def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
-    """The items as messages. Speech without words is left out; speech in several pieces is one message.
+    """Return the items as messages. Speech without words is left out; speech in several pieces is one message.
 
-    A caller who went on speaking has several items for one thought; the model reads them as one.
+    A user who continues speaking creates several items for one thought; the LLM reads them as one.
     """
     messages: list[Message] = []
     spoken_before = False

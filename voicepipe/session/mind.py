@@ -1,4 +1,4 @@
-"""What one session asks its model, and how it keeps the way there warm."""
+"""Build one session's LLM requests, and keep the LLM connection warm."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from voicepipe.turn.commands import StartReply
 from voicepipe.turn.machine import Core
 
 COLD_MS: Final = 20_000
-"""Since the model was last asked. Connections are kept longer by most, but not by all providers and what lies between;
-a caller who begins to speak gives a second or more to open a new one."""
+"""Milliseconds since the last LLM request. Most providers keep connections longer, but not all providers and proxies
+do. A user who begins to speak leaves a second or more to open a new connection."""
 
 
 class Mind:
-    """The model of one session."""
+    """The LLM of one session."""
 
     def __init__(self, model: Model, name: str, grant: SessionGrant, core: Core, clock: SessionClock) -> None:
         self._model, self._name, self._grant = model, name, grant
@@ -28,7 +28,7 @@ class Mind:
         self._asked_ms = clock.now_ms()
 
     def question(self, order: StartReply) -> ModelRequest:
-        """What to ask for this reply."""
+        """Return the request for this reply."""
         self._asked_ms = self._clock.now_ms()
         settings = self._core.floor.settings
         language = (("language", settings.language),) if settings.language else ()
@@ -41,17 +41,17 @@ class Mind:
         )
 
     def is_cold(self) -> bool:
-        """Whether the model was not asked for a while."""
+        """Return whether the LLM was not asked within `COLD_MS`."""
         return self._clock.now_ms() - self._asked_ms >= COLD_MS
 
     async def warm(self) -> None:
-        """Let the model open its line and read what it will be asked, before the turn needs it. Fails in silence."""
+        """Let the LLM open its connection and read the prompt before the turn needs it. Errors are ignored."""
         floor = self._core.floor
         order = StartReply(0, 0, "", floor.settings.reply, floor.read_by_model())
         try:
             await self._model.warm(self.question(order))
         except (StageError, Overload):
-            pass  # the turn itself will say so
+            pass  # the turn itself will report the failure
         except Exception as bug:
             log_crash(f"llm by {self._model.name}", bug)
 

@@ -1,4 +1,4 @@
-"""A reply's way out: its output is held until the gate opens, then goes to the client as it comes."""
+"""The output of a reply: held until the gate opens, then sent to the client as it comes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from voicepipe.session.outbox import Outbox, Parcel
 from voicepipe.stages.synthesizer import RATE_HZ
 
 FIRST_PIECE_MS = 40
-"""The first sound goes out in a small frame: the client can play while the next one travels."""
+"""The first audio is sent in a small frame: the client can play while the next frame travels."""
 
 PIECE_MS = 200
-"""Later sound in larger ones: fewer frames to pack and unpack."""
+"""Later audio is sent in larger frames: fewer frames to pack and unpack."""
 
 HELD_SOUND_MS = 2_000
-"""A closed gate holds no more sound than this; the synthesizer waits."""
+"""A closed gate holds at most this much audio; then the synthesizer waits."""
 
 
 class HeldMouth:
@@ -33,19 +33,19 @@ class HeldMouth:
         *,
         fills: bool = False,
     ) -> None:
-        """`on_sound` is told of the sound that goes out, and its rate in Hz. `fills`: this is the reply's filler."""
+        """`on_sound` gets the audio that is sent, and its rate in Hz. `fills`: this is the reply's filler."""
         self.turn, self.revision, self._fills = turn, revision, fills
         self._wire, self._outbox, self._on_sound = wire, outbox, on_sound
         self._response_id = ""
-        self._held: list[Callable[[], None]] = []  # bounded: text by the model's limit, sound through `room`
+        self._held: list[Callable[[], None]] = []  # bounded: text by the LLM's limit, audio through `room`
         self._held_ms = 0
         self._opened = asyncio.Event()
         self._first = True
         self._owed_ms = 0
-        """Sound that the wire's codec keeps until more comes."""
+        """Audio that the wire's codec keeps until more comes."""
 
     def open(self, response_id: str) -> None:
-        """The gate is open: let go what was held, in order."""
+        """Open the gate: send what was held, in order."""
         self._response_id = response_id
         self._opened.set()
         held, self._held = self._held, []
@@ -68,7 +68,7 @@ class HeldMouth:
         await self._outbox.room()
 
     def last_words(self, frames: list[bytes]) -> None:
-        """The events that end the response; with them leaves the sound that was kept back."""
+        """Queue the events that end the response, after the audio that was kept back."""
         for i, frame in enumerate(frames):
             owed_ms = self._owed_ms if i == 0 else 0
             self._outbox.put(Parcel(frame, self.turn, self.revision, 0, owed_ms, owed_ms > 0))
@@ -85,7 +85,7 @@ class HeldMouth:
             self._outbox.put(Parcel(frame, self.turn, self.revision, output=not self._fills))
 
     def _post_sound(self, samples: Samples) -> None:
-        # Counted as `Reply` counts it: what arrived and what was sent must come to the same.
+        # Counted as `Reply` counts it: the sums of received and sent audio must be equal.
         left_ms = len(samples) * 1_000 // RATE_HZ
         self._on_sound(samples, RATE_HZ)
         while len(samples):

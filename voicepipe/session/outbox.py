@@ -1,4 +1,4 @@
-"""What is on its way to the client: in order, bounded in sound and in bytes, and droppable by turn."""
+"""A queue of frames to the client: in order, bounded in audio and in bytes, and droppable by turn."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 UNTAKEN_SOUND_MS = 2_000
-"""More sound than this that the socket has not taken, and the synthesizer waits."""
+"""Audio that the socket has not taken; above this the synthesizer waits."""
 
 UNTAKEN_BYTES: Final = 1 << 20
-"""From this on that the socket has not taken, none of the client's events is read: each may be answered with more."""
+"""Bytes that the socket has not taken; from this on none of the client's events is read, since each may cause more
+output."""
 
 UNTAKEN_MAX_BYTES: Final = 24 << 20
-"""A frame behind more than this, and the connection is closed. One event of 16 MB, the longest, may be answered with
-two frames that are as long as it: a client that reads them is not closed for that."""
+"""Bytes that the socket has not taken; a frame queued behind more than this closes the connection. One event of 16
+MB, the longest, may be answered with two frames of that length. A client that reads them is not closed for that."""
 
 PARCEL_BYTES: Final = 256
-"""What a frame takes in memory beside its own bytes, about: many tiny ones count too."""
+"""Approximate memory of a frame beside its own bytes: many tiny frames count too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +31,33 @@ class Parcel:
     turn: int = 0
     revision: int = 0
     sound_ms: int = 0
-    """Sound in this frame. A frame with sound is dropped when its reply is stopped; others never are."""
+    """Audio in this frame. A frame with audio is dropped when its reply is stopped; other frames are never dropped."""
 
     counts_ms: int = 0
-    """Sound that has left with this frame, be it in it or before it."""
+    """Audio that has left with this frame, in this frame or before it."""
 
     output: bool = False
-    """Whether its leaving is a fact of the turn: it carries the reply's words or sound."""
+    """Whether sending this frame is a fact of the turn: it carries the reply's text or audio."""
 
     filler_ms: int = 0
-    """Sound of the turn's filler that has left with this frame."""
+    """Audio of the turn's filler that has left with this frame."""
 
 
 class TakesParcels(Protocol):
-    """Where an outbox is emptied into."""
+    """The connection that takes an outbox's frames."""
 
     async def send(self, number: int, parcel: Parcel) -> None:
-        """Send a frame; waits as long as it can't be."""
+        """Send a frame; waits while the frame can't be sent."""
         ...
 
 
 class Outbox:
-    """The queue between a session and its line. Frames are numbered in the order in which they are put here, as the
-    wire numbers the events that it makes.
+    """The queue between a session and its connection. Frames are numbered in the order in which they are put, as the
+    wire numbers its events.
 
-    Events are never dropped. They are bounded by the reader of the client's own events, who waits for `calm`, and by
-    `on_full`, which closes the connection. Sound is bounded by its makers, who wait for `room`; sound of a reply
-    that was stopped is dropped before it reaches the socket.
+    Events are never dropped. They are bounded by the reader of the client's own events, which waits for `calm`, and
+    by `on_full`, which closes the connection. Audio is bounded by its producers, which wait for `room`. Audio of a
+    stopped reply is dropped before it reaches the socket.
     """
 
     def __init__(self, on_sent: Callable[[Parcel], None], on_full: Callable[[], None]) -> None:
@@ -66,7 +67,7 @@ class Outbox:
         # Bounded through `room`, `calm` and `on_full`.
         self._parcels: deque[tuple[int, Parcel]] = deque()
         self.n_bytes = 0
-        """How many bytes were put here so far."""
+        """Number of bytes put so far."""
 
         self._untaken_bytes = 0
         self._full = False
@@ -92,17 +93,17 @@ class Outbox:
         self._filled.set()
 
     def drop_sound(self, turn: int) -> None:
-        """Forget the sound of this turn that the socket has not taken. Events stay."""
+        """Drop the audio of this turn that the socket has not taken. Events stay."""
         dropped = [parcel for _, parcel in self._parcels if parcel.turn == turn and parcel.sound_ms]
         self._parcels = deque(each for each in self._parcels if each[1].turn != turn or not each[1].sound_ms)
         self._count(-sum(parcel.sound_ms for parcel in dropped), -sum(map(_bytes_of, dropped)))
 
     async def room(self) -> None:
-        """Wait until there is little enough sound that the socket has not taken."""
+        """Wait until the socket has taken enough audio."""
         await self._room.wait()
 
     async def calm(self) -> None:
-        """Wait until there is little enough of anything that the socket has not taken."""
+        """Wait until the socket has taken enough of everything."""
         await self._calm.wait()
 
     async def run(self, line: TakesParcels) -> None:
@@ -119,7 +120,7 @@ class Outbox:
             await self._filled.wait()
 
     async def drained(self) -> None:
-        """Wait until all that is queued has been sent, for a last word before closing."""
+        """Wait until everything queued has been sent, for a last event before closing."""
         await self._empty.wait()
 
     def _count(self, sound_ms: int, n_bytes: int) -> None:

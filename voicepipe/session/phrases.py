@@ -1,4 +1,4 @@
-"""Phrases that are said again and again: each is spoken once by a voice, and is then there at once."""
+"""Phrases that are repeated often: the synthesizer speaks each once, and its audio is then available at once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 MOST_SOUNDS: Final = 64
-"""Clauses that are kept, in all voices; a further one makes the one go that was wanted least lately."""
+"""Clauses that are kept, in all voices; when full, the least recently used clause is dropped."""
 
 Paid = Callable[[str, int], None]
-"""Takes the provider that was asked to speak, and how many characters. Returns at once."""
+"""Takes the provider that was asked to speak, and the number of characters. Returns at once."""
 
 MOST_SAMPLES: Final = 15 * RATE_HZ
-"""A clause that lasts longer is none of a phrase; its sound is not kept, so that 64 of them stay below 50 MB."""
+"""A longer clause belongs to no phrase; its audio is not kept, so that 64 clauses stay below 50 MB."""
 
 
 def clauses_of(words: str) -> list[str]:
-    """The words as they are handed to a voice."""
+    """Return the text split into clauses as the synthesizer gets them."""
     splitter = ClauseSplitter()
     return [*splitter.push(words), *splitter.flush()]
 
@@ -38,7 +38,7 @@ class PhraseBook:
     """The phrases of one agent, for all of its sessions."""
 
     def __init__(self, synthesizer: Synthesizer, *, prepared: tuple[str, ...] = ()) -> None:
-        """`prepared`: what is spoken as soon as it is known in which voice."""
+        """`prepared`: phrases that are spoken as soon as their voice is known."""
         self.prepared = prepared
         self._synthesizer = synthesizer
         self._sounds: OrderedDict[tuple[Voice, str], Samples] = OrderedDict()
@@ -46,24 +46,24 @@ class PhraseBook:
 
     @property
     def name(self) -> str:
-        """The voice's provider."""
+        """Return the name of the synthesizer's provider."""
         return self._synthesizer.name
 
     def sound(self, voice: Voice, words: str) -> Samples | None:
-        """The phrase's sound, int16 at `RATE_HZ`, (n_samples,); None if some of it was never spoken."""
+        """Return the phrase's audio, int16 at `RATE_HZ`, (n_samples,); None if a part of it was never spoken."""
         clauses = [self._known(voice, clause) for clause in clauses_of(words)]
         known = [samples for samples in clauses if samples is not None]
         return np.concatenate(known) if known and len(known) == len(clauses) else None
 
     def has(self, voice: Voice, clause: str) -> bool:
-        """Whether the clause was spoken before."""
+        """Return whether the clause was spoken before."""
         return (voice, clause) in self._sounds
 
     async def make(self, voice: Voice, clause: str, *, paid: Paid | None = None) -> Samples:
-        """The clause's sound, spoken now if it was not before; then `paid` is told what that was charged for.
+        """Return the clause's audio, spoken now if it was not before; then `paid` gets the charge.
 
         Raises:
-            StageError: the voice failed.
+            StageError: the synthesizer failed.
         """
         if (known := self._known(voice, clause)) is not None:
             return known  # while another may be being spoken, or hang
@@ -73,14 +73,15 @@ class PhraseBook:
                 bill = _Bill(self.name, len(clause))
                 try:
                     samples = await self._spoken(voice if paid is None else replace(voice, note=bill.note), clause)
-                finally:  # a voice that fails, or whose session ends meanwhile, was asked all the same
+                finally:  # a synthesizer that fails, or whose session ends meanwhile, was asked all the same
                     if paid is not None:
                         bill.settle(paid)
                 self._keep((voice, clause), samples)
             return samples
 
     def _known(self, voice: Voice, clause: str) -> Samples | None:
-        """The sound, which is then the last to go: voices that are tried once don't push out the usual one."""
+        """Return the audio and mark it as most recently used: voices that are tried once don't push out the usual
+        one."""
         samples = self._sounds.get((voice, clause))
         if samples is not None:
             self._sounds.move_to_end((voice, clause))
@@ -103,14 +104,14 @@ class PhraseBook:
 
 
 class _Bill:
-    """What one clause is charged for: by whom, and how many characters."""
+    """The charge for one clause: the provider, and the number of characters."""
 
     def __init__(self, provider: str, n_chars: int) -> None:
         self._provider = provider
         self._n_chars = {provider: n_chars}
 
     def note(self, told: TookOver | Unheard | Recited) -> None:
-        """Take what a router tells of the voices behind it."""
+        """Record a router's event about its synthesizers."""
         match told:
             case TookOver(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars
@@ -122,14 +123,14 @@ class _Bill:
                 self._n_chars[provider] = self._n_chars.get(provider, 0) - n_chars
 
     def settle(self, paid: Paid) -> None:
-        """Tell what it came to."""
+        """Report the charge."""
         for provider, n_chars in self._n_chars.items():
             if n_chars > 0:
                 paid(provider, n_chars)
 
 
 class Recital:
-    """Words that are known already, as a `Model` that answers with them."""
+    """A `Model` that answers with a known text."""
 
     name = "recital"
 
@@ -138,7 +139,7 @@ class Recital:
 
     @asynccontextmanager
     async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Answer at once, whatever was asked."""
+        """Answer at once, whatever the request."""
         yield self._events()
 
     async def _events(self) -> AsyncIterator[ModelEvent]:
@@ -146,18 +147,18 @@ class Recital:
         yield Finished("stop")
 
     async def warm(self, request: ModelRequest) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
 
 class RecitingVoice:
-    """A `Synthesizer` for what is in a phrase book, or will be."""
+    """A `Synthesizer` for text that is in a phrase book, or will be."""
 
     def __init__(self, book: PhraseBook, synthesizer: Synthesizer) -> None:
         self.name, self.voices = synthesizer.name, synthesizer.voices
         self._book = book
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """There is nothing to do."""
+        """Do nothing."""
         return nullcontext()
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[_Recited]:
@@ -170,7 +171,8 @@ class RecitingVoice:
 
 
 class _Recited:
-    """All of its clauses are given before it is heard: a `Recital` says them in one breath."""
+    """One turn's speech from a phrase book. All clauses are queued before playback starts: a `Recital` returns them
+    at once."""
 
     def __init__(self, book: PhraseBook, voice: Voice) -> None:
         self._book, self._voice = book, voice

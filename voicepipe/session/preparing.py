@@ -1,4 +1,4 @@
-"""When one session's phrases are spoken ahead: in its voice as it is, and never faster than turns pay for."""
+"""Decide when one session's phrases are spoken ahead: in its present voice, and only as often as turns pay for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from voicepipe.session.voices import Voices
 from voicepipe.turn.record import TurnRecord
 
 SETTLE_S: Final = 1.0
-"""A voice that changed is prepared when it has stayed for so long: clients try several, or drag a slider."""
+"""Seconds that a changed voice must stay before it is prepared: clients try several, or drag a slider."""
 
 MOST_BETWEEN_TURNS: Final = 3
-"""A client that changes its voice more often between two turns that a model was asked for gets no filler until then."""
+"""Changes of voice that are prepared between two turns with an LLM request; after that the client gets no filler
+until the next such turn."""
 
 
 class Preparation:
@@ -25,11 +26,11 @@ class Preparation:
         self._was_refused = False
 
     def want(self) -> None:
-        """See to it that what should be ready to be said is, in the voice as it is now."""
+        """Request that the phrases are prepared in the present voice."""
         self._wanted.set()
 
     def note(self, record: TurnRecord) -> None:
-        """Take a turn's record: one that a model was asked for pays for more preparations."""
+        """Take a turn's record: a turn with an LLM request pays for more preparations."""
         if record.outcome is None or not any(stage == "llm" for stage, _ in record.providers):
             return
         self._n_made = 0
@@ -37,7 +38,8 @@ class Preparation:
             self.want()
 
     async def run(self) -> None:
-        """Prepare what is wanted, until cancelled. The first time at once: a session begins with one voice."""
+        """Prepare what is requested, until cancelled. The first preparation starts at once: a session begins with one
+        voice."""
         await self._wanted.wait()
         await self._prepare()
         while True:

@@ -1,4 +1,4 @@
-"""The replies of one session: the task of each, and its way out."""
+"""The replies of one session: the task of each, and its output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Replies:
         self._responses: dict[str, HeldMouth] = {}
 
     def start(self, order: c.StartReply, group: asyncio.TaskGroup) -> None:
-        """Ask the model, or recite words that are known, in a task of `group`."""
+        """Ask the LLM, or recite a known text, in a task of `group`."""
         key = (order.turn, order.revision)
         mouth = HeldMouth(*key, self._wire, self._outbox, self._listener.agent_says)
         reply = Reply(
@@ -60,19 +60,19 @@ class Replies:
         self._held[key], self._running[key] = mouth, (reply, task)
 
     def open(self, order: c.OpenGate) -> None:
-        """Let a reply's output go."""
+        """Release a reply's output."""
         mouth = self._held.pop((order.turn, order.revision), None)
         if mouth is not None:
             self._responses[order.response_id] = mouth
             mouth.open(order.response_id)
 
     def shorten(self, order: c.ShortenClause) -> None:
-        """Let the voice begin with the words that there are."""
+        """Let the synthesizer begin with the text that is available."""
         if (running := self._running.get((order.turn, order.revision))) is not None:
             running[0].shorten()
 
     def fill(self, order: c.SayFiller) -> None:
-        """Say a phrase before the reply, if there is sound of it in the voice as it is now."""
+        """Say a phrase before the reply, if its audio is available in the present voice."""
         samples = self._voices.book.sound(self._voices.usual, order.words)
         if samples is None:
             return  # the voice has changed since
@@ -84,7 +84,7 @@ class Replies:
         mouth.sound(samples)
 
     def stop(self, order: c.StopReply) -> None:
-        """Cancel a reply, and drop what it has queued."""
+        """Cancel a reply, and drop its queued output."""
         key = (order.turn, order.revision)
         if self._held.pop(key, None) is None or key in self._filled:
             self._listener.agent_stops()  # its gate was open
@@ -94,7 +94,7 @@ class Replies:
         self._outbox.drop_sound(order.turn)
 
     def end(self, response_id: str, last_words: Frames) -> bool:
-        """Send the events that end a response behind its output; False when nothing of it was let go."""
+        """Send the events that end a response after its output; False when none of the output was released."""
         mouth = self._responses.pop(response_id, None)
         if mouth is not None:
             mouth.last_words(last_words)

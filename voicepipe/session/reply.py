@@ -1,4 +1,4 @@
-"""The mind and the mouth of one reply: the model's words to the voice, the voice's sound to the client."""
+"""The LLM and TTS of one reply: the LLM's text to the synthesizer, the synthesizer's audio to the client."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from voicepipe.turn.commands import StartReply
 from voicepipe.turn.record import ModelAttempt
 
 MAX_CHARS = MAX_SHOWN_CHARS
-"""The longest text of a reply, and the longest arguments of its calls together: what one event can tell a client. A
-model that goes on is left, as if it had reached its own limit of tokens."""
+"""The longest text of a reply, and the longest arguments of its function calls together: the most that one event can
+send to a client. The stream of an LLM that continues is closed, as if the LLM had reached its own token limit."""
 
 LEAD_MS = 20
-"""Silence kept before the first audible sample: an onset cut to the sample clicks."""
+"""Silence kept before the first audible sample: speech cut exactly at its first sample clicks."""
 
 
 class Mouth(Protocol):
@@ -36,7 +36,7 @@ class Mouth(Protocol):
     def call(self, index: int, arguments: str) -> None: ...
     def sound(self, samples: Samples) -> None: ...
     async def room(self) -> None:
-        """Wait until more sound is welcome."""
+        """Wait until more audio may be queued."""
         ...
 
 
@@ -59,7 +59,7 @@ class Reply:
         self._request = request
         self._voice = replace(voice, session=request.session)
         self._speaker = synthesizer.name
-        """Whose voice it is: of several, the latest."""
+        """The provider whose voice it is: of several, the latest."""
 
         self._model, self._synthesizer = model, synthesizer
         self._mouth, self._post = mouth, post
@@ -68,25 +68,25 @@ class Reply:
         self._speech: Aloud | None = None
         self._audible_yet = False
         self._broke: StageError | None = None
-        """How the model failed in an answer of which some is being spoken."""
+        """The LLM's error in a reply of which a part is being spoken."""
 
         self._n_chars = self._n_argument_chars = 0
         self._blank: dict[int | None, str] = {}
-        """White space that came last, of a call or (None) of the text: it is told with what follows, since alone it
-        is no progress."""
+        """White space that came last, of a function call or (None) of the text. It is sent with the text that
+        follows, since alone it is no progress."""
 
         self._left_out = (0, 0)
         """(clause, ms of silence at its beginning that were left out)"""
 
     def shorten(self) -> None:
-        """Let the voice begin with the words that there are, up to a whole one."""
+        """Let the synthesizer begin with the text that is available, up to a whole word."""
         self._hand_over(self._clauses.hurry(), self._speech)
 
     async def run(self) -> None:
-        """Think and speak for one turn; returns when both are done, or one has failed.
+        """Run the LLM and the TTS for one turn; return when both are done, or one has failed.
 
-        Cancel the task that runs this to silence the turn: both children are
-        cancelled and the providers freed before the cancellation leaves here.
+        Cancel the task that runs this to silence the turn: both children are cancelled and the providers freed before
+        the cancellation leaves here.
         """
         try:
             if self._audible:
@@ -98,7 +98,7 @@ class Reply:
             first = _first(failures)
             self._post(e.StageFailed(self._turn, self._revision, _stage(first), first.provider, first.why))
         finally:
-            self._speech = self._broke = None  # they hold us
+            self._speech = self._broke = None  # they hold this reply
 
     async def _think_and_speak(self) -> None:
         voice = replace(self._voice, note=self._note_voice, reached=self._note_reached)
@@ -113,7 +113,7 @@ class Reply:
             raise self._broke
 
     async def _think_aloud(self, speech: Aloud) -> None:
-        """Think; if the model breaks in its answer, let what it has given be spoken before the turn fails."""
+        """Run the LLM; if it breaks in its answer, let the text so far be spoken before the turn fails."""
         try:
             await self._think(speech)
         except StageError as failure:
@@ -123,10 +123,10 @@ class Reply:
             self._hand_over(self._clauses.flush(), speech)
             speech.finish()
 
-    # --- the mind -----------------------------------------------------------------------------
+    # --- the LLM ------------------------------------------------------------------------------
 
     async def _think(self, speech: Aloud | None) -> None:
-        """Ask the model, and hand its words over clause by clause."""
+        """Ask the LLM, and pass its text on clause by clause."""
         self._speech = speech
         self._post(e.ModelAsked(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
@@ -175,7 +175,7 @@ class Reply:
         if not text:
             return
         self._post(e.ModelSpoke(self._turn, self._revision, text))
-        # The clause goes to the voice before its words go to the wire: sound is what the caller waits for.
+        # The clause goes to the TTS before its text goes to the wire: the user waits for audio.
         self._hand_over(self._clauses.push(text), speech)
         self._mouth.text(text)
 
@@ -189,7 +189,8 @@ class Reply:
         self._mouth.call(delta.index, arguments)
 
     def _with_blank(self, owner: int | None, text: str, *, alone: bool = False) -> str:
-        """The text behind the white space that was kept back; nothing while there is only such, unless `alone`."""
+        """Return the text after the white space that was kept back; nothing while there is only white space, unless
+        `alone`."""
         whole = self._blank.pop(owner, "") + text
         if whole.strip() or alone:
             return whole
@@ -211,10 +212,10 @@ class Reply:
             self._post(e.ClauseHandedOver(*key, self._n_clauses, clause, self._speaker, cut, n_chars))
             self._n_clauses += 1
 
-    # --- the mouth ----------------------------------------------------------------------------
+    # --- the TTS ------------------------------------------------------------------------------
 
     async def _speak(self, speech: Aloud) -> None:
-        """Pass the voice's sound on as it comes."""
+        """Pass the synthesizer's audio on as it comes."""
         async with _kept_to("tts", self._synthesizer.name):
             async for spoken in speech:
                 self._take_sound(spoken)
@@ -231,7 +232,7 @@ class Reply:
             self._note_left_out(spoken, len(spoken.samples) - len(samples))
         elif not self._audible_yet:
             self._note_left_out(spoken, len(samples))
-            return  # a voice's leading silence would only be waited for
+            return  # a synthesizer's leading silence would only delay the reply
         duration_ms = len(samples) * 1_000 // RATE_HZ
         left_out_ms = self._left_out[1] if spoken.clause == self._left_out[0] else 0
         starts_ms = tuple(max(0, word.start_ms - left_out_ms) for word in spoken.words)
@@ -253,7 +254,7 @@ class Reply:
         self._post(e.VoiceReached(self._turn, self._revision, hidden_ms))
 
     def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
-        """So much of a clause's sound is not sent: its words begin the sooner."""
+        """Record how much of a clause's audio is not sent: its words begin earlier by that."""
         clause, left_out_ms = self._left_out
         before_ms = left_out_ms if clause == spoken.clause else 0
         self._left_out = (spoken.clause, before_ms + n_samples * 1_000 // RATE_HZ)
@@ -261,7 +262,7 @@ class Reply:
 
 @asynccontextmanager
 async def _kept_to(stage: e.StageName, provider: str) -> AsyncIterator[None]:
-    """Turn whatever a provider raises beside the tree of errors into one of it: a bug there is not the caller's."""
+    """Turn an exception of a provider outside our error tree into one of the tree: a bug there is not the user's."""
     try:
         yield
     except (StageError, ExceptionGroup):

@@ -1,4 +1,4 @@
-"""One caller: owns the core, the ear, the replies, the outbox, and every task of them."""
+"""One session: owns the core, the audio input, the replies, the outbox, and all of their tasks."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ from voicepipe.turn.states import Agent, Caller
 from voicepipe.turn.veiled import veiled_announcement, veiled_record
 
 UPDATE_EVENTS: Final = 4
-"""A `session.update` costs so many events more than its length tells: all settings are read and checked again."""
+"""A `session.update` costs this many events beyond its length: all settings are read and checked again."""
 
 LAST_WORD_S = 2.0
-"""How long a last event may take to leave before the line is closed."""
+"""How long a last event may take to leave before the connection is closed."""
 
 
 class _LineClosed(Exception):
-    """The client is gone; ends the session's tasks."""
+    """Raised when the client is gone; ends the session's tasks."""
 
 
 class Session:
-    """One caller's session. `run` it once, with the caller's socket."""
+    """One user's session. `run` it once, with the client's socket."""
 
     def __init__(
         self,
@@ -99,19 +99,19 @@ class Session:
         )
         self._comebacks = Comebacks(self._wire, self._listener, post)
         self._lookout = Lookout(self._core, is_watched=hooks.is_watched, tell=hooks.tell_live)
-        self._facts: deque[e.Fact] = deque()  # bounded: drained before `post` returns to its first caller
+        self._facts: deque[e.Fact] = deque()  # bounded: drained before the outermost `post` returns
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
         self._orders_to_end = EndingOrders()
 
-    # --- the whole life -----------------------------------------------------------------------
+    # --- run and end --------------------------------------------------------------------------
 
     async def run(self, socket: ClientSocket) -> None:
-        """Serve the caller until the line closes or the session's time is over.
+        """Serve the client until the connection closes or the session's time is over.
 
-        Every task of the session is a child of this call and has ended when it returns. Cancel it
-        to end the session: its turns are closed as abandoned first.
+        Every task of the session is a child of this function call and has ended when it returns. Cancel it to end the
+        session: its turns are closed as abandoned first.
         """
         line = self._comebacks.line(socket)
         self._pace.is_gone = line.is_gone
@@ -162,18 +162,19 @@ class Session:
         self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
 
     async def _guard(self, line: Line) -> None:
-        """Close the line when our own code broke: a session that can't be trusted must not linger."""
+        """Close the connection when our own code failed: a session in an unknown state must not continue."""
         await self._broken.wait()
         await line.close(INTERNAL_ERROR, "internal error")
 
-    # --- the house's word ---------------------------------------------------------------------
+    # --- orders of the server -----------------------------------------------------------------
 
     def end_now(self, ending: Ending) -> None:
-        """Tell the client why, and close the line. Whatever turn is running is cut."""
+        """Send the reason to the client, and close the connection. A running turn is cut."""
         self._orders_to_end.now(ending)
 
     def end_after_turn(self, ending: Ending) -> None:
-        """Do so when the running turn has been heard to its end, within `LAST_TURN_MAX_S`; no other turn begins."""
+        """End the session when the running turn has been played to its end, within `LAST_TURN_MAX_S`; no other turn
+        begins."""
         self._orders_to_end.after_turn(ending)
         self._note_end_of_turn()
 
@@ -183,7 +184,8 @@ class Session:
             self._orders_to_end.turn_over()
 
     def _takes_sound(self) -> bool:
-        """Whether the caller is heard: not when the session is about to end, unless they are in mid-sentence."""
+        """Return whether the user's audio is processed: not when the session is about to end, except in
+        mid-utterance."""
         return self._orders_to_end.ending is None or self._core.caller.state in (Caller.SPEAKING, Caller.HOLDING)
 
     async def _obey(self, line: Line) -> None:
@@ -197,7 +199,8 @@ class Session:
         await line.close(ending.close_code, ending.why)
 
     def _leave(self) -> None:
-        """Close every turn while the tasks still run: some take long to end, and nothing may begin meanwhile."""
+        """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
+        meanwhile."""
         self._group = None
         self._listener.close()
         self.post(e.CallerLeft("the caller left"))
@@ -205,11 +208,11 @@ class Session:
             self._wake.cancel()
 
     async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
-        """Go on with this socket in place of the one before, if its client may; see `Comebacks.resume`."""
+        """Continue on this socket in place of the previous socket, if the client may; see `Comebacks.resume`."""
         return await self._comebacks.resume(asked, socket)
 
     def forbid_resume(self) -> None:
-        """Nobody comes back any more: a line that is down ends the session, now or when it breaks."""
+        """Refuse any further resumption: a broken connection ends the session, now or when it breaks."""
         self._comebacks.forbid()
 
     # --- the client's events ------------------------------------------------------------------
@@ -268,17 +271,17 @@ class Session:
         self._renew_phrases()
 
     def _renew_phrases(self) -> None:
-        """See to it that what may have to be said at once can be, in the voice as it is now."""
+        """Have the phrases that may have to be said at once prepared in the present voice."""
         self._voices.tell()
         self._preparation.want()
 
     # --- the core -----------------------------------------------------------------------------
 
     def post(self, fact: e.Fact) -> None:
-        """Tell the core a fact, and carry out its orders, before this returns.
+        """Send the core a fact, and carry out its orders, before this returns.
 
-        A fact that an order causes waits until the orders before it are done. An error in here is our
-        own: it is logged, and ends this session and no other.
+        A fact that an order causes waits until the orders before it are done. An error in here is our own: it is
+        logged, and ends this session only.
         """
         self._facts.append(fact)
         if len(self._facts) > 1:
@@ -381,7 +384,7 @@ class Session:
         delay_s = max(0, at_ms - self._clock.now_ms()) / 1_000
         self._wake = asyncio.get_running_loop().call_later(delay_s, self.post, e.TimePassed())
 
-    # --- the ear ------------------------------------------------------------------------------
+    # --- the audio input ----------------------------------------------------------------------
 
     def _how_to_hear(self) -> Hearing:
         asked_for = self._config.transcription
@@ -392,6 +395,6 @@ class Session:
         )
 
     def _renew_hearing(self) -> None:
-        """Let what the client has said of its speech count, if no words are on their way."""
+        """Apply the client's transcription settings, if no transcript is pending."""
         if not self._core.caller.pending():
             self._hearing.renew()

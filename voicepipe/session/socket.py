@@ -1,4 +1,4 @@
-"""The line to the client, as a session sees it."""
+"""The connection to the client, as a session sees it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ class ClientSocket(Protocol):
 
     @property
     def hung_up(self) -> bool:
-        """Whether either side said goodbye: a line that is closed without that has broken."""
+        """Return whether either side sent a close frame: a connection closed without one is broken."""
         ...
 
     @property
     def gone(self) -> bool:
-        """Whether the connection is closed. What came before may still be received."""
+        """Return whether the connection is closed. Messages that came before may still be received."""
         ...
 
     async def receive(self) -> str | bytes | None:
-        """Return the next message, text or not, as it came; None when the line is closed, and ever after."""
+        """Return the next message, text or binary, as it came; None when the connection is closed, and on every later
+        call."""
         ...
 
     async def send(self, frame: bytes) -> None:
-        """Send one frame: a `SoundFrame` as it is, any other one as text, UTF-8 JSON.
+        """Send one frame: a `SoundFrame` as it is, any other frame as text, UTF-8 JSON.
 
-        Waits while the client does not read: little is kept below this call, so whoever waits here knows it. A frame
-        that can't be sent because the line is closed is dropped; `receive` tells of the end.
+        Waits while the client does not read: little is buffered below this method, so the wait shows how fast the
+        client reads. A frame that can't be sent because the connection is closed is dropped; `receive` reports the
+        end.
         """
         ...
 
     async def close(self, code: int, reason: str) -> None:
-        """Say goodbye with a close code (RFC 6455, 7.4) and wait a short while for the client's."""
+        """Send a close frame with this code (RFC 6455, 7.4) and wait a short while for the client's."""
         ...
 
     def abort(self) -> None:
-        """Drop the line now, and with it whatever was not sent."""
+        """Abort the connection now, and drop what was not sent."""
         ...

@@ -1,4 +1,4 @@
-"""How one session speaks: its voice, and the phrases that it can say at once."""
+"""One session's speech settings: its voice, and the phrases that it can say at once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from voicepipe.turn.prices import MILLION
 from voicepipe.turn.settings import ReplySettings
 
 Charge = Callable[[float, bool], None]
-"""Takes what phrases cost that were spoken ahead, in USD, and whether the client's wish for another voice is why."""
+"""Takes the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
 
 
 class Voices:
-    """The voice of one session, for answers and for phrases."""
+    """The voice of one session, for replies and for phrases."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Voices:
         post: Callable[[e.Fact], None],
         charge: Charge,
     ) -> None:
-        """`charge` is told what phrases cost that were spoken ahead."""
+        """`charge` gets the cost of phrases spoken ahead."""
         self.synthesizer, self.book = synthesizer, book
         self._charge = charge
         self._first: Voice | None = None
@@ -42,20 +42,21 @@ class Voices:
         self._told = asyncio.Event()
 
     def voice(self, reply: ReplySettings) -> Voice:
-        """How to speak a reply."""
+        """Return the voice for a reply."""
         known = self.synthesizer.voices
-        # Clients name another vendor's voices by habit: one that this provider can't have is its own choice.
+        # Clients name another vendor's voices by habit: for a voice that this provider can't have, it chooses its
+        # own.
         lacks = reply.voice == DEFAULT_VOICE or (known is not None and reply.voice not in known)
         voice = None if lacks else reply.voice
         return Voice(model=self._model, voice=voice, speed=reply.speed, language=self._floor.settings.language)
 
     @property
     def usual(self) -> Voice:
-        """How to speak what is no reply."""
+        """Return the voice for everything except replies."""
         return self.voice(self._floor.settings.reply)
 
     async def stay_warm(self) -> None:
-        """Have the voice ready, as it is at each time, for as long as this runs."""
+        """Keep the present voice's connection ready while this runs."""
         while True:
             voice = self.usual
             with self._warm(voice):
@@ -65,7 +66,7 @@ class Voices:
 
     @contextmanager
     def _warm(self, voice: Voice) -> Iterator[None]:
-        """Have that voice ready; one that breaks over it stays cold."""
+        """Keep that voice's connection ready; after an error it stays cold."""
         with ExitStack() as kept:
             try:
                 kept.enter_context(self.synthesizer.keep_warm(voice))
@@ -74,15 +75,15 @@ class Voices:
             yield
 
     def reciting(self) -> RecitingVoice:
-        """The same voice for a phrase."""
+        """Return the synthesizer of phrases for this voice."""
         return RecitingVoice(self.book, self.synthesizer)
 
     def lacks(self) -> bool:
-        """Whether something that should be ready to be said is not, in the voice as it is now."""
+        """Return whether a phrase that should be ready is not ready in the present voice."""
         return any(self.book.sound(self.usual, words) is None for words in self.book.prepared)
 
     def tell(self) -> None:
-        """Let the core know which phrases can be said at once."""
+        """Send the core the list of phrases that can be said at once."""
         self._told.set()
         self._first = self._first or self.usual
         voice, wanted = self.usual, phrases_of(self._floor)
@@ -91,16 +92,16 @@ class Voices:
             self._post(e.PhrasesReady(ready))
 
     async def prepare(self) -> None:
-        """Speak what should be ready to be said, and let the core know. Fails in silence."""
+        """Speak the phrases that should be ready, and report them to the core. Errors are ignored."""
         voice = self.usual
-        # The voice that the session began with is its agent's, and all of the agent's sessions have that in common.
+        # The session's first voice is its agent's, and all of the agent's sessions share it.
         pay = partial(self._pay, by_client=voice != self._first)
         try:
             for words in self.book.prepared:
                 for clause in clauses_of(words):
                     await self.book.make(voice, clause, paid=pay)
         except (StageError, Overload):
-            return  # answers will fail likewise, and tell
+            return  # replies will fail likewise, and report it
         except Exception as bug:
             log_crash(f"tts by {self.book.name}", bug)
             return
