@@ -1,4 +1,4 @@
-"""What each call of a request came to, and what it cost."""
+"""Count the tokens and the cost of each LLM call of a request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from voicepipe.router.race import Attempt
 from voicepipe.stages.model import Attempted, ModelRequest, Said, Text, Usage
 
 CHARS_PER_TOKEN: Final = 4
-"""Of English text in common vocabularies; a loser's provider is never asked for its count."""
+"""For English text in common vocabularies; the provider of a losing call is never asked for its count."""
 
 Tokens = tuple[float, float]
-"""(read, written)"""
+"""(input, output)"""
 
 
 def estimated_tokens(request: ModelRequest, text: str, usage: Usage | None) -> Tokens:
-    """What a request read and wrote, as the speaker's provider counts it, else as its characters tell."""
+    """Return the tokens of a request and its answer: the provider's count, else an estimate from the characters."""
     if usage is not None and usage.input_tokens:
         return float(usage.input_tokens), float(usage.output_tokens)
     said = (part.text for m in request.messages if isinstance(m, Said) for part in m.parts if isinstance(part, Text))
@@ -26,7 +26,7 @@ def estimated_tokens(request: ModelRequest, text: str, usage: Usage | None) -> T
 
 
 def summed(before: Usage | None, usage: Usage) -> Usage:
-    """Both counts as one: some providers send what came since the last."""
+    """Return the sum of both counts: some providers send the count since the last one."""
     if before is None:
         return usage
     return Usage(
@@ -46,7 +46,7 @@ def attempted(
     began_ms: float,
     warm: bool,
 ) -> Attempted:
-    """Tell of one call, made by a session that its provider had `warm` in its cache or not."""
+    """Return the record of one LLM call; `warm`: its provider had the session in its cache."""
     outcome: Literal["spoke", "lost", "failed"] = attempt.state if attempt.state in ("spoke", "failed") else "lost"
     return Attempted(
         provider=attempt.candidate.spec,
@@ -69,15 +69,16 @@ def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, *, warm:
 
 
 def planned_usd(attempt: Attempt, tokens: Tokens, *, warm: bool) -> float:
-    """What one call costs by the prices that are planned with, so that a cap holds for models without one too."""
+    """Return the cost of one LLM call by the planning prices, so that a cap holds for models without a price too."""
     read, written = billed_tokens(attempt, tokens)
     return attempt.candidate.answer_usd(read, written, warm=warm)
 
 
 def billed_tokens(attempt: Attempt, tokens: Tokens) -> Tokens:
-    """What a call is billed for: all of the answer if it spoke; else what it read, and wrote before it was closed.
+    """Return the billed tokens of an LLM call: the whole answer if it was used; else the input, and the output before
+    it was closed.
 
-    One that was refused, or broke before it had said anything, is billed nothing.
+    A call that was refused, or broke before its first token, is billed nothing.
     """
     if attempt.state == "spoke":
         return tokens

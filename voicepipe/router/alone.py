@@ -1,4 +1,4 @@
-"""A provider that stands alone: asked whatever happened before, and watched for whoever operates the server."""
+"""A single provider without alternatives: always asked, and observed for the operator."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class _Watched:
-    """What is noted of one provider."""
+    """The statistics of one provider."""
 
     def __init__(self, stage: Literal["stt", "llm", "tts"], spec: str, experience: Experience) -> None:
         self._stage, self._spec, self._experience = stage, spec, experience
         self._breaker = experience.breaker_of(spec)
 
     def is_well(self) -> None:
-        """It has done what it was asked for."""
+        """Record that the provider fulfilled a request."""
         self._breaker.succeeded()
 
     async def enter(self, stack: AsyncExitStack, opened: AbstractAsyncContextManager[T]) -> T:
@@ -39,7 +39,7 @@ class _Watched:
             raise
 
     async def next(self, events: AsyncIterator[T]) -> T:
-        """Give what it says next; raises what that raises."""
+        """Return its next event; raises what that raises."""
         try:
             return await anext(events)
         except StageError as failure:
@@ -52,14 +52,14 @@ class _Watched:
 
 
 class LoneEar:
-    """Meets the port `Transcriber` as the one that it watches."""
+    """Meets the port `Transcriber` with the transcriber that it observes."""
 
     def __init__(self, inner: Transcriber, experience: Experience) -> None:
         self.name, self.capabilities = inner.name, inner.capabilities
         self._inner, self._watched = inner, _Watched("stt", inner.name, experience)
 
     def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
-        """Begin one session's ear; raises what the other raises."""
+        """Begin one session's stream; raises what the transcriber raises."""
         return self._open(hearing)
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ class LoneEar:
 
 
 class _LoneStream:
-    """One session's ear."""
+    """One session's transcriber stream."""
 
     def __init__(self, inner: TranscriptStream, watched: _Watched) -> None:
         self._texts, self._watched = aiter(inner), watched
@@ -86,18 +86,18 @@ class _LoneStream:
 
 
 class LoneVoice:
-    """Meets the port `Synthesizer` as the one that it watches."""
+    """Meets the port `Synthesizer` with the synthesizer that it observes."""
 
     def __init__(self, inner: Synthesizer, experience: Experience) -> None:
         self.name, self.voices = inner.name, inner.voices
         self._inner, self._watched = inner, _Watched("tts", inner.name, experience)
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Have what it needs ready."""
+        """Keep the voice's connection ready."""
         return self._inner.keep_warm(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        """Begin one turn's speech; raises what the other raises."""
+        """Begin one turn's speech; raises what the synthesizer raises."""
         return self._open(voice)
 
     @asynccontextmanager
@@ -107,7 +107,7 @@ class LoneVoice:
 
 
 class _LoneSpeech:
-    """One turn's voice."""
+    """One turn's speech."""
 
     def __init__(self, inner: Speech, watched: _Watched) -> None:
         self._sound, self._watched = aiter(inner), watched
@@ -147,7 +147,7 @@ class _LoneAnswer:
 
     @property
     def span_ms(self) -> int:
-        """From its first piece to its last."""
+        """Return the time from its first piece to its last."""
         return 0 if self._first_ms is None else self._last_ms - self._first_ms
 
     def __aiter__(self) -> _LoneAnswer:

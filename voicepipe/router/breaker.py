@@ -1,4 +1,5 @@
-"""When not to ask a model: it has failed too often lately, or said for how long not to.
+"""A circuit breaker for each model: it opens after too many recent failures, or for the time that the provider asked
+for.
 
 A slow model needs no breaker: the scoreboard moves calls away from it.
 """
@@ -14,25 +15,25 @@ State = Literal["closed", "open", "half_open"]
 
 HALF_LIFE_MS: Final = 20_000
 MOST_FAILURES: Final = 4.0
-"""More failures than this, each counting half as much after `HALF_LIFE_MS`, and it is not asked for a while."""
+"""Failures, each counting half as much after `HALF_LIFE_MS`; above this limit the model is not asked for a while."""
 
 OPEN_MS: Final = 15_000
 REFUSED_OPEN_MS: Final = 60_000
-"""After a wrong key or an unknown model: nothing will change until somebody changes it."""
+"""After a wrong key or an unknown model: only the operator can change that."""
 
 LONGEST_OPEN_MS: Final = 300_000
-"""Of a `Retry-After`: providers that ask for hours are tried again before."""
+"""The longest `Retry-After` that is obeyed: providers that ask for hours are tried again earlier."""
 
 AFTER_PROBE: Final = 1.0
-"""Failures that count when it opens: one more in its trial, and it would take as many again."""
+"""Failures that count when it opens: one more in its trial, and it opens for as long again."""
 
 TELLS_THE_OPERATOR: Final = frozenset({401, 403, 404})
-"""Statuses that a person must put right."""
+"""Statuses that an operator must resolve."""
 
 
 @dataclass(slots=True)
 class Breaker:
-    """One model's. Pure: instants are passed in."""
+    """One model's circuit breaker. Pure: instants are passed in."""
 
     _failures: float = 0.0
     _at_ms: float = 0.0
@@ -42,32 +43,33 @@ class Breaker:
     """How often it has opened."""
 
     alert: str = ""
-    """Why a person must act, in the provider's words; empty once it speaks."""
+    """Why an operator must act, in the provider's words; empty once the model answers."""
 
     errors: dict[str, int] = field(default_factory=dict)
-    """How often it has failed, by kind: `timeout`, `rate_limit`, `refused`, `broken`."""
+    """Number of failures by kind: `timeout`, `rate_limit`, `refused`, `broken`."""
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it is open, or was and has not spoken since."""
+        """Return whether it is open, or was and the model has not answered since."""
         return self._on_trial
 
     def state(self, now_ms: float) -> State:
-        """`half_open`: its time is over, and one call that nobody depends on may find out whether it answers again."""
+        """Return the state. `half_open`: its time is over, and one call that no request depends on may test whether
+        the model answers again."""
         if now_ms < self._open_until_ms:
             return "open"
         return "half_open" if self._on_trial else "closed"
 
     def retry_in_ms(self, now_ms: float) -> float:
-        """For how long it is open still; 0 when it is not."""
+        """Return how long it stays open; 0 when it is not open."""
         return max(0.0, self._open_until_ms - now_ms) if self._open_until_ms > 0 else 0.0
 
     def succeeded(self) -> None:
-        """It spoke."""
+        """Record an answer."""
         self._on_trial, self.alert = False, ""
 
     def failed(self, error: StageError, now_ms: float) -> None:
-        """It refused, stalled or broke. A request that is itself wrong is nobody's failure."""
+        """Record a refusal, a stall or a break. A request that is itself wrong does not count."""
         if isinstance(error, StageRefused) and not (error.retryable or error.status in (429, *TELLS_THE_OPERATOR)):
             return None
         kind = kind_of(error)
@@ -92,7 +94,7 @@ class Breaker:
 
 
 def kind_of(error: StageError) -> str:
-    """How a provider failed, in one word of four."""
+    """Return the kind of a provider's failure, 1 of 4 words."""
     match error:
         case StageTimeout():
             return "timeout"

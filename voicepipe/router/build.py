@@ -1,4 +1,4 @@
-"""From options to a pool that decides by them."""
+"""Build a pool from its options."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from voicepipe.router.pool import Experience, Pool
 
 
 def build_pool(name: str, candidates: Candidates, options: RouterOptions, experience: Experience) -> Pool:
-    """A pool of these candidates, best first.
+    """Return a pool of these candidates, best first.
 
     Raises:
-        ConfigError: `options.complexity` names nothing that is there.
+        ConfigError: `options.complexity` names no heuristic.
     """
     return Pool(name, candidates, options, policy_of(options, key=f"pools.{name}.complexity"), experience)
 
 
 def policy_of(options: RouterOptions, *, key: str) -> Policy:
-    """What the options say about order, as one policy.
+    """Return the order in the options as one policy.
 
     Raises:
         ConfigError: naming `key`, as `build_pool`.

@@ -1,4 +1,4 @@
-"""One call of a request to one model, live."""
+"""One LLM call of a request, live."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, Model
 from voicepipe.telemetry.log import log_crash
 
 MOST_WAITING: Final = 256
-"""Events of one answer that nobody has taken. Full: its provider is read no further until somebody does."""
+"""Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""
 
 Speakable = TextDelta | CallDelta | Finished
-"""What counts as an answer; an empty one is one too."""
+"""Events that count as an answer; an empty answer is one too."""
 
 
 class Listener(Protocol):
-    """Who follows calls. Each verb returns at once."""
+    """Receives the events of LLM calls. Each method returns at once."""
 
     def heard(self, call: Call, event: Speakable) -> None: ...
     def complete(self, call: Call) -> None: ...
     def broke(self, call: Call, failure: StageError) -> None: ...
     async def room(self, call: Call) -> None:
-        """Wait until more events are welcome."""
+        """Wait until more events may be passed."""
         ...
 
 
 class Call:
-    """One attempt and what it has said. `run` it as a task of the request's group."""
+    """One attempt and its answer. `run` it as a task of the request's group."""
 
     def __init__(self, attempt: Attempt, *, seam: Seam | None = None) -> None:
         self.attempt = attempt
         self.spec = attempt.candidate.spec
         self.seam = seam
-        """Of one that goes on with another's answer."""
+        """Joins this answer to the one that it continues."""
 
         self.waiting: deque[Speakable] = deque()
-        """While it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
+        """Events held while the call may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
 
         self.latest_ms = 0
-        """When it last said something."""
+        """When its latest event came."""
 
         self.usage: Usage | None = None
         self.finished: Finished | None = None
@@ -56,11 +56,12 @@ class Call:
 
     @property
     def span_ms(self) -> float:
-        """From its first piece to its last; only of one that spoke."""
+        """Return the time from its first piece to its last; only for a call that answered."""
         return self.latest_ms - self.attempt.began_ms - (self.attempt.first_ms or 0.0)
 
     async def run(self, model: Model, request: ModelRequest, listener: Listener) -> None:
-        """Ask, and tell the listener what comes until the answer ends or breaks. Cancel the task to close it."""
+        """Ask the model, and pass its events to the listener until the answer ends or breaks. Cancel the task to
+        close it."""
         try:
             name = self.spec.partition("/")[2]
             wanted = request if request.model == name else replace(request, model=name)
@@ -83,7 +84,7 @@ class Call:
     def _tell(self, event: ModelEvent, listener: Listener) -> None:
         match event:
             case Usage() if not event.is_possible:
-                pass  # reckoned from the text
+                pass  # estimated from the text
             case Usage():
                 self.usage = summed(self.usage, event)
             case Finished():
@@ -93,7 +94,7 @@ class Call:
                 self.latest_ms = clock.monotonic_ms()
                 listener.heard(self, event)
             case _:
-                pass  # a router below tells its own story
+                pass  # a nested router reports its own attempts
 
     def _refused(self, full: Overload) -> StageRefused:
         return StageRefused("llm", provider=self.spec, why=full.why, retryable=True, retry_after_ms=full.retry_after_ms)

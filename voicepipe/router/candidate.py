@@ -1,4 +1,4 @@
-"""One model that may answer: what is known of it before it has ever been asked."""
+"""A model that may answer, with its facts known before its first request."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 MILLION: Final = 1_000_000
 
 CACHED_SHARE: Final = 0.8
-"""Of the prompt, that a provider which has read the session's earlier turns finds in its cache: on stable prompts 60
-to 90 % are published."""
+"""Share of the prompt that a provider finds in its cache after reading the session's earlier turns. On stable prompts
+60 to 90 % are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class Price:
     input_usd: float
     output_usd: float
     cached_usd: float | None = None
-    """For those found in the provider's cache; None: as any other."""
+    """For tokens found in the provider's cache; None: the usual price."""
 
     cache_write_usd: float | None = None
-    """For those put into it; None: as any other."""
+    """For tokens written to the cache; None: the usual price."""
 
     def usd(
         self,
@@ -31,7 +31,7 @@ class Price:
         cached_tokens: float = 0.0,
         cache_write_tokens: float = 0.0,
     ) -> float:
-        """What so many tokens cost; those from and for the cache are among `input_tokens`."""
+        """Return the cost of these tokens; those read from and written to the cache are among `input_tokens`."""
         cached_usd = self.input_usd if self.cached_usd is None else self.cached_usd
         write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
         usd = (input_tokens - cached_tokens - cache_write_tokens) * self.input_usd
@@ -40,8 +40,7 @@ class Price:
 
 
 UNKNOWN_PRICE: Final = Price(0.30, 2.50)
-"""What a model without a known price is taken to cost when it is decided whom to ask: that of a common fast one.
-Nothing is charged by it."""
+"""The planning price of a model without a known price: that of a common fast model. Nothing is charged by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,21 +52,22 @@ class Candidate:
 
     price: Price | None = None
     ttft_p50_ms: float = 400.0
-    """The median time to its first speakable token that was published, or a guess: a prior with a short life."""
+    """The median time to the first speakable token, published or estimated: a prior that fades soon."""
 
     tokens_per_s: float = 100.0
     region: str = ""
-    """Where it runs, in words parted by `-`: `eu-west-1`."""
+    """Where it runs, as words separated by `-`: `eu-west-1`."""
 
     prefills: bool = False
-    """It goes on with an answer that others began, in the same breath, where the question ends with it."""
+    """Whether it continues an answer begun by another model, where the request ends with that answer."""
 
     def read_usd(self, input_tokens: float, *, warm: bool) -> float:
-        """What asking it costs, even if it never answers; planned with `UNKNOWN_PRICE` where none is known."""
+        """Return the cost of asking it, even if it never answers; planned with `UNKNOWN_PRICE` where no price is
+        known."""
         price = self.price or UNKNOWN_PRICE
         return price.usd(input_tokens, 0.0, CACHED_SHARE * input_tokens if warm else 0.0)
 
     def answer_usd(self, input_tokens: float, output_tokens: float, *, warm: bool) -> float:
-        """What an answer of it costs, planned likewise."""
+        """Return the cost of an answer of it, planned likewise."""
         price = self.price or UNKNOWN_PRICE
         return self.read_usd(input_tokens, warm=warm) + price.usd(0.0, output_tokens)

@@ -1,6 +1,6 @@
-"""Is this question easy? A guess from its words that costs microseconds, for cascades.
+"""Guess from its words whether a question is easy, in microseconds, for cascades.
 
-Replaceable: an installed package may bring another under the entry point group `ENTRY_POINT_GROUP`.
+Replaceable: an installed package may add a heuristic under the entry point group `ENTRY_POINT_GROUP`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.router.policies import Ask
 
 ENTRY_POINT_GROUP: Final = "voicepipe.complexity"
-"""Name, and `module:function` that takes an `Ask` and tells whether a small model will do."""
+"""Name, and `module:function` that takes an `Ask` and returns whether a small model suffices."""
 
 WORDS: Final = "words"
 
@@ -26,23 +26,24 @@ HARD: Final = re.compile(
     r"code|program|warum|erkläre|vergleiche|berechne|pourquoi|explique|compare[rz]?|por qué|explica|calcula)\b",
     re.IGNORECASE,
 )
-"""Words that ask for a chain of thoughts."""
+"""Words that ask for step-by-step reasoning."""
 
 NUMBERS: Final = re.compile(r"\d+([.,]\d+)?\s*[-+*/x^%]|\bpercent\b")
 
 
 def looks_easy(ask: Ask) -> bool:
-    """A short question without functions to choose from, sums to do or reasons to give."""
+    """Return whether this is a short question without functions to choose from, calculations to do or reasons to
+    give."""
     if ask.n_functions or len(ask.text.split()) > MOST_WORDS:
         return False
     return not HARD.search(ask.text) and not NUMBERS.search(ask.text)
 
 
 def judge(name: str, *, key: str) -> Callable[[Ask], bool]:
-    """The heuristic of that name.
+    """Return the heuristic of that name.
 
     Raises:
-        ConfigError: naming `key`, when none is built in or installed under it.
+        ConfigError: naming `key`, when none is built in or installed under that name.
     """
     if name == WORDS:
         return looks_easy

@@ -1,4 +1,5 @@
-"""An ear made of ears: where one breaks or is late with its text, the next hears the utterance again from its start."""
+"""A transcriber made of several: when one breaks or its text is late, the next gets the utterance again from its
+start."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ class RoutedTranscriber:
     """Meets the port `Transcriber`."""
 
     def __init__(self, hearers: tuple[Hearer, ...], lineup: Lineup) -> None:
-        """`hearers`: those of the lineup, best first."""
+        """`hearers`: the transcribers of the lineup, best first."""
         self.name = hearers[0].candidate.spec
         self.capabilities = common(tuple(each.transcriber.capabilities for each in hearers))
         self._hearers = {each.candidate.spec: each for each in hearers}
         self._lineup = lineup
 
     def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
-        """Begin one session's ear.
+        """Begin one session's stream.
 
         Raises:
-            StageError: from the iterator: all have failed, one after the other; it is the error of the last.
+            StageError: from the iterator: all transcribers have failed, one after the other; it is the error of the
+                last.
         """
         return self._open(hearing)
 
@@ -41,8 +43,8 @@ class RoutedTranscriber:
 
 
 def common(several: tuple[TranscriberCapabilities, ...]) -> TranscriberCapabilities:
-    """What can be said of an ear that may be any of these: each is given what it needs of what the most wanting gets,
-    and is believed as the least trustworthy is."""
+    """Return the capabilities to expect of a transcriber that may be any of these: the needs of the most demanding,
+    the reliability of the least reliable."""
     return TranscriberCapabilities(
         rate_hz=max(each.rate_hz for each in several),
         streams=any(each.streams for each in several),

@@ -1,4 +1,4 @@
-"""How each provider is doing, for whoever operates the server; and what is written down when one fails."""
+"""The health of each provider, for the operator; and the log of its failures."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from voicepipe.telemetry.log import log_event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """One provider, as it was met so far."""
+    """The health of one provider, as measured so far."""
 
     stage: Literal["stt", "llm", "tts"]
     spec: str
     state: State
     retry_in_ms: int
-    """For how long nobody asks it; 0 unless the state is `open`. Who stands alone is asked all the same."""
+    """How long the provider is not asked; 0 unless the state is `open`. A single provider is asked all the same."""
 
     n_opened: int
-    """How often it has failed so much that it should be left alone for a while."""
+    """How often it failed so much that its circuit breaker opened."""
 
     alert: str
-    """What a person must put right, in the provider's words; empty: nothing, or it has answered since."""
+    """What an operator must resolve, in the provider's words; empty: nothing, or the provider has answered since."""
 
     in_flight: int
     errors: tuple[tuple[str, int], ...]
-    """(kind, how often): its failures so far, as `breaker.kind_of` tells them apart."""
+    """(kind, count): its failures so far, by `breaker.kind_of`."""
 
     ttft_p50_ms: int | None
-    """When half of its answers have begun, a voice's with sound, by what was learned and published; None: it stands
-    alone, or hears."""
+    """Median time to the start of its answers (TTS: to the first audio), learned and published. None: it is a single
+    provider or a transcriber."""
 
     ttft_p95_ms: int | None
     itl_ms: float | None
-    """From one token of its answers to the next; None: not known, or it is no model."""
+    """Mean time from one token of its answers to the next; None: not known, or it is no LLM."""
 
     tokens_per_s: float | None
 
 
 def healths(experience: Experience, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
-    """Everyone that was asked or stands in a pool, by name."""
+    """Return the health of every provider that was asked or is in a pool, by name."""
     return tuple(_health(experience, stage, spec, now_ms) for spec in sorted(experience.breakers))
 
 
@@ -70,9 +70,9 @@ def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: s
 
 
 def blame(breaker: Breaker, spec: str, failure: StageError, now_ms: float) -> None:
-    """Note that a provider failed, and log it; loudly once it should be left alone, since it fails too often.
+    """Record and log a provider's failure, and log when its circuit breaker opens: an error if an operator must act.
 
-    That a connection grew too old is no failure.
+    A connection that grew too old is no failure.
     """
     if isinstance(failure, StageExpired):
         return

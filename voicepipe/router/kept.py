@@ -1,4 +1,4 @@
-"""The sound of utterances whose text has not come, for whoever must hear them again. Pure."""
+"""A buffer of the audio of utterances whose text has not come, for replay to the next transcriber. Pure."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import numpy as np
 from voicepipe.stages.transcriber import Samples
 
 MOST_MS = 30_000
-"""Of sound that is kept. Full: the oldest goes, as in the streams' own buffers, and is counted."""
+"""Audio that is kept. Full: the oldest is dropped, as in the streams' own buffers, and is counted."""
 
 LEAD_MS = 600
-"""Before an utterance begins: its first word was said before it was noticed."""
+"""Audio kept before an utterance begins: its first word was said before it was detected."""
 
 MOST_UTTERANCES = 8
-"""Whose texts are still waited for. A ninth makes the oldest go."""
+"""Utterances whose texts are pending. Full: the oldest is dropped."""
 
 
 class KeptUtterance:
-    """One utterance: what was said, and what was asked."""
+    """One utterance: its audio, and what was requested."""
 
     def __init__(self, number: int, lead: list[Samples]) -> None:
         self.number = number
         self.lead, self.pieces = lead, deque[Samples]()  # bounded by `Kept`
         self.flush: int | None = None
-        """The latest flush that waits for its text."""
+        """The latest flush whose text is pending."""
 
         self.is_known = False
-        """Its text has come, and was not asked for again since."""
+        """Whether its text has come, and was not requested again since."""
 
     @property
     def sound(self) -> Samples:
-        """All of it: int16, (n_samples,)."""
+        """Return all its audio: int16, (n_samples,)."""
         return _joined(self.pieces)
 
     @property
     def lead_sound(self) -> Samples:
-        """What came before it, none of it of an earlier utterance's: int16, (n_samples,)."""
+        """Return the audio before it, none of it of an earlier utterance: int16, (n_samples,)."""
         return _joined(self.lead)
 
 
@@ -46,7 +46,7 @@ class Kept:
     """One session's utterances, the oldest first."""
 
     def __init__(self, rate_hz: int, *, leads: bool) -> None:
-        """`leads`: sound is pushed between utterances too."""
+        """`leads`: audio is pushed between utterances too."""
         self._most_samples, self._lead_samples = MOST_MS * rate_hz // 1_000, LEAD_MS * rate_hz // 1_000
         self._leads = leads
         self._utterances: deque[KeptUtterance] = deque()
@@ -64,11 +64,11 @@ class Kept:
 
     @property
     def waits(self) -> bool:
-        """Whether some text was asked for and has not come."""
+        """Return whether a requested text has not come."""
         return any(each.flush is not None for each in self._utterances)
 
     def begin(self, utterance: int) -> None:
-        """A new utterance begins with the next `push`."""
+        """Begin a new utterance with the next `push`."""
         self._forget_answered()
         self._utterances.append(KeptUtterance(utterance, list(self._latest)))
         self._latest.clear()
@@ -76,7 +76,7 @@ class Kept:
             self._forget(self._utterances[0])
 
     def push(self, samples: Samples) -> None:
-        """Keep more."""
+        """Keep more audio."""
         if self._leads:
             self._keep_lead(samples)
         if self._utterances:
@@ -89,13 +89,13 @@ class Kept:
             self.n_dropped_samples += n_gone
 
     def flush(self, flush: int) -> None:
-        """The text of the current utterance is wanted."""
+        """Request the text of the current utterance."""
         if self._utterances:
             self._utterances[-1].flush, self._utterances[-1].is_known = flush, False
         self._latest.clear()
 
     def answered(self, utterance: int, flush: int) -> None:
-        """A text came; it may be one that was asked for before the latest."""
+        """Record that a text came; it may belong to a request before the latest."""
         for each in self._utterances:
             if each.number == utterance and each.flush == flush:
                 each.flush, each.is_known = None, True

@@ -1,6 +1,7 @@
-"""Providers held to limits: what one sends too much of, or too little in too long, counts as broken.
+"""Hold providers to limits: a provider that sends too much, or too little in too long, counts as broken.
 
-Every provider is wrapped once, where it is made, so that calls, REST and each attempt of a router have the same limits.
+Every provider is wrapped once, where it is made, so that sessions, REST and each attempt of a router have the same
+limits.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ TRANSCRIPT_CHARS: Final = 4_000
 """The transcript that any utterance may have, however short."""
 
 TEXTS: Final = 1_000
-"""The transcripts that any utterance may have, interim ones too."""
+"""The number of transcripts that any utterance may have, interim ones too."""
 
 
 GIVE_WAY_S: Final = 0.005
-"""How long one provider may keep the event loop busy before others get a turn: one that sends faster than it is read
-would never let them have one."""
+"""How long one provider may keep the event loop busy before other tasks run: one that sends faster than it is read
+would never let them run."""
 
 
 class _Courtesy:
-    """Lets others have a turn of the event loop every `GIVE_WAY_S`."""
+    """Lets other tasks run on the event loop every `GIVE_WAY_S`."""
 
     def __init__(self) -> None:
         self._since_s = clock.loop_s()
 
     async def give_way(self) -> None:
-        """Wait for one turn of the loop if it is due."""
+        """Wait for one turn of the event loop if it is due."""
         if clock.loop_s() - self._since_s >= GIVE_WAY_S:
             await asyncio.sleep(0)
             self._since_s = clock.loop_s()
 
 
-# --- the language model ---------------------------------------------------------------------------
+# --- the LLM --------------------------------------------------------------------------------------
 
 
 class LimitedModel:
@@ -72,12 +73,12 @@ class LimitedModel:
             yield _LimitedAnswer(events, self.name, self._limits)
 
     async def warm(self, request: ModelRequest) -> None:
-        """Prepare for this request; fails in silence."""
+        """Prepare for this request; errors are ignored."""
         await self._inner.warm(request)
 
 
 class _LimitedAnswer:
-    """One answer. Only the time in which the model is waited for counts: a slow reader is not its fault."""
+    """One answer. Only the time spent waiting for the model counts, not the time of a slow reader."""
 
     def __init__(self, events: AsyncIterator[ModelEvent], name: str, limits: ProviderLimits) -> None:
         self._events, self._name, self._limits = events, name, limits
@@ -143,22 +144,23 @@ def _says_something(event: ModelEvent) -> bool:
             return isinstance(event, Finished)
 
 
-# --- the voice ------------------------------------------------------------------------------------
+# --- the synthesizer ------------------------------------------------------------------------------
 
 
 class LimitedSynthesizer:
-    """Meets the port `Synthesizer` with the one that it wraps."""
+    """Meets the port `Synthesizer` with the synthesizer that it wraps."""
 
     def __init__(self, inner: Synthesizer, limits: ProviderLimits) -> None:
         self.name, self.voices = inner.name, inner.voices
         self._inner, self._limits = inner, limits
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Have ready what `open` needs."""
+        """Keep ready what `open` needs."""
         return self._inner.keep_warm(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        """Begin one turn's speech; raises what the voice raises, and `StageError` from the iterator at a limit."""
+        """Begin one turn's speech; raises what the synthesizer raises, and `StageError` from the iterator at a
+        limit."""
         return self._open(voice)
 
     @asynccontextmanager
@@ -175,7 +177,7 @@ class _LimitedSpeech:
         self._n_chars = self._n_words = self._n_samples = self._n_silent = 0
         self._window_from_s: float | None = None
         self._window_s = 0.0
-        """How long the voice was waited for since the window began."""
+        """How long the synthesizer was waited for since the window began."""
 
         self._window_samples = 0
         self._courtesy = _Courtesy()
@@ -234,7 +236,8 @@ class _LimitedSpeech:
         self._window_from_s, self._window_s, self._window_samples = clock.loop_s(), 0.0, 0
 
     def _with_few_words(self, spoken: Spoken) -> Spoken:
-        """Leave out times of words that were never given to the voice: there are no more words than characters."""
+        """Leave out times of words that were never given to the synthesizer: there are no more words than
+        characters."""
         room = max(0, self._n_chars - self._n_words)
         self._n_words += min(room, len(spoken.words))
         return spoken if len(spoken.words) <= room else replace(spoken, words=spoken.words[:room])
@@ -244,7 +247,7 @@ class _LimitedSpeech:
 
 
 class LimitedTranscriber:
-    """Meets the port `Transcriber` with the one that it wraps."""
+    """Meets the port `Transcriber` with the transcriber that it wraps."""
 
     def __init__(self, inner: Transcriber, limits: ProviderLimits) -> None:
         self.name, self.capabilities = inner.name, inner.capabilities
@@ -278,7 +281,7 @@ class _LimitedStream:
         self._inner.begin(utterance)
 
     def push(self, samples: Samples) -> None:
-        """Hear more of the caller."""
+        """Pass on more of the user's audio."""
         self._n_samples += len(samples)
         self._inner.push(samples)
 

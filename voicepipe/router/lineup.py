@@ -1,4 +1,4 @@
-"""Who serves an ear or a voice, and in what order: the first that is healthy, and for a session the one it knows.
+"""Choose the STT or TTS provider, and the order: the first healthy one, and for a session the one it used before.
 
 Pure: instants are passed in.
 """
@@ -15,10 +15,10 @@ from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import Experience
 
 HEDGE_QUANTILE: Final = 0.95
-"""The second is started when the first is later than this share of its own answers: one more call in twenty."""
+"""The second is started when the first is later than this share of its own answers: 1 more call in 20."""
 
 LEAST_HEDGE_MS: Final = 100
-"""Sooner than this nothing is late."""
+"""The shortest delay before a hedge."""
 
 
 class Lineup:
@@ -28,16 +28,16 @@ class Lineup:
         self.candidates, self.options, self.experience = candidates, options, experience
 
     def order(self, session: str, now_ms: float) -> Candidates:
-        """Those whom it makes sense to ask, best first, and behind them the others: everybody may be needed.
+        """Return the healthy candidates first, then the rest as a last resort.
 
-        A session stays with whom it knows as long as that one is healthy: a voice that changes between two turns is
-        another person.
+        A session stays with the provider it used before while that provider is healthy: a voice that changes between
+        two turns sounds like another person.
         """
         known = self.experience.memory.of(session).last
         return tuple(sorted(self.candidates, key=lambda each: (not self._is_usable(each, now_ms), each.spec != known)))
 
     def plan(self, session: str, now_ms: float) -> Plan:
-        """Whom to start when, for something that a caller waits for."""
+        """Return when to start which candidate, for something that a user waits for."""
         first, *rest = self.order(session, now_ms)
         options, usable = self.options, tuple(each for each in rest if self._is_usable(each, now_ms))
         left = tuple(each for each in rest if each not in usable)
@@ -57,16 +57,16 @@ class Lineup:
                 return begin(tuple(Later(each, after_ms) for each in usable[:1]), (*usable[1:], *left), False)
 
     def next_after(self, failed: set[str], session: str, now_ms: float) -> Candidate | None:
-        """Who goes on in place of those that failed."""
+        """Return the candidate that continues in place of those that failed."""
         return next((each for each in self.order(session, now_ms) if each.spec not in failed), None)
 
     def served(self, session: str, candidate: Candidate, now_ms: float) -> None:
-        """That one is whom the session knows from here on."""
+        """Record that this candidate served the session."""
         self.experience.breaker(candidate).succeeded()
         self.experience.memory.note(session, (candidate.spec,), candidate.spec, 0.0, now_ms)
 
     def _is_usable(self, candidate: Candidate, now_ms: float) -> bool:
-        """Healthy, or on trial by nobody else: another stands ready if it fails."""
+        """Return whether it is healthy, or on trial by no other session: another candidate is ready if it fails."""
         state = self.experience.breaker(candidate).state(now_ms)
         return state == "closed" or (state == "half_open" and not self.experience.running.get(candidate.spec, 0))
 

@@ -1,4 +1,4 @@
-"""What is remembered of sessions: who spoke last, and whose cache has read it."""
+"""Remember for each session the provider of its last answer, and the providers that have it in their cache."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WARM_MS: Final = 300_000
-"""How long a provider keeps a prompt that nobody asks for again: five minutes are promised by several, ten by some."""
+"""How long a provider keeps an unused prompt: several promise five minutes, some ten."""
 
 LEAST_CACHED_TOKENS: Final = 1_024
-"""Shorter prompts are not cached by most providers, silently."""
+"""Most providers do not cache shorter prompts, and do not report this."""
 
 MOST_SESSIONS: Final = 20_000
-"""Full: the session that was silent the longest is forgotten, and counts as new."""
+"""Full: the session that was inactive the longest is dropped, and counts as new."""
 
 
 @dataclass(slots=True)
 class Remembered:
-    """One session."""
+    """What is kept of one session."""
 
     last: str = ""
-    """The spec of who spoke last."""
+    """The spec of the model that answered last."""
 
     read_ms: dict[str, float] = field(default_factory=dict)
     """Spec -> when it was last asked."""
@@ -35,11 +35,11 @@ class Memory:
         self._nobody = Remembered()
 
     def of(self, session: str) -> Remembered:
-        """What is known of a session; nothing of one without a name."""
+        """Return what is known of a session; nothing for a session without a name."""
         return self._sessions.get(session, self._nobody) if session else self._nobody
 
     def note(self, session: str, asked: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
-        """These were asked, and that one spoke (empty: none)."""
+        """Record the models that were asked, and the model that answered (empty: none)."""
         if not session:
             return
         known = self._sessions.pop(session, None) or Remembered()
@@ -52,5 +52,5 @@ class Memory:
 
 
 def warm_specs(session: Remembered, now_ms: float) -> list[str]:
-    """The models whose providers should have the session's earlier turns in their caches."""
+    """Return the models whose providers should have the session's earlier turns in their caches."""
     return [spec for spec, read_ms in session.read_ms.items() if now_ms - read_ms < WARM_MS]

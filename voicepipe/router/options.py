@@ -1,4 +1,4 @@
-"""The router's options, each with what it means beside it."""
+"""The router's options, each with its meaning beside it."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ class RouterOptions:
     """How an agent's models share the work; every pool may have its own."""
 
     policy: Schedule = "hedge"
-    """`hedge` starts a second model when the first is about to miss the deadline, `race` starts several at once,
+    """`hedge` starts a second model when the first is about to miss the deadline. `race` starts several at once,
     `fallback` one after the other, `single` only one and the next when it fails."""
 
     order: Order = "learned"
-    """Who is asked first: who best makes the deadline for the money by what was learned (`learned`), or as written
-    (`given`: quality first), the cheapest (`price`), the soonest (`ttft`), the nearest (`region`), always the same for
-    a user or session (`sticky`)."""
+    """Which model is asked first. `learned`: the one that best makes the deadline for its cost, by past results.
+    `given`: as written (quality first). `price`: the cheapest. `ttft`: the fastest first token. `region`: the
+    nearest. `sticky`: always the same for a user or session."""
 
     deadline_ms: int = 600
     """From the question to the first speakable word."""
 
     cap_usd_per_turn: float = 0.0001
-    """What hedging may cost on average, above what the first model alone would have."""
+    """What hedging may cost on average, above the cost of the first model alone."""
 
     hold: bool = False
-    """Keep a hedge that is ready until the deadline: if the first model makes it, that one speaks."""
+    """Keep a hedge that is ready until the deadline: if the first model makes it, the first model answers."""
 
     racers: int = 2
-    """With `race`: how many are started at once."""
+    """With `race`: the number of models started at once."""
 
     fallback_after_ms: int = 2_000
     """With `fallback`: how long a model may be silent before the next is asked instead."""
 
     patience_ms: int = 8_000
-    """A model that has said nothing speakable by then has failed, whatever else it sends."""
+    """A model that has sent nothing speakable by then has failed, whatever else it sends."""
 
     resume: bool = True
-    """Let another model go on with an answer that stalls or breaks, if it is text only; once in a turn."""
+    """Let another model continue an answer that stalls or breaks, if it is text only; once in a turn."""
 
     max_output_tokens: int | None = None
-    """The longest answer for speech, in tokens. Unset: as the agent has it."""
+    """The longest answer for speech, in tokens. Unset: the agent's limit."""
 
     region: str = ""
-    """Where this server is, for `region`: words parted by `-`, compared with `providers.NAME.region`."""
+    """Where this server is, for `region`: words separated by `-`, compared with `providers.NAME.region`."""
 
     complexity: str = "words"
-    """What judges whether a question is easy, for `easy`: `words`, or an installed one."""
+    """The heuristic that decides whether a question is easy, for `easy`: `words`, or an installed one."""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -76,55 +76,56 @@ class RouterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions(RouterOptions):
-    """One `[pools.NAME]`: models that may answer for one another. What it leaves out, it takes from `[router]`."""
+    """One `[pools.NAME]`: models that may answer for one another. Options that are not set are taken from
+    `[router]`."""
 
     models: tuple[str, ...] = ()
-    """As `provider/model`, best first. An agent has them all with `llm = "pool/NAME"`."""
+    """As `provider/model`, best first. An agent uses all of them with `llm = "pool/NAME"`."""
 
     easy: tuple[str, ...] = ()
     """Those of them, or more, that answer questions which look easy; the others answer the rest."""
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """All its models, each once."""
+        """Return all its models, each once."""
         return tuple(dict.fromkeys((*self.models, *self.easy)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOptions:
-    """One `[rules.NAME]`: requests that go to another pool. The first that applies counts."""
+    """One `[rules.NAME]`: requests that go to another pool. The first matching rule counts."""
 
     when: tuple[str, ...] = ()
-    """What must hold of a request's metadata, as `name=value` or `name=one|other`: `language`, `agent`, and whatever
-    else the client sends. All must."""
+    """Conditions on a request's metadata, as `name=value` or `name=one|other`: `language`, `agent`, and any other
+    name that the client sends. All must hold."""
 
     pool: str = ""
-    """Where such requests go."""
+    """The pool for such requests."""
 
     def rule(self, name: str) -> Rule:
-        """Read it.
+        """Return the parsed rule.
 
         Raises:
-            ConfigError: it is not written so.
+            ConfigError: the syntax is wrong.
         """
         return Rule(name, conditions(self.when), self.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentOptions:
-    """One `[experiments.NAME]`: requests that are shared out between pools; a session stays where it is."""
+    """One `[experiments.NAME]`: requests that are split between pools; a session keeps its pool."""
 
     when: tuple[str, ...] = ()
-    """Whose requests take part, as in a rule. Empty: all."""
+    """The requests that take part, as in a rule. Empty: all."""
 
     split: tuple[str, ...] = ()
     """As `pool=percent`; the rest to 100 stays in its own pool."""
 
     def experiment(self, name: str) -> Experiment:
-        """Read it.
+        """Return the parsed experiment.
 
         Raises:
-            ConfigError: it is not written so, or is more than 100 percent.
+            ConfigError: the syntax is wrong, or the sum is more than 100 percent.
         """
         split = tuple(_share(text) for text in self.split)
         if not split or sum(percent for _, percent in split) > 100:
@@ -133,10 +134,10 @@ class ExperimentOptions:
 
 
 def conditions(written: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Read `name=one|other`.
+    """Return the parsed conditions `name=one|other`.
 
     Raises:
-        ConfigError: one is not written so.
+        ConfigError: the syntax of one is wrong.
     """
     read = []
     for text in written:

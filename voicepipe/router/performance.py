@@ -1,4 +1,5 @@
-"""One turn's speech by several voices: the race for its first sound, and who goes on where the speaker breaks."""
+"""One turn's speech by several synthesizers: the race for the first audio, and the fallback when the speaking one
+breaks."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from voicepipe.stages.notes import Recited, TookOver, Unheard
 from voicepipe.stages.synthesizer import Spoken, Voice
 
 STALL_MS: Final = 1_500
-"""A speaker that surely owes sound and sends none for so long has stalled: between two pieces of a clause a voice that
-is well takes tens of ms, and what was sent before is still being heard."""
+"""A synthesizer that certainly owes audio and sends none for this long has stalled. Between two pieces of a clause a
+healthy one takes tens of ms, and the audio sent before is still playing."""
 
 
 class Performance:
@@ -36,7 +37,7 @@ class Performance:
         self._takes: list[Take] = []
         self._speaker: Take | None = None
         self._failure: StageError | None = None
-        self._out: deque[Spoken] = deque()  # bounded: at `MOST_WAITING` the speaker waits
+        self._out: deque[Spoken] = deque()  # bounded: at `MOST_WAITING` the speaking synthesizer waits
         self._news, self._room = asyncio.Event(), asyncio.Event()
         self._race_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -75,7 +76,7 @@ class Performance:
         return spoken
 
     def close(self) -> None:
-        """Nobody listens any more: end every take."""
+        """End every take: the listener has left."""
         self._left = True
         if self._clauses and not self._race.over:
             self._obey(self._race.abandon(clock.monotonic_ms()))
@@ -84,7 +85,7 @@ class Performance:
         self._out.clear()
         self._end()
 
-    # --- the race for the first sound ---------------------------------------------------------
+    # --- the race for the first audio ---------------------------------------------------------
 
     def _obey(self, orders: list[Order]) -> None:
         for order in orders:
@@ -142,7 +143,7 @@ class Performance:
                 return None
 
     def _learn(self, speaker: Take) -> None:
-        """Note how soon each one sounded, and whom the session knows now."""
+        """Record how soon each take sent audio, and which synthesizer the session uses now."""
         now_ms = clock.monotonic_ms()
         self._lineup.served(self._voice.session, speaker.speaker.candidate, now_ms)
         for each in self._race.attempts:
@@ -164,10 +165,10 @@ class Performance:
     def _time_passed(self) -> None:
         self._obey(self._race.time_passed(clock.monotonic_ms()))
 
-    # --- what takes tell ----------------------------------------------------------------------
+    # --- events of takes ----------------------------------------------------------------------
 
     def heard(self, take: Take, spoken: Spoken) -> None:
-        """A take sounds."""
+        """Handle a take's audio."""
         if take.over:
             return
         if take is self._speaker:
@@ -180,14 +181,14 @@ class Performance:
             self._obey(self._race.spoke(take.attempt, clock.monotonic_ms()))
 
     async def room(self, take: Take) -> None:
-        """Wait until more of its sound is welcome."""
+        """Wait until more of the take's audio may be queued."""
         while len(self._out) >= MOST_WAITING or len(take.waiting) >= MOST_WAITING:
             self._room.clear()
             await self._room.wait()
             self._watch()
 
     def complete(self, take: Take) -> None:
-        """A take has said all; one that had nothing to say ends the turn too."""
+        """Handle the end of a take; a take that had nothing to say ends the turn too."""
         if take.over:
             return
         self._drop(take)
@@ -195,7 +196,7 @@ class Performance:
             self._end()
 
     def broke(self, take: Take, failure: StageError) -> None:
-        """A take refused, stalled or broke."""
+        """Handle a take that refused, stalled or broke."""
         if take.over:
             return
         self._blame(take, failure)
@@ -208,7 +209,7 @@ class Performance:
     # --- the rest of a turn -------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Let another voice say what is left, from the word that was cut on."""
+        """Let another synthesizer say what is left, from the word that was cut on."""
         rest = self._progress.go_on(self._clauses)
         if rest is None and self._finished:
             self._end()  # it broke behind its last word
@@ -233,7 +234,7 @@ class Performance:
         self._watch()
 
     def _watch(self) -> None:
-        """Expect the next sound, where it is sure that there must be some: words that nobody has begun to say."""
+        """Expect the next audio, where more is certain: there are words that no take has begun to say."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
@@ -247,7 +248,7 @@ class Performance:
         if speaker is None:
             return
         failed = (take.spec for take in self._takes if take.failure is not None)
-        if self._next_after((speaker.spec, *failed)) is not None:  # the last one may take its time: nobody is sooner
+        if self._next_after((speaker.spec, *failed)) is not None:  # the last one may take its time: no other is sooner
             why = f"no sound came for {STALL_MS} ms in its speech"
             self.broke(speaker, StageTimeout("tts", provider=speaker.spec, why=why, retryable=True))
 

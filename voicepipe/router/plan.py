@@ -1,4 +1,5 @@
-"""Whom to start when, for one request: what the policies and the planner decide, and the race carries out."""
+"""The schedule of one request, which model to start when: made by the policies and the planner, carried out by the
+race."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ Role = Literal["primary", "hedge", "replacement", "continuation"]
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Start this one too if nobody has spoken by then."""
+    """Start this model too if none has answered by then."""
 
     candidate: Candidate
     after_ms: float
@@ -24,16 +25,17 @@ class Plan:
 
     first: Candidate
     later: tuple[Later, ...] = ()
-    """In the order of their instants."""
+    """Ordered by time."""
 
     reserve: tuple[Candidate, ...] = ()
-    """Who steps in, in that order, for one that failed, and at the deadline if nobody has spoken by then."""
+    """Models that replace a failed one, in that order, and that start at the deadline if none has answered by then."""
 
     one_at_a_time: bool = False
     """Close the former when the next is started."""
 
     hold_until_ms: float | None = None
-    """Until then others than `first` only get ready: it speaks if it can by then. None: whoever is first speaks."""
+    """Until then models other than `first` only get ready: `first` answers if it can by then. None: the earliest
+    model answers."""
 
     deadline_ms: float = 600.0
     patience_ms: float = 8_000.0

@@ -1,13 +1,13 @@
-"""When to start the second model: the deadline hedge.
+"""Decide when to start the second model: the deadline hedge.
 
-With `S(t)` the chance that a model is still silent after `t`, and providers that fail independently, a hedge to `b`
-that starts `t` after `a` leaves `S_a(D) S_b(D - t)` of the turns over the deadline `D`, and is started at all in
-`S_a(t)` of them. The planner picks the model and the instant with the least
+Let `S(t)` be the chance that a model is still silent after `t`, and let providers fail independently. A hedge to `b`
+that starts `t` after `a` leaves `S_a(D) S_b(D - t)` of the turns over the deadline `D`. It is started at all in
+`S_a(t)` of the turns. The planner picks the model and the instant with the least
 
     sum_k weight_k S_a(D_k) S_b(D_k - t)  +  thrift x cost_b x S_a(t)
 
-over the deadline and some later ones, which stand for calls that hang. A hedge at the p95, as in Dean and Barroso, "The
-Tail at Scale" (CACM 56(2), 2013), would start too late here: their deadline lies far behind the p95, this one before.
+over the deadline and some later deadlines, which stand for calls that hang. Dean and Barroso, "The Tail at Scale" (CACM
+56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, ours before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATEST_HEDGE_MS: Final = 2_000
 TIMES_MS: Final = GRID_MS[: LATEST_HEDGE_MS // STEP_MS + 1]
 
 LOYALTY: Final = 0.05
-"""How much better another model must be than the one that spoke last: a cache that is warm is worth that."""
+"""How much better another model must be than the one that answered last: a warm cache is worth that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Planner:
     def rebuild(
         self, board: Scoreboard, now_ms: float, *, weight: float, unit_usd: float, tokens: tuple[float, float]
     ) -> None:
-        """Plan anew, by what is known now.
+        """Compute the table again, from the present statistics.
 
         Args:
             weight: what spending `unit_usd` is worth in missed turns (`Thrift.weight`).
-            tokens: how many a usual turn reads and writes.
+            tokens: the input and output tokens of a usual turn.
         """
         cold = [board.survival(each).curve(now_ms) for each in self.candidates]
         # (2k, n_steps): each model cold, then each with the session's earlier turns in its cache.
@@ -88,7 +88,8 @@ class Planner:
         return np.array(read), answer
 
     def hedge(self, first: int, warm: int, allowed: int) -> Hedge:
-        """The best second model of those in `allowed`, for a session that is known to those in `warm` (bit masks)."""
+        """Return the best second model of those in `allowed`, for a session cached by the models in `warm` (bit
+        masks)."""
         key = (first, warm, allowed)
         known = self._known.get(key)
         if known is None:
@@ -107,7 +108,7 @@ class Planner:
         return best
 
     def score(self, first: int, warm: int, allowed: int, *, last: int | None) -> float:
-        """How bad it is to begin with that model: misses, and what it costs."""
+        """Return the loss of beginning with that model: misses, and its cost."""
         score = self.hedge(first, warm, allowed).loss + self._cost[self._row(first, warm)]
         return score - LOYALTY * abs(score) if first == last else score
 

@@ -1,7 +1,7 @@
-"""Who may answer, and in what order: each policy is pure, says one thing, and composes with the others.
+"""Policies for which models may answer, and in what order: each is pure, has one rule, and composes with the others.
 
-A policy gets the candidates in the order so far and gives them back in its own; what it leaves out is asked only when
-all others have failed. What a policy may want to know of the moment comes as an `Outlook`.
+A policy gets the candidates in the order so far and returns them in its own order. The candidates that it leaves out
+are asked only when all others have failed. Facts of the present moment come as an `Outlook`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What policies look at in a request."""
+    """The part of a request that policies read."""
 
     session: str = ""
     user: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
-    """The caller's latest words."""
+    """The user's latest words."""
 
     n_functions: int = 0
     deadline_ms: int | None = None
-    """When the first speakable token is wanted; None: as the pool has it."""
+    """When the first speakable token is wanted; None: the pool's deadline."""
 
     @property
     def key(self) -> str:
-        """By whom a choice is kept stable: the user if one is named, else the session."""
+        """Return the key that keeps a choice stable: the user if one is named, else the session."""
         return self.user or self.session
 
 
 class Outlook(Protocol):
-    """What is known at this moment."""
+    """The present statistics that policies read."""
 
     def ttft_ms(self, candidate: Candidate) -> float:
-        """Its median time to the first token, learned, in ms."""
+        """Return its median time to the first token, learned, in ms."""
         ...
 
     def in_flight(self, candidate: Candidate) -> int:
-        """How many calls to it are running."""
+        """Return its number of running calls."""
         ...
 
 
@@ -59,7 +59,7 @@ Policy = Callable[[Candidates, Ask, Outlook], Candidates]
 
 
 def chain(*policies: Policy) -> Policy:
-    """Apply one after the other."""
+    """Return a policy that applies these one after the other."""
 
     def all_of_them(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
         for policy in policies:
@@ -70,22 +70,22 @@ def chain(*policies: Policy) -> Policy:
 
 
 def given(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
-    """In the order in which they were written."""
+    """Return the candidates in the order in which they were written."""
     return candidates
 
 
 def by_price(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
-    """The cheapest first, by a usual turn of a voice agent: much is read, little written."""
+    """Return the cheapest first, by a usual turn of a voice agent: long input, short output."""
     return tuple(sorted(candidates, key=lambda each: each.answer_usd(1_500, 80, warm=False)))
 
 
 def by_ttft(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
-    """The one that has lately begun to speak the soonest first."""
+    """Return the one with the shortest recent time to the first token first."""
     return tuple(sorted(candidates, key=outlook.ttft_ms))
 
 
 def by_region(region: str) -> Policy:
-    """The nearest first: those whose region has the most leading words in common with ours."""
+    """Return a policy that puts the nearest first: the region with the most leading words in common with ours."""
 
     def near(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
         return tuple(sorted(candidates, key=lambda each: -_words_shared(each.region, region)))
@@ -94,9 +94,10 @@ def by_region(region: str) -> Policy:
 
 
 def sticky(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
-    """The same one for the same user or session, as long as it is there and not overloaded: its cache is warm.
+    """Return the same candidate first for the same user or session, while it is there and not overloaded: its cache
+    is warm.
 
-    Rendezvous hashing: when one goes, only its own sessions move.
+    Rendezvous hashing: when a candidate is removed, only its own sessions move.
     """
     ordered = sorted(candidates, key=lambda each: _digest(f"{ask.key}\0{each.spec}"), reverse=True)
     n_running = sum(map(outlook.in_flight, candidates)) + 1
@@ -105,7 +106,8 @@ def sticky(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
 
 
 def cascade(easy: frozenset[str], is_easy: Callable[[Ask], bool]) -> Policy:
-    """Questions that look easy go to the models in `easy`, all others to the rest; to everybody if there are none."""
+    """Return a policy that sends easy questions to the models in `easy`, all others to the rest; to all models if a
+    group is empty."""
 
     def tiers(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
         wanted = is_easy(ask)
@@ -125,21 +127,21 @@ class Rule:
     pool: str
 
     def applies(self, metadata: Mapping[str, str]) -> bool:
-        """Whether a request with this metadata meets it."""
+        """Return whether a request with this metadata meets the rule."""
         return all(_is_one_of(metadata.get(name), values) for name, values in self.when)
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Requests that meet all of `when` are shared out by percentage; a session or user never changes its arm."""
+    """Requests that meet all of `when` are split by percentage; a session or user never changes its arm."""
 
     name: str
     when: tuple[tuple[str, tuple[str, ...]], ...]
     split: tuple[tuple[str, float], ...]
-    """(pool, percent); what is missing to 100 is left where it was."""
+    """(pool, percent); the rest to 100 keeps its pool."""
 
     def arm(self, ask: Ask) -> str | None:
-        """The pool of this request, or None when it takes no part."""
+        """Return the pool of this request, or None when it takes no part."""
         if not all(_is_one_of(ask.metadata.get(name), values) for name, values in self.when):
             return None
         at = 100.0 * _digest(f"{self.name}\0{ask.key}") / 2**64
@@ -151,7 +153,8 @@ class Experiment:
 
 
 def pool_of(ask: Ask, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]) -> tuple[str, str]:
-    """The pool of a request and why: its agent's own, the first rule's that applies, then an experiment's arm."""
+    """Return the pool of a request and the reason: its agent's own, the first matching rule's, then an experiment's
+    arm."""
     pool, why = home, ""
     for rule in rules:
         if rule.applies(ask.metadata):

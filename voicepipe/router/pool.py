@@ -1,4 +1,4 @@
-"""Models that may answer for one another: decides for each request whom to start when, and learns from what came."""
+"""Models that may answer for one another: decides for each request which to start when, and learns from the results."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from voicepipe.router.scoreboard import WARM_FACTOR, Scoreboard
 from voicepipe.router.thrift import Thrift
 
 REBUILD_MS: Final = 1_000
-"""How old the planner's table may grow before it is made anew, behind a request."""
+"""Age from which the planner's table is rebuilt after a request."""
 
 STALE_MS: Final = 30_000
-"""How old before it is made anew in front of one: after a pause in which nobody asked."""
+"""Age from which the table is rebuilt before a request: after a pause without requests."""
 
 HOLD_MARGIN_MS: Final = 10
-"""A held answer is let out so long before the deadline."""
+"""A held answer is released this long before the deadline."""
 
 USUAL_TOKENS: Final = (1_500.0, 80.0)
-"""Read and written by a turn of a voice agent, until this pool has seen its own."""
+"""Input and output tokens of a voice agent's turn, until this pool has measured its own."""
 
 TOKEN_MEMORY: Final = 0.02
 
 NOBODY: Final[frozenset[str]] = frozenset()
 
 MOST_DEADLINES: Final = 8
-"""Tables for different deadlines that one pool keeps; a request with a ninth makes the oldest go."""
+"""Tables for different deadlines that one pool keeps; when full, the oldest is dropped."""
 
 
 @dataclass(slots=True)
 class Experience:
-    """What all pools share: how every model has done."""
+    """The statistics of every model, shared by all pools."""
 
     board: Scoreboard = field(default_factory=Scoreboard)
     breakers: dict[str, Breaker] = field(default_factory=dict)
@@ -50,21 +50,21 @@ class Experience:
     memory: Memory = field(default_factory=Memory)
 
     def breaker(self, candidate: Candidate) -> Breaker:
-        """That model's."""
+        """Return that model's circuit breaker."""
         return self.breaker_of(candidate.spec)
 
     def breaker_of(self, spec: str) -> Breaker:
-        """The same, by its spec."""
+        """Return the circuit breaker of the model with this spec."""
         return self.breakers.setdefault(spec, Breaker())
 
     def began(self, attempt: Attempt) -> None:
-        """A call is in flight."""
+        """Count a call as in flight."""
         spec = attempt.candidate.spec
         self.running[spec] = self.running.get(spec, 0) + 1
 
     @contextmanager
     def in_flight(self, spec: str) -> Iterator[None]:
-        """One is, for as long as this lasts."""
+        """Count a call as in flight while this context lasts."""
         self.running[spec] = self.running.get(spec, 0) + 1
         try:
             yield
@@ -72,13 +72,13 @@ class Experience:
             self.running[spec] -= 1
 
     def ended(self, attempt: Attempt) -> None:
-        """It no longer is."""
+        """Count a call as ended."""
         self.running[attempt.candidate.spec] -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What all plans of a pool have in common."""
+    """The options that all plans of a pool have in common."""
 
     deadline_ms: float
     patience_ms: float
@@ -92,7 +92,7 @@ class Bounds:
         one_at_a_time: bool = False,
         hold_until_ms: float | None = None,
     ) -> Plan:
-        """One of them."""
+        """Return a plan with these options."""
         return Plan(
             first=first,
             later=later,
@@ -110,14 +110,14 @@ class Decision:
 
     plan: Plan
     warm: frozenset[str]
-    """Who was taken to have the session in its cache."""
+    """The models that were assumed to have the session in their cache."""
 
     is_known: bool
-    """Whether somebody has spoken in this session before."""
+    """Whether a model has answered in this session before."""
 
 
 class Pool:
-    """Pure: instants are passed in, and nothing waits."""
+    """A pool of models. Pure: instants are passed in, and nothing waits."""
 
     def __init__(
         self, name: str, candidates: Candidates, options: RouterOptions, policy: Policy, experience: Experience
@@ -128,7 +128,7 @@ class Pool:
         self._planners: dict[int, Planner] = {}
         self._built_ms: dict[int, float] = {}
         self._plans: dict[tuple[int, int, str], Plan] = {}
-        """(deadline, who is warm, who spoke last) -> the plan with all candidates, as of the latest tables."""
+        """(deadline, warm models, last model) -> the plan with all candidates, as of the latest tables."""
 
         self._tokens = USUAL_TOKENS
         self._medians_ms: dict[str, float] = {}
@@ -139,7 +139,7 @@ class Pool:
     # --- deciding -----------------------------------------------------------------------------
 
     def decide(self, ask: Ask, now_ms: float) -> Decision:
-        """Whom to start when."""
+        """Decide which models to start when."""
         own_ms = self.options.deadline_ms
         planner = self._planner(min(own_ms, ask.deadline_ms or own_ms), now_ms)
         remembered = self._experience.memory.of(ask.session)
@@ -156,7 +156,7 @@ class Pool:
         return Decision(plan if trial is None else with_trial(plan, trial), warm, bool(remembered.last))
 
     def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
-        """Who may be depended on, everybody if nobody is; and who is on trial."""
+        """Return the healthy models, or all if none is healthy; and the model on trial."""
         states = [breaker.state(now_ms) for breaker in self._breakers]
         healthy = tuple(each for each, state in zip(self.candidates, states, strict=True) if state == "closed")
         trials = (each for each, state in zip(self.candidates, states, strict=True) if state == "half_open")
@@ -207,14 +207,14 @@ class Pool:
     def _mask(self, specs: frozenset[str] | set[str]) -> int:
         return sum([1 << i for i, each in enumerate(self.candidates) if each.spec in specs]) if specs else 0
 
-    # --- an outlook for policies --------------------------------------------------------------
+    # --- statistics for policies --------------------------------------------------------------
 
     def ttft_ms(self, candidate: Candidate) -> float:
-        """Its median time to the first token, learned, as of the latest table."""
+        """Return its median time to the first token, learned, as of the latest table."""
         return self._medians_ms.get(candidate.spec, candidate.ttft_p50_ms)
 
     def in_flight(self, candidate: Candidate) -> int:
-        """How many calls to it are running."""
+        """Return its number of running calls."""
         return self._experience.running.get(candidate.spec, 0)
 
     # --- the table ----------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Pool:
         return planner
 
     def refresh(self, now_ms: float) -> None:
-        """Make the tables anew that are older than a second; call it while a provider is being waited for."""
+        """Rebuild the tables older than a second; call it while a provider is being waited for."""
         for deadline_ms in self._planners:
             if now_ms - self._built_ms[deadline_ms] > REBUILD_MS:
                 self._rebuild(deadline_ms, now_ms)
@@ -247,13 +247,13 @@ class Pool:
         self._plans.clear()
 
     def turn_usd(self, *, warm: bool) -> float:
-        """What a usual turn costs with the first model alone."""
+        """Return the cost of a usual turn with the first model alone."""
         return self.candidates[0].answer_usd(*self._tokens, warm=warm)
 
     # --- learning -----------------------------------------------------------------------------
 
     def learn(self, ask: Ask, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
-        """Somebody speaks, or nobody will, or nobody listens any more: note how long each one that was asked took."""
+        """Learn from a race that is decided or abandoned: record how long each model that was asked took."""
         for each in race.attempts:
             survival = self._experience.board.survival(each.candidate)
             factor = WARM_FACTOR if each.candidate.spec in decision.warm else 1.0
@@ -268,7 +268,7 @@ class Pool:
         self._experience.memory.note(ask.session, asked, spoke, n_tokens, now_ms)
 
     def spent(self, decision: Decision, usd: float, tokens: tuple[float, float]) -> None:
-        """A turn read and wrote so many tokens, and cost so much in all."""
+        """Record the tokens and the total cost of a turn."""
         read, written = self._tokens
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
         alone_usd = self.candidates[0].answer_usd(*tokens, warm=decision.is_known)
@@ -276,7 +276,8 @@ class Pool:
 
 
 def with_trial(plan: Plan, trial: Candidate) -> Plan:
-    """Let a model whose breaker is half open be the hedge: nobody depends on it, and it may show that it answers."""
+    """Return the plan with a model whose breaker is half open as the hedge: no request depends on it, and the trial
+    may show that it answers."""
     planned = [] if plan.one_at_a_time else list(plan.later)
     others = tuple(each.candidate for each in plan.later)
     return replace(

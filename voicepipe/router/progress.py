@@ -1,4 +1,4 @@
-"""How far the clauses of a turn have been spoken, and what is left of them when a voice breaks. Pure."""
+"""How far the clauses of a turn have been spoken, and what is left of them when a synthesizer breaks. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,45 @@ from voicepipe.audio.samples import first_audible
 from voicepipe.stages.synthesizer import RATE_HZ, Spoken, WordTime
 
 CHAR_MS: Final = 80.0
-"""Of speech for a written character, until a voice has shown its own: that of a slow one, 125 words a minute with six
-characters a word. Whoever is faster has a word said again; whoever is slower would lose one."""
+"""Milliseconds of speech for a written character, until a voice has shown its own rate: that of a slow voice, 125
+words a minute with 6 characters a word. With a faster voice a word is said again; with a slower one a word would be
+lost."""
 
 WORD_MS: Final = 250
-"""A word of which less than this was heard is said again: a whole one takes 400 ms at 150 words a minute."""
+"""A word of which less than this was played is said again: a whole word takes 400 ms at 150 words a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Where another voice goes on."""
+    """Where another synthesizer continues."""
 
     clause: int
     text: str
     """What is left of that clause."""
 
     heard_ms: int
-    """How much of that clause's sound there was."""
+    """How much of that clause's audio there was."""
 
 
 class Progress:
-    """One turn's. A word that may have been cut is said again: one too many is better than one that is missing."""
+    """One turn's progress. A word that may have been cut is said again: a repeated word is better than a missing
+    one."""
 
     def __init__(self, speed: float) -> None:
         self.clause = -1
-        """The clause that sounded last; -1: none yet."""
+        """The clause that had audio last; -1: none yet."""
 
         self._n_samples = self._n_silent = 0
         self._words: list[WordTime] = []
         self._n_before = self._before_ms = 0
-        """Words of the clause that another voice has said, and how long it took."""
+        """Words of the clause that another synthesizer has said, and how long it took."""
 
         self._is_audible = False
         self._char_ms = CHAR_MS / speed
         self._whole_chars = self._whole_ms = 0
 
     def note(self, spoken: Spoken, clauses: Sequence[str]) -> None:
-        """That was passed on."""
+        """Record audio that was passed on."""
         if spoken.clause != self.clause:
             if 0 <= self.clause < len(clauses):
                 self._learn(clauses[self.clause])
@@ -60,7 +62,7 @@ class Progress:
             self._n_silent += len(spoken.samples) if audible is None else audible
 
     def go_on(self, clauses: Sequence[str]) -> Rest | None:
-        """What is left to be said of these, and will be said by another voice; None: nothing."""
+        """Return what is left of these clauses for another synthesizer to say; None: nothing."""
         for clause in range(max(0, self.clause), len(clauses)):
             words = clauses[clause].split()
             is_begun = clause == self.clause
@@ -76,18 +78,20 @@ class Progress:
         return self._n_samples * 1_000 // RATE_HZ
 
     def _by_another(self, n_words: int) -> None:
-        """So many words of the clause are said; the next that sounds is another voice, or another clause."""
+        """Record that this many words of the clause are said; the next audio comes from another synthesizer, or
+        belongs to another clause."""
         self._n_before, self._before_ms = n_words, self._heard_ms
         self._words, self._n_silent, self._is_audible = [], 0, False
 
     def _learn(self, text: str) -> None:
-        """A clause was spoken to its end, since the next has begun."""
+        """Learn the rate from a clause that was spoken to its end, since the next has begun."""
         self._whole_chars += len(text)
         self._whole_ms += self._heard_ms
         self._char_ms = self._whole_ms / max(1, self._whole_chars)
 
     def _n_said(self, words: list[str]) -> int:
-        """How many of the latest clause's words were heard: by their times, or else by how long it has sounded."""
+        """Return how many of the latest clause's words were played: by their times, or else by how long its audio
+        is."""
         if self._words:
             return self._n_before + sum(word.start_ms + WORD_MS <= self._heard_ms for word in self._words)
         sounded_ms = self._heard_ms - self._before_ms - self._n_silent * 1_000 // RATE_HZ

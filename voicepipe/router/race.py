@@ -1,6 +1,7 @@
 """One request as it runs, up to its first speakable token: facts in, orders out, `now_ms` passed in.
 
-No I/O, no task, no clock: `running` carries the orders out against real providers, `rehearsal` against drawn latencies.
+No I/O, no task, no clock: `running` carries the orders out against real providers, `rehearsal` against drawn
+latencies.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.plan import Later, Plan, Role
 
 MOST_IN_FLIGHT: Final = 2
-"""Of a request, beside one replacement; a race over more was asked for by name."""
+"""Calls of a request, beside one replacement; a race over more was configured by name."""
 
 State = Literal["running", "ready", "spoke", "lost", "failed"]
 
@@ -42,28 +43,29 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close this call: another speaks, or its time is over."""
+    """Close this call: another one answers, or its time is over."""
 
     attempt: Attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Speak:
-    """Let this one's answer out."""
+    """Release this call's answer."""
 
     attempt: Attempt
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Nobody is left to ask."""
+    """No model is left to ask."""
 
 
 Order = Start | Close | Speak | GiveUp
 
 
 class Race:
-    """Who is asked, and who speaks. Each verb returns the orders that follow from its fact."""
+    """The race of one request: which models are asked, and which answers. Each method returns the orders that follow
+    from its fact."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -75,16 +77,16 @@ class Race:
         self.attempts: list[Attempt] = []
         self.winner: Attempt | None = None
         self.over = False
-        """Somebody speaks, or nobody will."""
+        """Whether a model answers, or none will."""
 
     def begin(self, now_ms: float) -> list[Order]:
-        """The request is here."""
+        """Begin the request."""
         self._began_ms = now_ms
         orders = [self._start(self._plan.first, "primary", now_ms)]
         return orders + self._start_due(now_ms)
 
     def spoke(self, attempt: Attempt, now_ms: float) -> list[Order]:
-        """Its first speakable token came."""
+        """Handle an attempt's first speakable token."""
         if self.over or attempt.state != "running":
             return []
         attempt.first_ms = now_ms - attempt.began_ms
@@ -94,7 +96,7 @@ class Race:
         return self._win(attempt, now_ms)
 
     def failed(self, attempt: Attempt, now_ms: float) -> list[Order]:
-        """It refused, stalled or broke before the answer was let out."""
+        """Handle an attempt that refused, stalled or broke before its answer was released."""
         if self.over or attempt.state not in ("running", "ready"):
             return []
         attempt.state, attempt.ended_ms = "failed", now_ms
@@ -104,7 +106,7 @@ class Race:
         return self._replace(now_ms)
 
     def time_passed(self, now_ms: float) -> list[Order]:
-        """It is so late now; nothing happens before `wake_ms`."""
+        """Handle the passing of time; nothing happens before `wake_ms`."""
         if self.over:
             return []
         ready = next((each for each in self.attempts if each.state == "ready"), None)
@@ -113,12 +115,12 @@ class Race:
         return self._start_due(now_ms) + self._start_late(now_ms) + self._lose_patience(now_ms)
 
     def abandon(self, now_ms: float) -> list[Order]:
-        """The answer isn't wanted any more."""
+        """Abandon the request: the answer isn't wanted any more."""
         self.over = True
         return self._close_all_but(None, now_ms)
 
     def wake_ms(self) -> float | None:
-        """When `time_passed` is due; None: never."""
+        """Return when `time_passed` is due; None: never."""
         if self.over:
             return None
         due = [self._began_ms + each.after_ms for each in self._later[:1] if self._has_room()]
@@ -129,7 +131,7 @@ class Race:
             due.append(self._began_ms + self._plan.hold_until_ms)
         return min(due, default=None)
 
-    # --- by hand ------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     def _start(self, candidate: Candidate, role: Role, now_ms: float) -> Start:
         attempt = Attempt(len(self.attempts), candidate, role, now_ms)
@@ -145,7 +147,7 @@ class Race:
         return orders
 
     def _start_late(self, now_ms: float) -> list[Order]:
-        """The deadline has passed in silence: one more may try, beside those that were planned."""
+        """Start one more model beside the planned ones: the deadline has passed in silence."""
         if self._late or now_ms < self._began_ms + self._plan.deadline_ms or self._plan.one_at_a_time:
             return []
         self._late = True
@@ -160,7 +162,7 @@ class Race:
         return orders
 
     def _replace(self, now_ms: float) -> list[Order]:
-        """One has failed: whoever was to come later comes now, else one of the reserve."""
+        """Replace a failed attempt: by the next planned model at once, else by one of the reserve."""
         if self._later:
             return [self._start(self._later.pop(0).candidate, "replacement", now_ms)]
         if self._reserve and self._n_running() < self._most:

@@ -1,6 +1,5 @@
-"""The router against latencies that are known beforehand, in virtual time: the same decisions, races and lessons as
-live, without a provider, a socket or a wait.
-"""
+"""The router against known latencies, in virtual time: the same decisions, races and learning as live, without a
+provider, a socket or a wait."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class Draw:
     """What one model would do with one question."""
 
     after_ms: float
-    """To its first speakable token, when its cache is cold, or to its failure; infinite: it hangs."""
+    """Time to its first speakable token, with a cold cache, or to its failure; infinite: it hangs."""
 
     fails: bool = False
 
@@ -34,7 +33,7 @@ class DrawnTurn:
     at_ms: float
     session: str
     draws: tuple[Draw, ...]
-    """By the pool's candidates, in their order."""
+    """One for each of the pool's candidates, in their order."""
 
     input_tokens: int = 1_500
     output_tokens: int = 80
@@ -42,21 +41,21 @@ class DrawnTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsed:
-    """What came of it."""
+    """The result of one question."""
 
     ttft_ms: float
-    """Infinite: nobody spoke."""
+    """Infinite: no model answered."""
 
     n_calls: int
     usd: float
     lost_usd: float
-    """Of that, for calls that were closed unheard."""
+    """The part of it spent on calls that were closed without being used."""
 
     speaker: str
 
 
 def rehearse(pool: Pool, experience: Experience, turns: Iterable[DrawnTurn]) -> Iterator[Rehearsed]:
-    """Run every turn, in order, and yield what came of each."""
+    """Run every turn, in order, and yield the result of each."""
     for turn in turns:
         yield _Rehearsal(pool, experience, turn).run()
 

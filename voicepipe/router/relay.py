@@ -1,4 +1,4 @@
-"""One session's ear by several: who listens now, and what the next must hear again."""
+"""One session's speech-to-text by several transcribers: which listens now, and what the next must get again."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from voicepipe.stages.transcriber import (
 from voicepipe.telemetry.log import log_crash
 
 UNREAD_TEXTS = 64
-"""The most texts that nobody has read. Full: the ear that listens is read no further until somebody does."""
+"""The most texts that are not yet read. Full: the transcriber is not read until a text is."""
 
 PIECE_MS = 100
-"""In such pieces an utterance is heard again."""
+"""The length of the pieces in which an utterance is replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hearer:
-    """An ear that may hear for others."""
+    """A transcriber that may replace others."""
 
     candidate: Candidate
     transcriber: Transcriber
 
     def hearing(self, asked: Hearing) -> Hearing:
-        """How this one is to listen."""
+        """Return the settings for this transcriber."""
         return replace(asked, model=self.candidate.spec.partition("/")[2], note=None)
 
 
@@ -55,19 +55,19 @@ class Relay:
         self._hearing, self._hearers, self._lineup, self._capabilities = hearing, hearers, lineup, capabilities
         self._kept = Kept(capabilities.rate_hz, leads=capabilities.streams)
         self._line: _Line | None = None
-        self._texts: deque[Heard] = deque()  # bounded: at `UNREAD_TEXTS` the ear waits
+        self._texts: deque[Heard] = deque()  # bounded: at `UNREAD_TEXTS` the transcriber waits
         self._news, self._room = asyncio.Event(), asyncio.Event()
         self._failure: StageError | None = None
         self._over = False
         self._failed: set[str] = set()
-        """Who has failed since a text came."""
+        """Transcribers that have failed since a text came."""
 
         self._aged: set[str] = set()
-        """Whose connection grew too old since then: it gets another, once."""
+        """Transcribers whose connection grew too old since then: each gets another connection, once."""
 
         self._settled: int | None = None
-        """The utterance that is heard again though its text has come: the caller may go on in it. Until its text is
-        asked for once more, what is heard of it is known."""
+        """An utterance that is replayed though its text has come: the user may continue in it. Until its text is
+        requested again, its transcripts are known already."""
 
         self._patience: asyncio.Timeout | None = None
 
@@ -92,7 +92,7 @@ class Relay:
             self._be_patient()
 
     def close(self) -> None:
-        """The session has left."""
+        """End the relay: the session has left."""
         self._over = True
         self._news.set()
 
@@ -110,10 +110,10 @@ class Relay:
         self._room.set()
         return self._texts.popleft()
 
-    # --- one ear after the other --------------------------------------------------------------
+    # --- one transcriber after the other ------------------------------------------------------
 
     async def run(self) -> None:
-        """Listen with one after the other until all have failed, or the task is cancelled."""
+        """Run one transcriber after the other until all have failed, or the task is cancelled."""
         why = ""
         failure: StageError | None = None
         while (candidate := self._lineup.next_after(self._failed, "", clock.monotonic_ms())) is not None:
@@ -126,7 +126,7 @@ class Relay:
                 failure = aged
                 if candidate.spec not in self._aged:
                     self._aged.add(candidate.spec)
-                    continue  # with the same: it hears again what waits for its text
+                    continue  # with the same: it gets again what waits for its text
             except StageError as broke:
                 failure = broke
             except Overload as full:
@@ -145,17 +145,17 @@ class Relay:
         self._news.set()
 
     def _tell_of(self, candidate: Candidate, why: str) -> None:
-        """Another than the first choice begins, or another than the last."""
+        """Report that a transcriber begins that is not the first choice, or not the same as before."""
         is_first = candidate.spec == next(iter(self._hearers))
         if self._hearing.note is not None and (why or not is_first):
             role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
             self._hearing.note(TookOver(candidate.spec, role, why or "the first choice is not well"))
 
     async def _listen(self, hearer: Hearer) -> None:
-        """Let this one hear all that waits for its text, and what comes, until it ends.
+        """Give this transcriber all audio whose text is pending, and the audio that follows, until the stream ends.
 
         Raises:
-            StageError: it failed, or is too late with a text that another might have.
+            StageError: the transcriber failed, or is too late with a text that another might have.
         """
         try:
             async with (
@@ -196,7 +196,7 @@ class Relay:
             await self._room.wait()
 
     def _be_patient(self) -> None:
-        """Wait for a text so long, and no longer, where somebody else might have it sooner."""
+        """Start the timeout for a text, where another transcriber might have it sooner."""
         if self._patience is None or len(self._hearers) < 2 or self._patience.expired():
             return
         after_s = self._lineup.options.fallback_after_ms / 1_000
@@ -205,7 +205,7 @@ class Relay:
 
 
 class _Line:
-    """The way to one ear: what it hears, at its own rate, and when."""
+    """The stream to one transcriber: which audio it gets, at its own rate, and when."""
 
     def __init__(self, stream: TranscriptStream, its: TranscriberCapabilities, ours: TranscriberCapabilities) -> None:
         self.stream = stream
@@ -214,7 +214,7 @@ class _Line:
         self._in_utterance = False
 
     def begin(self, utterance: KeptUtterance) -> None:
-        """An utterance begins. An ear that hears only utterances gets what came just before, too."""
+        """Begin an utterance. A transcriber that gets only utterances also gets the audio just before."""
         self.stream.begin(utterance.number)
         self._in_utterance = True
         if self._ours.streams and not self._its.streams:
@@ -222,14 +222,14 @@ class _Line:
             self.push(utterance.lead_sound)
 
     def push(self, samples: Samples) -> None:
-        """More of the caller, for whom it concerns."""
+        """Pass on more of the user's audio, if this transcriber gets it."""
         if self._its.streams or self._in_utterance:
             heard = self._resampler.push(samples) if self._its.rate_hz != self._ours.rate_hz else samples
             if len(heard):
                 self.stream.push(heard)
 
     def catch_up(self, kept: Kept) -> None:
-        """Hear what was said before this ear was open."""
+        """Replay the audio that came before this transcriber was open."""
         n_piece = PIECE_MS * self._ours.rate_hz // 1_000
         for utterance in kept:
             if self._its.streams:

@@ -18,7 +18,7 @@ from voicepipe.router.running import Running
 from voicepipe.stages.model import Model, ModelEvent, ModelRequest, Said, Text
 
 MOST_WISHES: Final = 64
-"""Pools that requests name with their own `models`; a further one makes the oldest go."""
+"""Pools that requests name with their own `models`; when full, the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +33,19 @@ class Routes:
     """Spec -> the model itself. Raises ConfigError for one that can't be made."""
 
     pool_for: Callable[[tuple[str, ...], str], Pool]
-    """(specs, the pool whose options it shall have, or none) -> a pool of them. Raises ConfigError likewise."""
+    """(specs, the pool whose options it gets, or none) -> a pool of them. Raises ConfigError likewise."""
 
 
 class RoutedModel:
-    """Meets the port `Model`. One for each agent; they learn from one another."""
+    """Meets the port `Model`. One for each agent; all share what they learn."""
 
     def __init__(
         self, first: Model, home: str, routes: Routes, *, metadata: Mapping[str, str], ruled: bool = True
     ) -> None:
-        """Route what neither rule nor experiment sends elsewhere to the pool `home`, or, without one, to `first` alone.
+        """Route requests to the pool `home`, or, without one, to `first` alone, unless a rule or experiment applies.
 
         Args:
-            metadata: what rules may look at beside a request's own.
+            metadata: what rules may read beside a request's own.
             ruled: False: no rule and no experiment counts, since the client asked for this one by name.
         """
         self.name = first.name
@@ -53,12 +53,13 @@ class RoutedModel:
         self._wishes: OrderedDict[tuple[str, ...], Pool] = OrderedDict()
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Ask as many as it takes. What fails before it has spoken is never heard of while another may answer.
+        """Ask the models that the plan needs. A failure before the first token is not raised while another model may
+        answer.
 
         Raises:
-            StageRefused: the request names a model that there is not.
-            StageError: from the iterator: nobody answered; it is the error of the first that was asked. Or the speaker
-                broke, and nobody could go on.
+            StageRefused: the request names a model that does not exist.
+            StageError: from the iterator: no model answered; it is the error of the first that was asked. Or the
+                answering model broke, and no other could continue.
         """
         pool, ask, why = self._route(request)
         if pool is None:
@@ -78,11 +79,11 @@ class RoutedModel:
                 finally:
                     running.close()
         except BaseExceptionGroup as failures:
-            # Calls raise nothing: the group holds what was raised by whoever listens, and it comes out as it was.
+            # Calls raise nothing: the group holds what its consumer raised, and it comes out as it was.
             raise failures.exceptions[0] from None
 
     async def warm(self, request: ModelRequest) -> None:
-        """Open the connections of whoever would be asked first, and of its hedge. Fails in silence."""
+        """Open the connections of the model that would be asked first, and of its hedge. Errors are ignored."""
         pool, ask, _ = self._route(request)
         if pool is None:
             await self._first.warm(request)
@@ -108,7 +109,8 @@ class RoutedModel:
         )
 
     def _route(self, request: ModelRequest) -> tuple[Pool | None, Ask, str]:
-        """The pool that answers, None for the first model alone; what policies look at; and why that pool."""
+        """Return the pool that answers (None: the first model alone), what policies look at, and the reason for that
+        pool."""
         routes = self._routes
         ask = Ask(
             session=request.session,
@@ -124,7 +126,7 @@ class RoutedModel:
         return routes.pools[name] if name else None, ask, why
 
     def _wished(self, name: str, more: tuple[str, ...]) -> Pool:
-        """The pool, or the one model, with those that the request names behind it."""
+        """Return the pool, or the one model, followed by the models that the request names."""
         own = tuple(each.spec for each in self._routes.pools[name].candidates) if name else (self._first.name,)
         specs = tuple(dict.fromkeys((*own, *more)))
         pool = self._wishes.get((name, *specs))
@@ -147,7 +149,7 @@ def _capped(request: ModelRequest, most_tokens: int | None) -> ModelRequest:
 
 
 def _latest_words(request: ModelRequest) -> str:
-    """What the caller said last."""
+    """Return the user's latest words."""
     for message in reversed(request.messages):
         if isinstance(message, Said) and message.role == "user":
             return " ".join(part.text for part in message.parts if isinstance(part, Text))

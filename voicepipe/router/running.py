@@ -1,4 +1,4 @@
-"""One request as it runs: the race's orders carried out by tasks, and what the speaker says after that."""
+"""One request as it runs: the race's orders carried out by tasks, and the answer after that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voicepipe.router.succession import Succession
 from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 
 LOOK_AGAIN_S: Final = 0.4
-"""How long to wait for somebody to take what a speaker has said before it is asked once more whether it stalls."""
+"""How long to wait until a full queue of events is checked again for a stall."""
 
 
 class Running:
@@ -44,10 +44,10 @@ class Running:
         self._calls: list[Call] = []
         self._speaker: Call | None = None
         self._heir: Call | None = None
-        """Who is to go on with the answer, or has; there is one in a turn."""
+        """The call that is to continue the answer, or does; there is at most 1 in a turn."""
 
         self._heir_why = ""
-        self._out: deque[ModelEvent] = deque()  # bounded: at `MOST_WAITING` the speaker waits
+        self._out: deque[ModelEvent] = deque()  # bounded: at `MOST_WAITING` the answering model waits
         self._news, self._room = asyncio.Event(), asyncio.Event()
         self._failure: StageError | None = None
         self._over = self._learned = False
@@ -57,17 +57,17 @@ class Running:
         self._race_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    # --- who listens to it --------------------------------------------------------------------
+    # --- begin and close ----------------------------------------------------------------------
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Ask whoever is to be asked first; every call is a task of `group`."""
+        """Ask the first models of the plan; every call is a task of `group`."""
         self._group, self._began_ms = group, clock.monotonic_ms()
         self._obey(self._race.begin(self._began_ms))
         # After the calls have left: the next request finds a fresh table, and this one did not wait for it.
         asyncio.get_running_loop().call_soon(self._pool.refresh, self._began_ms)
 
     def close(self) -> None:
-        """Nobody listens any more: end every call."""
+        """End every call: the consumer has left."""
         self._group = None
         now_ms = clock.monotonic_ms()
         if not self._race.over:
@@ -135,7 +135,7 @@ class Running:
         self._give(Routed(call.spec, self._reason(call)))
         while call.waiting:
             self._pass_on(call, call.waiting.popleft())
-        # Behind the words, which are waited for.
+        # After the answer's text, which the user waits for.
         asyncio.get_running_loop().call_soon(self._settle, self._latest_ms)
         if call.over:
             self._conclude(call)
@@ -159,10 +159,10 @@ class Running:
     def _time_passed(self) -> None:
         self._obey(self._race.time_passed(clock.monotonic_ms()))
 
-    # --- what calls tell ----------------------------------------------------------------------
+    # --- events of calls ----------------------------------------------------------------------
 
     def heard(self, call: Call, event: Speakable) -> None:
-        """A call said something."""
+        """Handle an event of a call."""
         if call.over:
             return
         if call is self._speaker:
@@ -175,13 +175,13 @@ class Running:
                 self._obey(self._race.spoke(call.attempt, clock.monotonic_ms()))
 
     async def room(self, call: Call) -> None:
-        """Wait until more of what it says is welcome."""
+        """Wait until more of the call's events may be queued."""
         while len(self._out) >= MOST_WAITING or len(call.waiting) >= MOST_WAITING:
             self._room.clear()
             await self._room.wait()
 
     def complete(self, call: Call) -> None:
-        """A call's answer is whole. One that is held may still be let out."""
+        """Handle a complete answer. An answer that is held may still be released."""
         self._free(call)
         if call is self._speaker:
             self._conclude(call)
@@ -199,7 +199,7 @@ class Running:
         self._give(call.finished)
 
     def broke(self, call: Call, failure: StageError) -> None:
-        """A call failed: the race goes on without it, or somebody goes on with its answer."""
+        """Handle a failed call: the race continues without it, or another model continues its answer."""
         if call.over:
             return
         self._blame(call, failure)
@@ -223,7 +223,7 @@ class Running:
     # --- the answer ---------------------------------------------------------------------------
 
     def _pass_on(self, call: Call, event: Speakable) -> None:
-        """Let the speaker be heard. Its `Finished` is told at the end, behind what everything cost."""
+        """Pass on an event of the answering call. Its `Finished` is sent at the end, after the cost of all calls."""
         now_ms = clock.monotonic_ms()
         if self._text and self._latest_ms:
             self._experience.board.pace(call.attempt.candidate).note(now_ms - self._latest_ms)
@@ -256,7 +256,7 @@ class Running:
         self._news.set()
 
     def _account(self) -> None:
-        """Tell what each call came to."""
+        """Report the cost of each call."""
         speaker = self._speaker
         tokens = estimated_tokens(self._request, self._text, speaker.usage if speaker else None)
         usd = 0.0
@@ -267,7 +267,7 @@ class Running:
         self._pool.spent(self._decision, usd, tokens)
 
     def _settle(self, now_ms: int) -> None:
-        """Somebody speaks: learn from the race, and look after the speaker."""
+        """Settle the race when a model answers: learn from it, and watch the answering model."""
         self._learn(now_ms)
         self._watch()
 
@@ -296,7 +296,7 @@ class Running:
     # --- after the first token ----------------------------------------------------------------
 
     def _watch(self) -> None:
-        """See to it that a speaker that falls silent is noticed."""
+        """Watch the answering model for a stall."""
         speaker = self._speaker
         if self._stall_timer is not None or self._heir is not None or speaker is None or self._group is None:
             return
@@ -304,7 +304,7 @@ class Running:
         self._stall_timer = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:
-        """Has the speaker stalled, and is it time to ask somebody else?"""
+        """Check whether the answering model has stalled, and whether it is time to ask another."""
         self._stall_timer = None
         speaker, now_ms = self._speaker, clock.monotonic_ms()
         if speaker is None or speaker.over or self._calls_function or self._group is None or self._heir is not None:
@@ -318,7 +318,7 @@ class Running:
             self._carry_on(f"stalled for {silent_ms} ms")
 
     def _carry_on(self, why: str) -> bool:
-        """Ask somebody else to go on with the answer; False when that can't be."""
+        """Ask another model to continue the answer; False when that is not possible."""
         speaker, now_ms = self._speaker, clock.monotonic_ms()
         if speaker is None or self._group is None or self._heir is not None or not self._pool.options.resume:
             return False
@@ -333,7 +333,7 @@ class Running:
         return True
 
     def _inherit(self, heir: Call, event: Speakable) -> None:
-        """Its first words: it is the speaker now."""
+        """Make the continuing call the answering one, at its first words."""
         before, now_ms = self._speaker, clock.monotonic_ms()
         heir.attempt.state, heir.attempt.first_ms = "spoke", now_ms - heir.attempt.began_ms
         if before is not None and not before.over:
@@ -345,7 +345,8 @@ class Running:
         self._pass_on(heir, event)
 
     def _dismiss(self, heir: Call) -> None:
-        """The speaker goes on by itself after all. There is no second heir."""
+        """Close the continuing call: the answering model continues by itself after all. There is no second
+        continuation."""
         if not heir.over:
             heir.attempt.state, heir.attempt.ended_ms = "lost", clock.monotonic_ms()
             self._end(heir)

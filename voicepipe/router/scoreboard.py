@@ -1,10 +1,10 @@
-"""How soon each model speaks: a histogram of times to the first speakable token that forgets, and that learns from
-answers which were never waited for.
+"""A histogram of each model's times to the first speakable token; it forgets, and learns from answers closed early
+too.
 
-A loser that is closed after 300 ms has told that it takes longer than 300 ms, and no more. Leaving it out, or taking
-the 300 ms for its answer, would make a slow model look fast. So the histogram is a life table: of those still silent at
-the beginning of a bin, how many spoke within it. Source: Kaplan, Meier, "Nonparametric Estimation from Incomplete
-Observations", J. Amer. Statist. Assoc. 53 (1958), with counts that halve every `HALF_LIFE_MS`.
+A loser that is closed after 300 ms has shown only that it takes longer than 300 ms. Leaving it out, or taking the 300
+ms for its answer, would make a slow model look fast. So the histogram is a life table: of the calls still silent at
+the beginning of a bin, the share that answered within it. Source: Kaplan, Meier, "Nonparametric Estimation from
+Incomplete Observations", J. Amer. Statist. Assoc. 53 (1958), with counts that halve every `HALF_LIFE_MS`.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ HORIZON_MS: Final = 5_000
 GRID_MS: Final = np.arange(0, HORIZON_MS + 1, STEP_MS, dtype=np.float64)
 
 HALF_LIFE_MS: Final = 90_000
-"""A provider's bad minutes last about two; longer memory notices them late and holds them against it after."""
+"""A provider's bad minutes last about two; a longer memory detects them late and counts them for too long."""
 
 PRIOR_SAMPLES: Final = 12.0
 PRIOR_SIGMA: Final = 0.55
 """Of the lognormal that a published median stands for; measured spreads of healthy providers are about 0.5."""
 
 PRIOR_TAIL: Final = 0.015
-"""Of the prior's weight that lies beyond everything: calls hang."""
+"""Share of the prior's weight that lies beyond all bins: calls hang."""
 
 WARM_FACTOR: Final = 0.8
-"""How much sooner a model speaks whose provider has read the session's earlier turns."""
+"""How much sooner a model answers when its provider has read the session's earlier turns."""
 
 GAPS_KEPT: Final = 4_096
-"""Of a model's gaps between tokens: the sketch before the last and the last, each half of it."""
+"""Gaps between tokens kept for a model: the sketch before the last and the last, each half of it."""
 
 GAPS_BETWEEN: Final = 128
-"""After how many gaps, at most, their p95 is told anew: counting it takes longer than reading it at every answer."""
+"""The p95 of the gaps is computed again after at most this many: computing it takes longer than reading it at every
+answer."""
 
 FIRST_GAP_MS: Final = 50.0
 """The p95 of gaps before any was seen."""
 
 
 class Survival:
-    """How long one model stays silent."""
+    """One model's distribution of times to the first token."""
 
     def __init__(self, median_ms: float) -> None:
         spread = PRIOR_SIGMA * math.sqrt(2)
@@ -67,17 +68,17 @@ class Survival:
         self._at_ms = 0.0
 
     def spoke(self, after_ms: float, now_ms: float) -> None:
-        """It spoke so long after it was asked."""
+        """Record an answer that began this long after the request."""
         self._fade(now_ms)
         at = self._bin(after_ms)
         self._silent[: at + 1] += 1
         self._spoke[at] += 1
 
     def was_silent(self, for_ms: float, now_ms: float) -> None:
-        """It was closed so long after it was asked, and had not spoken.
+        """Record a call that was closed this long after the request, without an answer.
 
-        The bin of that instant counts it for the part that was waited through, as actuaries do: with none of it, models
-        that are always closed after the same time would look as if all of them spoke then.
+        The bin of that instant counts it for the part that was waited through, as actuaries do. Without that part,
+        models that are always closed after the same time would look as if all of them answered then.
         """
         self._fade(now_ms)
         at = self._bin(for_ms)
@@ -85,7 +86,8 @@ class Survival:
         self._silent[at] += min(1.0, (for_ms - EDGES_MS[at]) / (EDGES_MS[at + 1] - EDGES_MS[at]))
 
     def curve(self, now_ms: float) -> Curve:
-        """The share of answers that are still silent, on `GRID_MS`. Falls back to the prior as evidence fades."""
+        """Return the share of answers that are still silent, on `GRID_MS`. Falls back to the prior as evidence
+        fades."""
         fade = self._faded(now_ms)
         silent = self._prior_silent + fade * self._silent
         spoke = self._prior_spoke + fade * self._spoke
@@ -107,14 +109,14 @@ class Survival:
 
 
 class Pace:
-    """How long one model takes from token to token, of its latest `GAPS_KEPT` or fewer."""
+    """One model's gaps between tokens, from its latest `GAPS_KEPT` or fewer."""
 
     def __init__(self) -> None:
         self._before, self._last = Sketch(), Sketch()
         self._p95_ms, self._due = FIRST_GAP_MS, 1
 
     def note(self, gap_ms: float) -> None:
-        """It took so long from one token to the next."""
+        """Record a gap from one token to the next."""
         if self._last.count >= GAPS_KEPT // 2:
             self._before, self._last = self._last, Sketch()
         self._last.add(gap_ms)
@@ -123,7 +125,7 @@ class Pace:
             self._renew()
 
     def p95_ms(self) -> float:
-        """In ms, as of one of the latest `GAPS_BETWEEN`; `FIRST_GAP_MS` as long as there is nothing to tell by."""
+        """Return the p95 in ms, as of one of the latest `GAPS_BETWEEN`; `FIRST_GAP_MS` without data."""
         return self._p95_ms
 
     def _renew(self) -> None:
@@ -142,38 +144,38 @@ class Scoreboard:
         self._speeds: dict[str, Speed] = {}
 
     def survival(self, candidate: Candidate) -> Survival:
-        """That model's histogram; begun with its prior when it is first asked for."""
+        """Return that model's histogram; it starts with its prior at the first call of this method."""
         known = self._survivals.get(candidate.spec)
         if known is None:
             known = self._survivals[candidate.spec] = Survival(candidate.ttft_p50_ms)
         return known
 
     def known(self, spec: str) -> Survival | None:
-        """The histogram of a model by its spec, if there is one."""
+        """Return the histogram of a model by its spec, if there is one."""
         return self._survivals.get(spec)
 
     def pace(self, candidate: Candidate) -> Pace:
-        """That model's gaps between tokens."""
+        """Return that model's gaps between tokens."""
         known = self._paces.get(candidate.spec)
         if known is None:
             known = self._paces[candidate.spec] = Pace()
         return known
 
     def speed(self, spec: str) -> Speed:
-        """How fast that model writes."""
+        """Return that model's output speed."""
         return self._speeds.setdefault(spec, Speed())
 
     def quantile_ms(self, candidate: Candidate, q: float, now_ms: float) -> float:
-        """When a share `q` of that model's answers have begun, in ms, at most `HORIZON_MS`."""
+        """Return when a share `q` of that model's answers have begun, in ms, at most `HORIZON_MS`."""
         return quantile_ms(self.survival(candidate).curve(now_ms), q)
 
 
 def quantile_ms(curve: npt.NDArray[np.floating[Any]], q: float) -> float:
-    """When a share `q` has spoken by this curve, in ms, at most `HORIZON_MS`."""
+    """Return when a share `q` has answered by this curve, in ms, at most `HORIZON_MS`."""
     reached = np.nonzero(curve <= 1 - q)[0]
     return float(GRID_MS[reached[0]]) if len(reached) else float(HORIZON_MS)
 
 
 def warmer(curve: Curve) -> Curve:
-    """The curve of a model that finds the session's earlier turns in its cache."""
+    """Return the curve of a model that finds the session's earlier turns in its cache."""
     return np.interp(GRID_MS / WARM_FACTOR, GRID_MS, curve)

@@ -1,4 +1,5 @@
-"""Where another model goes on with an answer: what it is asked, and how its words are joined to those before."""
+"""Join the answer of a second model to an unfinished one: its request, and how its text is joined to the text
+before."""
 
 from __future__ import annotations
 
@@ -16,38 +17,41 @@ LOOKED_BACK: Final = 4_000
 """Characters of the answer so far in which a repetition is looked for."""
 
 SURE_CHARS: Final = 4
-"""A repetition of so many characters is one wherever it begins; a shorter one must begin with a word."""
+"""A repetition of this many characters counts wherever it begins; a shorter one must begin with a word."""
 
 
 def continued(request: ModelRequest, so_far: str, *, prefills: bool = False) -> ModelRequest:
-    """The question to whoever goes on. Functions are left out: a call may have been decided on words nobody knows.
+    """Return the request to the model that continues. Functions are left out: a call may have been decided on unknown
+    words.
 
     Args:
         request: the question that was answered so far.
         so_far: the answer's beginning.
-        prefills: they need no words to go on with an answer that is not theirs.
+        prefills: the model needs no instruction to continue an answer of another model.
     """
     told = (Said("assistant", (Text(so_far),)), *(() if prefills else (Said("user", (Text(GO_ON),)),)))
     return replace(request, messages=(*request.messages, *told), functions=(), tool_choice="auto")
 
 
 def takes_prefill(request: ModelRequest) -> bool:
-    """Whether others may go on in the same breath. Vendors refuse it for answers in a form of their own."""
+    """Return whether an unfinished answer may be sent as a prefill. Vendors refuse it for answers in a response
+    format."""
     return all(name != "response_format" for name, _ in request.passed)
 
 
 class Seam:
-    """Takes the new words and gives them without what repeats the old ones, with a space where one is missing."""
+    """Removes from the new text what repeats the old text, and adds a space where one is missing."""
 
     def __init__(self, so_far: str, *, prefills: bool = False) -> None:
-        """`prefills`: the words go on in the same breath, so nothing is repeated but, by some, all from the start."""
+        """`prefills`: the new text continues the old directly. Nothing is repeated, except that some models repeat
+        all from the start."""
         self._prefills = prefills
         self._before = so_far if prefills else so_far[-LOOKED_BACK:]
         self._held = ""
         self._joined = False
 
     def push(self, text: str) -> str:
-        """What can be said of it now; empty while it may still be a repetition."""
+        """Return the text that can be passed on now; empty while it may still be a repetition."""
         if self._joined:
             return text
         self._held += text
@@ -55,7 +59,7 @@ class Seam:
         return "" if may_repeat else self.finish()
 
     def finish(self) -> str:
-        """What was held back, joined."""
+        """Return the text that was held back, joined."""
         held, self._held = self._held, ""
         if self._joined or not held:
             return held
@@ -70,7 +74,7 @@ class Seam:
         return f" {held}" if is_bare else held
 
     def _repeated(self, held: str) -> int:
-        """How many characters at its beginning are those at the end of what was said before."""
+        """Return how many characters at its beginning repeat the end of the old text."""
         for n in range(min(len(held), len(self._before)), 0, -1):
             if self._before.endswith(held[:n]) and (n >= SURE_CHARS or self._begins_word(n)):
                 return n

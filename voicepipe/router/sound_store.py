@@ -1,7 +1,8 @@
-"""Sounds on disk, by key: bounded in bytes, whole or not there.
+"""Clause audio on disk, by key: bounded in bytes, complete or not there.
 
-A file is written under another name and moved, and bears a digest of what it holds: one that was cut short, or changed,
-is removed and never played. Several processes may share the folder; each knows the files that it found and made.
+A file is written under another name and moved, and contains a digest of its content. A file that was cut short or
+changed is removed and never played. Several processes may share the folder; each knows the files that it found and
+made.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
 
 MOST_SAMPLES: Final = 15 * RATE_HZ
-"""A longer clause is not kept: nobody says that twice."""
+"""A longer clause is not kept: it would not be said twice."""
 
 MOST_AGE_S: Final = 7 * 86_400
-"""A vendor may change a voice under its name: an older sound is made anew."""
+"""A vendor may change a voice under its name: older audio is made again."""
 
 SEEN: Final = 4_096
-"""Clauses that are remembered to have been said once, by their keys; a further one makes the oldest go."""
+"""Keys of clauses said once that are remembered; when full, the oldest is dropped."""
 
 LEFTOVER_S: Final = 60
-"""A file that was begun so long ago is nobody's any more."""
+"""A temporary file older than this is abandoned."""
 
 _MAGIC: Final = b"VPS1"
 _HEAD_BYTES: Final = len(_MAGIC) + hashlib.sha256().digest_size
@@ -49,40 +50,41 @@ _SUFFIX, _BEGUN = ".sound", ".part"
 
 @dataclass(frozen=True, slots=True)
 class StoredSound:
-    """A clause's sound, int16 at `RATE_HZ`, (n_samples,), and when its words begin."""
+    """A clause's audio, int16 at `RATE_HZ`, (n_samples,), and when its words begin."""
 
     samples: Samples
     words: tuple[WordTime, ...] = ()
 
 
 class SoundStore:
-    """The sounds of one folder; see `open_store`."""
+    """The audio of one folder; see `open_store`."""
 
     def __init__(self, folder: Path, *, most_bytes: int, health: StorageHealth | None = None) -> None:
         self._health = health if health is not None else new_health()
         self.hits = self.misses = 0
-        """Clauses that were played from here, and those that a voice had to speak."""
+        """Clauses that were played from here, and those that a synthesizer had to speak."""
 
         self.dropped = 0
-        """Sounds that were not kept since the disk was too slow."""
+        """Clauses that were not kept since the disk was too slow."""
 
         self._folder, self._most_bytes = folder, most_bytes
-        self._sizes: OrderedDict[str, int] = OrderedDict()  # key -> bytes; the least lately played first
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # key -> bytes; the least recently played first
         self._n_bytes = 0
         self._seen: OrderedDict[str, None] = OrderedDict()
-        # Full means that the disk is slower than the voices: what comes then is not kept, and counted.
+        # Full means that the disk is slower than the synthesizers: what comes then is not kept, and counted.
         self._waiting: asyncio.Queue[tuple[str, StoredSound]] = asyncio.Queue(maxsize=16)
 
     @property
     def n_bytes(self) -> int:
-        """How much there is."""
+        """Return the total size."""
         return self._n_bytes
 
     def __contains__(self, key: str) -> bool:
         return key in self._sizes
 
     def was_said(self, key: str) -> bool:
-        """Whether it was asked about before: what is said once only is not worth its bytes, nor its being kept."""
+        """Return whether the key was asked for before: a clause said only once is not worth the disk space or the
+        write."""
         said = key in self._seen
         self._seen[key] = None
         self._seen.move_to_end(key)
@@ -91,7 +93,7 @@ class SoundStore:
         return said
 
     async def read(self, key: str) -> StoredSound | None:
-        """The sound; None when there is none that is whole and young enough."""
+        """Return the audio; None when there is none that is complete and recent enough."""
         if key not in self._sizes:
             return None
         self._sizes.move_to_end(key)
@@ -101,7 +103,7 @@ class SoundStore:
         return sound
 
     def keep(self, key: str, sound: StoredSound) -> None:
-        """Write a sound soon. Returns at once."""
+        """Queue the audio for writing. Returns at once."""
         if len(sound.samples) > MOST_SAMPLES or key in self._sizes:
             return
         try:
@@ -110,13 +112,13 @@ class SoundStore:
             self.dropped += 1
 
     async def settled(self) -> None:
-        """Wait until what was to be kept is on disk, or could not be written."""
+        """Wait until everything queued is on disk, or could not be written."""
         await self._waiting.join()
 
     # --- the disk -----------------------------------------------------------------------------
 
     async def write_all(self) -> None:
-        """Write what waits, for ever."""
+        """Write what is queued, until cancelled."""
         while True:
             key, sound = await self._waiting.get()
             try:
@@ -130,7 +132,7 @@ class SoundStore:
                 self._waiting.task_done()
 
     async def load(self) -> None:
-        """Find what is there."""
+        """Read the list of files."""
         for key, n_bytes in await asyncio.to_thread(_found, self._folder):
             self._note(key, n_bytes)
         await self._make_room()
@@ -157,7 +159,7 @@ class SoundStore:
 async def open_store(
     folder: Path, *, most_bytes: int, health: StorageHealth | None = None
 ) -> AsyncIterator[SoundStore]:
-    """Use the sounds in `folder`, which is made for its owner only. Leaving writes nothing more.
+    """Use the audio in `folder`, which is created with access for its owner only. Nothing is written after leaving.
 
     Raises:
         ConfigError: the folder can't be made or read.
@@ -205,7 +207,7 @@ def _write(path: Path, sound: StoredSound) -> int:
 
 
 def _found(folder: Path) -> list[tuple[str, int]]:
-    """The keys and sizes of whole files, the oldest first; what was left half written is removed."""
+    """Return the keys and sizes of complete files, the oldest first; incomplete files are removed."""
     files = list[tuple[Path, os.stat_result]]()
     for path in folder.iterdir():
         with suppress(FileNotFoundError):  # another process has moved it meanwhile, or made room
@@ -218,14 +220,14 @@ def _found(folder: Path) -> list[tuple[str, int]]:
 
 
 def encoded(sound: StoredSound) -> bytes:
-    """A sound as a file: a digest, and what it is of."""
+    """Return the audio as a file: a digest, and the content."""
     words = msgspec.json.encode([(word.word, word.start_ms) for word in sound.words])
     payload = struct.pack("<I", len(words)) + words + sound.samples.astype("<i2", copy=False).tobytes()
     return _MAGIC + hashlib.sha256(payload).digest() + payload
 
 
 def decoded(data: bytes) -> StoredSound | None:
-    """The sound in a file; None if it is not whole, or not one of these files."""
+    """Return the audio in a file; None if it is not complete, or not one of these files."""
     payload = data[_HEAD_BYTES:]
     if data[:_HEAD_BYTES] != _MAGIC + hashlib.sha256(payload).digest():
         return None

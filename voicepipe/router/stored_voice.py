@@ -1,7 +1,7 @@
-"""A voice that speaks again what it has said before, from disk: openers, and clauses that come back.
+"""A synthesizer that plays from disk what it has said before: openers, and repeated clauses.
 
-A clause is kept when it was said to its end for the second time. Whatever is not there, or not whole, the voice behind
-it speaks; clauses that follow one another go to it together, as one turn of its own.
+A clause is kept when it was said to its end for the second time. The inner synthesizer speaks every clause that is
+not there, or not complete; consecutive clauses go to it together, as one turn of its own.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, V
 from voicepipe.stages.transcriber import Samples
 
 PIECE_SAMPLES: Final = RATE_HZ // 5
-"""What is played from disk comes in such pieces, as a voice's would."""
+"""The length of the pieces played from disk, as a synthesizer's would be."""
 
 _FORMAT: Final = f"pcm16/{RATE_HZ}/1"
 
 
 class StoredVoice:
-    """Meets the port `Synthesizer`, by another that does."""
+    """Meets the port `Synthesizer`, by wrapping another."""
 
     def __init__(self, inner: Synthesizer, store: SoundStore, *, settings: str = "") -> None:
-        """`settings`: what else than voice, model and text decides how `inner` sounds, as any text."""
+        """`settings`: every other setting that changes the audio of `inner`, beside voice, model and text; any text."""
         self.name, self.voices = inner.name, inner.voices
         self.inner, self.store = inner, store
         self._settings = settings
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Keep the voice behind it warm: nobody knows what will be said."""
+        """Keep the inner synthesizer warm: the text is not known yet."""
         return self.inner.keep_warm(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
@@ -55,13 +55,13 @@ class StoredVoice:
                 speech.close()
 
     def key(self, voice: Voice, clause: str) -> str:
-        """What a clause's sound is kept under."""
+        """Return the key for a clause's audio."""
         means = [_FORMAT, self.name, self._settings, voice.model, voice.voice, voice.speed, voice.language, clause]
         return hashlib.sha256(msgspec.json.encode(means)).hexdigest()
 
 
 class _Run:
-    """Clauses that follow one another, all from disk (then it is one) or all from the voice."""
+    """Consecutive clauses, all from disk (then it is one) or all from the synthesizer."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -69,7 +69,7 @@ class _Run:
         self.texts: list[str] = []
         self.speech: Speech | None = None
         self.is_finished = False
-        # Full means that the turn has sound in hand: the voice waits, and so does its vendor.
+        # Full means that the turn has audio in hand: the synthesizer waits, and so does its vendor.
         self.sound: asyncio.Queue[Spoken | Exception | None] = asyncio.Queue(maxsize=10)
 
     def say(self, key: str, clause: str) -> None:
@@ -85,7 +85,7 @@ class _Run:
 
 
 class _StoredSpeech:
-    """One turn's voice."""
+    """One turn's speech."""
 
     def __init__(self, stored: StoredVoice, voice: Voice, owned: Helpers) -> None:
         self._stored, self._voice, self._owned = stored, voice, owned
@@ -119,7 +119,7 @@ class _StoredSpeech:
         self._changed.set()
 
     def close(self) -> None:
-        """Nothing more is said; wakes whoever still listens."""
+        """End the speech; wakes a waiting consumer."""
         self._left = True
         for run in self._runs:
             if run.sound.empty():
@@ -157,10 +157,10 @@ class _StoredSpeech:
         self._changed.set()
         return run
 
-    # --- where sound comes from ---------------------------------------------------------------
+    # --- where audio comes from ---------------------------------------------------------------
 
     async def _recite(self, run: _Run) -> None:
-        """Play a clause from disk, or let it be spoken if it can't be."""
+        """Play a clause from disk, or let it be spoken if it can't be played."""
         run.is_finished = True
         stored = await self._stored.store.read(run.keys[0])
         if stored is None:
@@ -187,7 +187,7 @@ class _StoredSpeech:
                     speech.finish()
                 async for spoken in speech:
                     await run.sound.put(spoken)
-        except Exception as failure:  # whoever listens is told of it, as if there were nothing in between
+        except Exception as failure:  # passed on to the consumer, as if there were nothing in between
             end = failure
         self._stored.store.misses += len(run.texts)
         await run.sound.put(end)
@@ -201,7 +201,7 @@ class _StoredSpeech:
 
 
 class _Taken:
-    """The sound of the clause that is being taken."""
+    """The audio of the clause that is being recorded."""
 
     def __init__(self) -> None:
         self._clause = 0
@@ -210,7 +210,7 @@ class _Taken:
         self._n_samples = 0
 
     def take(self, spoken: Spoken) -> tuple[int, StoredSound] | None:
-        """Note a piece; returns the clause before, with its number, if this one is the next one's."""
+        """Record a piece; return the clause before, with its number, if this piece belongs to the next one."""
         whole = self.end() if spoken.clause != self._clause else None
         self._clause = spoken.clause
         self._n_samples += len(spoken.samples)
@@ -220,7 +220,7 @@ class _Taken:
         return whole
 
     def end(self) -> tuple[int, StoredSound] | None:
-        """The clause is over; None if it had no sound, or too much."""
+        """End the clause; None if it had no audio, or too much."""
         fits = 0 < self._n_samples <= MOST_SAMPLES
         whole = (self._clause, StoredSound(np.concatenate(self._pieces), tuple(self._words))) if fits else None
         self._clause, self._n_samples = 0, 0

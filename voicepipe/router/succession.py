@@ -1,7 +1,7 @@
-"""After the first token: has the speaker stalled, who could go on, and how long may that wait?
+"""Decide after the first token whether the model has stalled, which could continue, and how long that may wait.
 
-Speech takes 3 to 4 tokens a second and models give 50 to 200, so seconds of sound soon lie ahead of the caller: the
-deadline is when that runs out, not when the text stops.
+Speech takes 3 to 4 tokens a second and models give 50 to 200, so seconds of audio are soon queued for the user. The
+deadline is when the audio runs out, not when the text stops.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from voicepipe.router.pool import Experience, Pool
 
 LEAST_STALL_MS: Final = 400
 STALL_GAPS: Final = 8
-"""No token for so many times the model's p95 gap, and at least `LEAST_STALL_MS`, is a stall."""
+"""No token for this many times the model's p95 gap, and at least `LEAST_STALL_MS`, is a stall."""
 
 SPARE_MS: Final = 150
-"""Sound that should be left to play when another model's first words are expected: a voice has to speak them yet."""
+"""Audio that should be left to play when another model's first words are expected: the synthesizer has to speak them
+yet."""
 
 
 class Succession:
@@ -27,19 +28,19 @@ class Succession:
         self._pool, self._experience, self._queued_ms = pool, experience, queued_ms
 
     def stall_ms(self, speaker: Candidate) -> float:
-        """How long that model may be silent in its answer."""
+        """Return how long that model may be silent in its answer."""
         return max(LEAST_STALL_MS, STALL_GAPS * self._experience.board.pace(speaker).p95_ms())
 
     def backup(self, speaker: Candidate, now_ms: float) -> Candidate | None:
-        """Who would go on: of the healthy ones the one that is the surest to begin soon."""
+        """Return the model that would continue: of the healthy ones, the most likely to begin soon."""
         healthy = (each for each in self._pool.candidates if each is not speaker and self._is_healthy(each, now_ms))
         return min(healthy, key=lambda each: self._p95_ms(each, now_ms), default=None)
 
     def wait_ms(self, speaker: Candidate, silent_ms: float, now_ms: float) -> float:
-        """How long to wait before somebody else is asked; 0 or less: not at all.
+        """Return how long to wait before another model is asked; 0 or less: not at all.
 
-        Later is better: the speaker may go on by itself, and a second answer costs money. Where nobody knows how much
-        sound is left (a client that reads), it is asked as soon as the speaker has stalled.
+        Later is better: the model may continue by itself, and a second answer costs money. Where the amount of audio
+        left is unknown (a client that reads), another model is asked as soon as the first has stalled.
         """
         left_ms = self.stall_ms(speaker) - silent_ms
         backup = self.backup(speaker, now_ms)

@@ -1,4 +1,4 @@
-"""One voice's attempt at a turn, or at the rest of one."""
+"""One synthesizer's attempt at a turn, or at the rest of a turn."""
 
 from __future__ import annotations
 
@@ -15,63 +15,64 @@ from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice
 from voicepipe.telemetry.log import log_crash
 
 MOST_WAITING: Final = 32
-"""Pieces of sound that nobody has taken. Full: the voice is read no further until somebody does."""
+"""Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A voice that may speak for others."""
+    """A synthesizer that may replace others."""
 
     candidate: Candidate
     synthesizer: Synthesizer
     knows_voices: bool
-    """It is at the provider whose voices the session names. Others get such a name only if they say that they know
-    it, and speak as they choose otherwise."""
+    """Whether it belongs to the provider whose voices the session names. Others get such a name only if they report
+    that they know it, and use their own voice otherwise."""
 
     def voice(self, asked: Voice) -> Voice:
-        """How this one is to speak."""
+        """Return the voice settings for this synthesizer."""
         model, known = self.candidate.spec.partition("/")[2], self.synthesizer.voices
         takes = asked.voice in known if known is not None else self.knows_voices
         return replace(asked, model=model, voice=asked.voice if takes else None)
 
 
 class TakeListener(Protocol):
-    """Who follows takes. Each verb but `room` returns at once."""
+    """Receives the events of takes. Each method but `room` returns at once."""
 
     def heard(self, take: Take, spoken: Spoken) -> None: ...
     def complete(self, take: Take) -> None: ...
     def broke(self, take: Take, failure: StageError) -> None: ...
     async def room(self, take: Take) -> None:
-        """Wait until more sound is welcome."""
+        """Wait until more audio may be passed."""
         ...
 
 
 class Take:
-    """`run` it as a task of the turn's group."""
+    """One attempt. `run` it as a task of the turn's group."""
 
     def __init__(self, speaker: Speaker, voice: Voice, *, clause: int = 0, heard_ms: int = 0) -> None:
-        """`clause`: the turn's number of the first one it is given; `heard_ms`: of which so much was spoken before."""
+        """`clause`: the turn's number of the first clause it is given; `heard_ms`: how much of that clause was spoken
+        before."""
         self.speaker = speaker
         self.spec = speaker.candidate.spec
         self.attempt: Attempt | None = None
         self.waiting: deque[Spoken] = deque()
-        """While it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
+        """Audio held while it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
 
         self.failure: StageError | None = None
         self.over = False
-        """It is done with, whole or not."""
+        """Whether it has ended, complete or not."""
 
         self.n_chars = 0
         """How much text it was given."""
 
         self.task: asyncio.Task[None] | None = None
         self._voice, self._clause, self._heard_ms = speaker.voice(voice), clause, heard_ms
-        self._unsaid: list[str] = []  # bounded: a turn's clauses, until the voice is open
+        self._unsaid: list[str] = []  # bounded: a turn's clauses, until the synthesizer is open
         self._finished = False
         self._speech: Speech | None = None
 
     def say(self, clauses: Sequence[str]) -> None:
-        """More to speak."""
+        """Add clauses to speak."""
         for clause in clauses:
             self.n_chars += len(clause)
             if self._speech is None:
@@ -80,13 +81,13 @@ class Take:
                 self._speech.say(clause)
 
     def finish(self) -> None:
-        """No clause follows."""
+        """Mark the end: no clause follows."""
         self._finished = True
         if self._speech is not None:
             self._speech.finish()
 
     async def run(self, listener: TakeListener) -> None:
-        """Speak, and tell the listener what comes. Cancel the task to close it."""
+        """Speak, and pass the audio to the listener. Cancel the task to close it."""
         try:
             async with self.speaker.synthesizer.open(self._voice) as speech:
                 self._begin(speech)
@@ -114,7 +115,7 @@ class Take:
             speech.finish()
 
     def _placed(self, spoken: Spoken) -> Spoken:
-        """The sound as the turn counts it."""
+        """Return the audio with the turn's own clause numbers and times."""
         words = spoken.words
         if spoken.clause == 0 and self._heard_ms:
             words = tuple(replace(word, start_ms=word.start_ms + self._heard_ms) for word in words)

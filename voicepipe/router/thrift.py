@@ -1,4 +1,4 @@
-"""Holds what hedging costs to a cap in dollars a turn, by the price that it puts on a call more."""
+"""Hold the cost of hedging to a cap in dollars a turn, by a price on each additional call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEP: Final = 0.02
 
 
 AIM: Final = 0.95
-"""Of the cap: a call in place of one that failed is made whatever it costs, so it needs some room."""
+"""Share of the cap to aim for: a call in place of a failed one is made at any cost, so it needs some reserve."""
 
 
 class Thrift:
@@ -24,17 +24,17 @@ class Thrift:
 
     def __init__(self, cap_usd: float) -> None:
         self.cap_usd = cap_usd
-        """More than the first choice alone would have cost, on average, for each turn."""
+        """The mean limit for a turn's cost above that of the first choice alone."""
 
         self.weight = FIRST_WEIGHT
         self._mean = 0.0
 
     def unit_usd(self, turn_usd: float) -> float:
-        """The money that a weight of 1 stands for: what a turn costs; with a free model, what may be spent on one."""
+        """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
         return max(turn_usd, self.cap_usd, 1e-9)
 
     def spent(self, extra_usd: float, turn_usd: float) -> None:
-        """A turn cost so much more than `turn_usd`, what the first choice alone would have cost; or less, below 0."""
+        """Record a turn's cost above `turn_usd`, the cost of the first choice alone; below 0 if it cost less."""
         unit = self.unit_usd(turn_usd)
         self._mean += MEMORY * (extra_usd / unit - self._mean)
         over = max(-1.0, min(self._mean - AIM * self.cap_usd / unit, 1.0))

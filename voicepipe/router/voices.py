@@ -1,4 +1,5 @@
-"""A voice made of voices: the first that sounds speaks, and where it breaks another goes on with the next word."""
+"""A synthesizer made of several: the first with audio speaks, and when it breaks another continues with the next
+word."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ class RoutedSynthesizer:
     """Meets the port `Synthesizer`."""
 
     def __init__(self, speakers: tuple[Speaker, ...], lineup: Lineup) -> None:
-        """`speakers`: those of the lineup, best first."""
+        """`speakers`: the synthesizers of the lineup, best first."""
         self.name = speakers[0].candidate.spec
         self.voices = speakers[0].synthesizer.voices
         self._speakers = {each.candidate.spec: each for each in speakers}
@@ -25,7 +26,7 @@ class RoutedSynthesizer:
 
     @contextmanager
     def keep_warm(self, voice: Voice) -> Iterator[None]:
-        """Have whoever would speak first ready, and who would step in."""
+        """Keep the synthesizer ready that would speak first, and its fallback."""
         with ExitStack() as stack:
             for candidate in self._lineup.order(voice.session, clock.monotonic_ms())[:2]:
                 speaker = self._speakers[candidate.spec]
@@ -33,10 +34,12 @@ class RoutedSynthesizer:
             yield
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        """Begin one turn's speech. What fails before it has sounded is never heard of while another may speak.
+        """Begin one turn's speech. A failure before the first audio is not raised while another synthesizer may
+        speak.
 
         Raises:
-            StageError: from the iterator: nobody spoke to the end; it is the error of the last that was tried.
+            StageError: from the iterator: no synthesizer spoke to the end; it is the error of the last that was
+                tried.
         """
         return self._open(voice)
 
