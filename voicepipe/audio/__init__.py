@@ -1,5 +1,5 @@
-"""Sound: samples and codecs, streaming resampling, who speaks and when, files.
+"""Audio: samples, codecs, streaming resampling, voice activity detection and audio files.
 
-Everything here is pure and synchronous. Time comes in as `now_ms`; audio time is counted in samples and
-becomes milliseconds at the edge. Nothing is imported here: take `voicepipe.audio.ear` and its neighbours by name.
+Everything here is pure and synchronous. Time comes in as `now_ms`. Audio time is counted in samples and becomes
+milliseconds at the edge. Nothing is imported here: import `voicepipe.audio.ear` and the other modules by name.
 """

@@ -1,4 +1,4 @@
-"""From positions in the caller's audio to the session's clock."""
+"""Map positions in the user's audio to the session's clock."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections import deque
 from typing import Final
 
 _KEEP_MS: Final = 4_000
-"""How far back positions can be mapped exactly; the ear looks back 3 s at most."""
+"""How far back positions can be mapped exactly; the voice activity detector looks back at most 3 s."""
 
 
 class Arrivals:
-    """Knows when what part of the stream arrived.
+    """Maps stream positions to arrival times.
 
-    Audio that ended at position `end_ms` when it arrived at `now_ms` was spoken, up to there, no later than that:
-    position p no later than `now_ms - (end_ms - p)`. Every arrival at or behind p gives such a bound, and the earliest
-    is taken. So neither a chunk that the network held up nor a pause in the stream moves an instant.
+    Audio that ended at position `end_ms` when it arrived at `now_ms` was spoken no later than that. Position p was
+    therefore spoken no later than `now_ms - (end_ms - p)`. Every arrival at or behind p gives such a bound, and the
+    earliest bound is used. So neither a chunk delayed by the network nor a pause in the stream moves an instant.
     """
 
     def __init__(self) -> None:
-        # (end_ms, now_ms - end_ms), both rising: an arrival makes every earlier one with a later bound useless.
-        # Bounded by `_KEEP_MS` of stream, one entry a ms at the most.
+        # (end_ms, now_ms - end_ms), both rising: an arrival makes every earlier entry with a later bound useless.
+        # Bounded by `_KEEP_MS` of stream, at most 1 entry per ms.
         self._bounds: deque[tuple[int, int]] = deque()
 
     def arrived(self, end_ms: int, now_ms: int) -> None:
-        """Audio up to stream position `end_ms` is here at `now_ms`."""
+        """Record that audio up to stream position `end_ms` has arrived."""
         offset_ms = now_ms - end_ms
         while self._bounds and self._bounds[-1][1] >= offset_ms:
             self._bounds.pop()
@@ -33,7 +33,7 @@ class Arrivals:
             self._bounds.popleft()
 
     def session_ms(self, stream_ms: int) -> int:
-        """Session time of a position in the stream; before anything has arrived both begin together."""
+        """Return the session time of a stream position; before any audio has arrived both clocks start together."""
         offset_ms = 0
         for end_ms, offset_ms in self._bounds:  # noqa: B007 - the newest bound serves what is yet to come
             if end_ms >= stream_ms:

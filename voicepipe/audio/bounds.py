@@ -1,4 +1,7 @@
-"""The bounds of a voice on the tape: a judge says about when, the samples' own levels say where."""
+"""Find where speech begins and ends on the tape.
+
+The VAD model says about when; the levels of the samples say where.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from voicepipe.audio.tape import Tape
 _PER_MS: Final = RATE_HZ // 1_000
 
 _TRAIL_SAMPLES: Final = 232 * _PER_MS
-"""How long before the end of the last window that sounded like speech its voice may have ended: a window and 200 ms."""
+"""How long before the end of the last speech window the speech may have ended: 1 window and 200 ms."""
 
 _USUAL_TRAIL_SAMPLES: Final = 64 * _PER_MS
-"""How long it usually has, for when noise hides the voice's own end (median on the labelled clips: 65 ms)."""
+"""The usual value, used when noise hides the end of the speech (median on the labelled clips: 65 ms)."""
 
 _ONSET_REACH_SAMPLES: Final = 200 * _PER_MS
-"""How long before its first window of speech a voice may have begun."""
+"""How long before its first speech window the speech may have begun."""
 
 
 class Bounds:
@@ -27,21 +30,25 @@ class Bounds:
         self._tape = tape
 
     def voice_end(self, heard: int, speech_end: int) -> int:
-        """Where the voice ended that the judge heard until `speech_end`, with the tape heard until `heard`."""
+        """Return where the speech ended that the VAD model detected until `speech_end`, with the tape analysed until
+        `heard`.
+        """
         loud = levels.voiced(self._levels_before(heard))
         behind = (heard - speech_end) // levels.HOP_SAMPLES
         hops = None if loud is None else levels.voice_end_hops(loud, behind, _TRAIL_SAMPLES // levels.HOP_SAMPLES)
         return speech_end - _USUAL_TRAIL_SAMPLES if hops is None else heard - hops * levels.HOP_SAMPLES
 
     def onset(self, judged: int, first_window: int, not_before: int) -> int:
-        """Where the voice began that fills the tape's end at `judged`, and whose first window is at `first_window`."""
+        """Return where the speech began that fills the tape's end at `judged` and whose first window is at
+        `first_window`.
+        """
         first = max(first_window - _ONSET_REACH_SAMPLES, not_before, self._tape.start)
         n_recent = (judged - first) // levels.HOP_SAMPLES
         hops = levels.onset_hops(self._levels_before(judged), n_recent)
         return max(first_window, first) if hops is None else judged - hops * levels.HOP_SAMPLES
 
     def voiced_since(self, since: int, until: int) -> bool:
-        """Is there anything as loud as voice between two positions? True also when noise hides that."""
+        """Return whether anything between two positions is as loud as speech. True also when noise hides the answer."""
         loud = levels.voiced(self._levels_before(until))
         n_hops = max(0, until - since) // levels.HOP_SAMPLES
         return loud is None or bool(loud[len(loud) - n_hops :].any())

@@ -1,7 +1,7 @@
-"""Sound files of any kind, read a piece at a time, so that an hour of speech never lies in memory.
+"""Read audio files of any kind piece by piece, so that an hour of speech is never held in memory.
 
-libsndfile reads wav, flac, ogg (Vorbis, Opus) and mp3; what browsers and telephones record (webm, mp4, m4a) PyAV does,
-where it is installed.
+libsndfile reads wav, flac, ogg (Vorbis, Opus) and mp3. PyAV, where it is installed, reads what browsers and
+telephones record (webm, mp4, m4a).
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from voicepipe.audio.quiet import quietest_cut
 from voicepipe.audio.samples import FULL_SCALE, Samples, silence
 
 READ_FRAMES: Final = 1 << 15
-"""Frames that are decoded at a time."""
+"""Frames decoded at a time."""
 
 RATES_HZ: Final = range(4_000, 192_001)
 MOST_CHANNELS: Final = 16
-"""Of a file that anybody may send: what is outside has not been recorded with a microphone."""
+"""Channel limit of an uploaded file: a file with more was not recorded with a microphone."""
 
 MOST_SAMPLES: Final = 7_200 * 48_000 * 2
-"""Decoded samples of one file, of all channels: two hours in stereo as video has it. A small file may hold far more."""
+"""Limit of decoded samples per file, all channels together: 2 h of 48 kHz stereo. A small file may decode to more."""
 
 PIECE_S: Final = 25
-"""The longest piece. Every transcriber keeps 30 s of an utterance at least."""
+"""The longest piece. Every transcriber keeps at least 30 s of an utterance."""
 
 EARLIEST_CUT_S: Final = 12
-"""A piece is cut in its quietest spot after this."""
+"""After this a piece is cut at its quietest point."""
 
 Blocks = Iterator[npt.NDArray[np.float32]]
 """float32, (n_frames, n_channels), full scale 1."""
 
 TELLING: Final = frozenset({"FLAC", "WAV"})
-"""Formats that begin with their length. Of others it is an estimate, or at their end."""
+"""Formats whose header holds their length. Other formats estimate the length or store it at the end."""
 
 UNTOLD_FRAMES: Final = 1 << 62
-"""A stream of unknown length has about this, or more."""
+"""A stream of unknown length reports about this many frames, or more."""
 
 ACCEPTED: Final = "wav, flac, ogg, mp3"
 RECORDED: Final = "webm, mp4, m4a"
 
 
 class TooLong(UnreadableSound):
-    """There is more of it than is taken."""
+    """The file is longer than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +61,24 @@ class _Opened:
     blocks: Blocks
 
     n_frames: int = 0
-    """As the file itself has it; 0: it doesn't, or can't be believed."""
+    """Frames according to the file itself; 0 when the file does not say, or when its value is not credible."""
 
 
 class Pieces:
-    """A sound in pieces that can be heard one by one. Everything here blocks: in a thread, one call at a time."""
+    """An iterator over the pieces of an audio file. Every method blocks: use it in a thread, one method at a time."""
 
     def __init__(self, file: bytes, rate_hz: int, *, longest_s: int, most_samples: int = MOST_SAMPLES) -> None:
         """Open the file.
 
         Args:
-            file: all of it, in any container.
-            rate_hz: of the pieces.
-            longest_s: how much of it there may be.
-            most_samples: how many samples of all channels it may be decoded to.
+            file: the whole file, in any container.
+            rate_hz: sample rate of the pieces.
+            longest_s: limit of the duration.
+            most_samples: limit of decoded samples over all channels.
 
         Raises:
-            UnreadableSound: it is no sound that can be read here; the text says what can.
-            TooLong: it says itself that it is.
+            UnreadableSound: the file is not readable audio; the text names the readable formats.
+            TooLong: the header reports a longer duration.
         """
         import soxr  # type: ignore[import-untyped]  # costly to import, and rarely needed
 
@@ -97,18 +97,18 @@ class Pieces:
 
     @property
     def read_s(self) -> float:
-        """How much of the file has been read."""
+        """Return how many seconds of the file have been read."""
         return self._n_frames / self._from_hz
 
     def __iter__(self) -> Pieces:
         return self
 
     def __next__(self) -> Samples:
-        """The next piece, int16, (n_samples,), mono, of 25 s at most.
+        """Return the next piece, int16, (n_samples,), mono, at most 25 s.
 
         Raises:
             UnreadableSound: the file is broken here.
-            TooLong: it goes on too long.
+            TooLong: the file exceeds its limit.
         """
         n_most = PIECE_S * self._rate_hz
         while len(self._waiting) <= n_most and not self._over:
@@ -127,7 +127,7 @@ class Pieces:
             raise TooLong(f"expected at most {self._most} of sound, got more")
 
     def _more(self, n_samples: int) -> list[Samples]:
-        """Some more blocks, about `n_samples` of them; fewer at the end."""
+        """Read more blocks, about `n_samples` samples; fewer at the end."""
         found, n_found = list[Samples](), 0
         while n_found < n_samples and not self._over:
             block = next(self._blocks, None)
@@ -152,13 +152,13 @@ def _open(file: bytes) -> _Opened:
         told = sound.frames if sound.format in TELLING else 0
         return _Opened(sound.samplerate, sound.channels, _by_libsndfile(sound), told if told < UNTOLD_FRAMES else 0)
     try:
-        av = import_module("av")  # not by name: those who check types need not have it
+        av = import_module("av")  # not by name: type checking must not require it
     except ImportError:
         raise UnreadableSound(f"expected a sound file: {ACCEPTED}. {RECORDED} need PyAV: pip install av") from None
     try:
         container = av.open(io.BytesIO(file), metadata_errors="ignore")
         if container.streams.audio:
-            # One thread: several would be as many for each request.
+            # One thread: several would multiply with each request.
             codec = container.streams.audio[0].codec_context
             codec.thread_count = 1
             return _Opened(codec.sample_rate, codec.channels, _by_ffmpeg(av, container))
@@ -169,10 +169,11 @@ def _open(file: bytes) -> _Opened:
 
 @cache
 def _straight(soundfile: Any) -> Any:
-    """Its file, read from the beginning to the end and not otherwise.
+    """Make the reader's file sequential: read from beginning to end without seeking.
 
-    After each read the library goes where it is already. That costs more than the reading, makes an MP3 decoder forget
-    what the next frame builds upon (it clicks), and can't be done in a FLAC stream that does not tell its length.
+    After each read the library seeks to the position where it already is. The seek costs more than the read. It also
+    makes an MP3 decoder lose the state for the next frame (audible clicks), and it fails in a FLAC stream that does
+    not state its length.
     """
 
     class Straight(soundfile.SoundFile):  # type: ignore[misc]  # the library has no types

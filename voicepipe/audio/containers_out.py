@@ -1,6 +1,6 @@
-"""Sound in the formats of files, written as it comes: each piece can be sent on before the next one is known.
+"""Write audio in file formats as a stream: each piece can be sent before the next piece is known.
 
-What a file's header would say of its end stays unsaid, as in every stream: players take it for "unknown".
+Header fields that depend on the end stay unset, as in every stream. Players read them as "unknown".
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ from typing import Any, Final, Protocol
 from voicepipe.audio.samples import Samples, to_pcm
 
 MP3_COMPRESSION: Final = 0.5
-"""Of 0 (best) to 1: some 80 kbit/s at 24 kHz. Constant, since players guess the length of a stream by its rate."""
+"""0 (best) to 1: about 80 kbit/s at 24 kHz. Constant bit rate, since players estimate the length of a stream from its
+rate.
+"""
 
 UNKNOWN_SIZE: Final = 0xFFFF_FFFF
-"""What a WAV stream says of its sizes (EBU Tech 3306 reserves it)."""
+"""The size fields of a WAV stream (EBU Tech 3306 reserves this value)."""
 
 
 class SoundWriter(Protocol):
-    """Writes one sound. Its work blocks: in a thread, unless the format is `light`."""
+    """Writes one audio stream. Its methods block: use a thread, unless the format is `light`."""
 
     def push(self, samples: Samples) -> bytes:
-        """The bytes that are complete with `samples`, int16, (n_samples,), mono; perhaps none."""
+        """Return the bytes that are complete after `samples`, int16, (n_samples,), mono; may be empty."""
         ...
 
     def finish(self) -> bytes:
-        """The rest."""
+        """Return the remaining bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to write sound."""
+    """One output format."""
 
     name: str
     content_type: str
     light: bool
-    """It takes no time worth a thread."""
+    """Encoding is too cheap to need a thread."""
 
     open: Callable[[int], SoundWriter]
-    """From the rate of the sound, in Hz."""
+    """Makes a writer for a sample rate in Hz."""
 
 
 class _Pcm:
-    """Bare samples, little-endian 16 bit."""
+    """Raw samples, little-endian 16 bit."""
 
     def __init__(self, rate_hz: int) -> None:
         self._before = b""
@@ -60,14 +62,14 @@ class _Pcm:
 
 
 class _Wav(_Pcm):
-    """The same behind a header."""
+    """Raw samples behind a WAV header."""
 
     def __init__(self, rate_hz: int) -> None:
         self._before = wav_stream_header(rate_hz)
 
 
 def wav_stream_header(rate_hz: int) -> bytes:
-    """The header of a mono 16-bit WAV stream whose length nobody knows yet.
+    """Return the header of a mono 16-bit WAV stream of unknown length.
 
     Source: Microsoft and IBM, Multimedia Programming Interface and Data Specifications 1.0, "WAVE".
     """
@@ -77,7 +79,9 @@ def wav_stream_header(rate_hz: int) -> bytes:
 
 
 class _Pipe:
-    """A file that is read while it is written. Going back to mend the header changes nothing: it has left."""
+    """A file that is read while it is written. Seeking back to correct the header has no effect: the header was already
+    sent.
+    """
 
     def __init__(self) -> None:
         self._at = self._end = 0
@@ -98,20 +102,20 @@ class _Pipe:
         return self._at
 
     def flush(self) -> None:
-        """There is nothing below it."""
+        """Do nothing: there is no lower layer."""
 
     def read(self, n_bytes: int = -1) -> bytes:
         return b""
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return the bytes written since the last `take`."""
         piece = bytes(self._new)
         self._new.clear()
         return piece
 
 
 class _Encoded:
-    """By libsndfile."""
+    """A writer that encodes with libsndfile."""
 
     def __init__(self, rate_hz: int, container: str, codec: str, how: Mapping[str, Any]) -> None:
         import soundfile  # type: ignore[import-untyped]  # costly to import, and rarely needed
@@ -146,4 +150,4 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         )
     }
 )
-"""By the names that OpenAI's speech endpoint has for them."""
+"""By the format names of OpenAI's speech endpoint."""

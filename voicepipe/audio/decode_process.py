@@ -1,9 +1,8 @@
-"""The process that decodes recordings of strangers: C code reads them, so none of it runs where callers talk.
+"""The process that decodes uploaded recordings: C code parses them, so none of it runs in the server process.
 
 `python -m voicepipe.audio.decode_process` loads the libraries once, then forks a process for each recording, which
-takes some milliseconds. Such a process has the recording and nothing else: no keys, no files, no network, limits on
-time and memory; and it ends with its recording. Whatever a file does to it, no other recording and no call is
-concerned.
+takes a few milliseconds. That process has only the recording: no keys, no files, no network, limits on time and
+memory. It ends with its recording. A file that breaks its process affects no other recording and no session.
 """
 
 from __future__ import annotations
@@ -28,36 +27,40 @@ from voicepipe.audio.containers_in import Pieces, TooLong
 from voicepipe.audio.files import UnreadableSound
 
 CPU_S: Final = 120
-"""Of one recording. Two hours of MP3 take some 30."""
+"""CPU limit per recording. Two hours of MP3 take about 30 s."""
 
 MEMORY_BYTES: Final = 256 << 20
-"""Of one recording, beside what the libraries take."""
+"""Memory limit per recording, on top of what the libraries take."""
 
 NICENESS: Final = 10
-"""Calls go first."""
+"""Sessions have priority."""
 
 CONTROL: Final = struct.Struct(">cI")
-"""To the process that forks: `s` and a number, with a socket, starts a recording; `k` and its number ends it."""
+"""Sent to the forking process: `s` and a number, with a socket, starts a recording; `k` and its number ends the
+recording.
+"""
 
 ENDED: Final = struct.Struct(">Ii")
-"""From it: a recording's number, and the exit status of its process; below 0: the signal."""
+"""Sent by the forking process: a recording's number and the exit status of its process; below 0: the signal."""
 
 QUESTION: Final = struct.Struct(">IIIQ")
-"""To a recording's process: bytes of the file, which follow; Hz of the pieces; seconds and samples at most."""
+"""Sent to a recording's process: bytes of the file, which follow; sample rate of the pieces in Hz; limits in seconds
+and in samples.
+"""
 
 ANSWER: Final = struct.Struct(">cdI")
-"""From it: a kind, seconds read so far, bytes that follow. Kinds: `r` ready, when it has begun; then an answer to each
-question: `o` opened, `p` a piece, `e` the end, `x` a refusal."""
+"""Sent by a recording's process: a kind, seconds read so far, number of bytes that follow. Kinds: `r` ready, sent
+first; then one answer to each request: `o` opened, `p` a piece, `e` the end, `x` a refusal."""
 
 NEXT: Final = b"n"
-"""Asks for the next piece."""
+"""Requests the next piece."""
 
 LIBRARIES: Final = ("soundfile", "soxr", "av")
-"""Loaded before anything is forked, with all that is in them: a recording's process can open no file."""
+"""Loaded completely before any fork: a recording's process can open no file."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a recording is not heard."""
+    """Why a recording is refused."""
 
     why: str
     too_long: bool
@@ -67,20 +70,20 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def limit_process() -> None:
-    """Take away whatever decoding does not need, for good."""
+    """Drop permanently every permission that decoding does not need."""
     with suppress(OSError, ValueError):
         with open("/proc/self/statm", encoding="ascii") as file:
             taken = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, taken + MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would hold what somebody said
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold recorded speech
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # those that are open stay so
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # descriptors that are open stay open
     os.nice(NICENESS)
 
 
 def serve_recording(line: socket.socket) -> None:
-    """Read a file from `line`, and give its pieces as they are asked for, until the other side hangs up."""
+    """Read a file from `line` and send its pieces on request, until the other side closes the connection."""
     _answer(line, b"r", 0.0)
     n_bytes, rate_hz, longest_s, most_samples = QUESTION.unpack(_receive(line, QUESTION.size))
     file = _receive(line, n_bytes)
@@ -97,7 +100,7 @@ def serve_recording(line: socket.socket) -> None:
 
 
 class _Refused(Exception):
-    """The file is not heard any further."""
+    """The rest of the file is refused."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__()
@@ -106,7 +109,7 @@ class _Refused(Exception):
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Whatever the libraries raise is the file's fault."""
+    """Convert every exception of the libraries into a refusal of the file."""
     try:
         yield
     except UnreadableSound as why:
@@ -141,12 +144,12 @@ class _Children:
     """The processes of recordings."""
 
     pids: dict[int, int]
-    """By their recording's number. Bounded by who asks: as many as recordings are transcribed at once."""
+    """By recording number. Bounded by the number of recordings transcribed at once."""
 
     def start(self, number: int, line: socket.socket, control: socket.socket) -> None:
         try:
             pid = os.fork()
-        except OSError:  # too many processes: whoever asked sees the socket close
+        except OSError:  # too many processes: the server sees the socket close
             line.close()
             return
         if pid:
@@ -162,17 +165,19 @@ class _Children:
             serve_recording(line)
             status = 0
         except (EOFError, OSError):
-            status = 0  # whoever asked has gone
+            status = 0  # the server has closed the socket
         finally:
             os._exit(status)
 
     def kill(self, number: int) -> None:
-        """End one, if it runs: a process that was not waited for keeps its number, so no other is meant."""
+        """Kill a recording's process if it runs. A process that was not waited for keeps its id, so no other process is
+        hit.
+        """
         if number in self.pids:
             os.kill(self.pids[number], signal.SIGKILL)
 
     def ended(self) -> Iterator[tuple[int, int]]:
-        """The numbers of those that have ended, each with its exit status."""
+        """Yield the number and the exit status of each recording that has ended."""
         for number, pid in tuple(self.pids.items()):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -181,7 +186,7 @@ class _Children:
 
 
 def serve(control: socket.socket) -> None:
-    """Start and end recordings as `control` says, until it is closed."""
+    """Start and end recordings as `control` requests, until `control` is closed."""
     children = _Children({})
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -218,10 +223,10 @@ def _obey(control: socket.socket, children: _Children) -> bool:
 
 
 def load_whole(library: str) -> None:
-    """Import a library and all that is in it, which it may import only when a file needs it.
+    """Import a library with all submodules, which it may otherwise import only when a file needs them.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: the library is not installed.
     """
     folder = getattr(import_module(library), "__path__", ())
     for part in walk_packages(folder, f"{library}."):
@@ -230,7 +235,7 @@ def load_whole(library: str) -> None:
 
 
 def main() -> None:
-    """Load the libraries, and serve on the socket whose descriptor is the only argument."""
+    """Load the libraries and serve on the socket whose descriptor is the only argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server, which ends this in good order
     for library in LIBRARIES:
         with suppress(ImportError):

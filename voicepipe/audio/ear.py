@@ -1,8 +1,9 @@
-"""The ear: finds the edges of one caller's voice. Pure: samples and `now_ms` go in, edges come out.
+"""Voice activity detection: find where one user's speech starts, pauses and resumes.
 
-A cheap gate decides whether the judge listens at all; the judge (Silero) says whether a window is speech; its level
-says whether it is the caller's; the samples' own levels say where the speech began and ended. Silence is counted in
-samples, from the last voiced one; when frames stop coming it is counted by the clock.
+Pure: samples and `now_ms` go in, edges come out. A cheap gate decides whether the VAD model runs at all. The VAD
+model (Silero) says whether a window is speech. The level of the window says whether the speech is the user's. The
+levels of the samples say where the speech began and ended. Silence is counted in samples, from the last voiced one;
+when frames stop arriving it is counted by the clock.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ _STEP_MS: Final = FRAME_SAMPLES // _PER_MS
 _WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
 
 _SLICE_MS: Final = 500
-"""Longer pushes are worked through in pieces of this, so that one burst doesn't set the size of every buffer."""
+"""Longer pushes are processed in slices of this length, so that one burst does not set the size of every buffer."""
 
 _LONGEST_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
-"""What such a piece may become when the resampler adds what it held back."""
+"""The longest slice after the resampler has added what it held back."""
 
 _FAR_MS: Final = 200
-"""A voice that was not near for this long has stopped, and somebody further away goes on. With the 300 ms over which
-nearness is judged, a near voice may fade for about half a second before that."""
+"""Speech that was not near for this long has paused: a speaker further away goes on. With the 300 ms over which
+nearness is computed, near speech may fade for about 500 ms before that."""
 
 _STIR_MS: Final = 120
-"""A judge needs 60 to 120 ms to know a voice. For so long silence is not said to grow while something stirs, so that
-nobody ends a turn on the first sound of its next word. Noise that is no voice delays the news by no more than that."""
+"""The VAD model needs 60 to 120 ms to detect speech. While the level rises, `QuietGrew` is held back for this long, so
+that no turn ends on the first syllable of its next word. Noise that is not speech delays the edge by no more than
+this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,22 +49,22 @@ class EarOptions:
     """What counts as speech and what as silence."""
 
     threshold: float = 0.5
-    """The judge's probability from which a window is speech, 0 to 1. Higher needs louder, clearer speech."""
+    """The VAD model's probability from which a window is speech, 0 to 1. Higher needs louder, clearer speech."""
 
     min_speech_ms: int = 60
-    """Net speech before a voice has started. Shorter reacts to clicks, longer misses "yes"."""
+    """Net speech before `VoiceStarted`. Shorter reacts to clicks, longer misses "yes"."""
 
     pause_ms: int = 80
-    """Silence before a voice has paused. Shorter pauses lie inside words."""
+    """Silence before `VoicePaused`. Shorter pauses lie inside words."""
 
     longest_pause_ms: int = 30_000
-    """After this much silence a pause is over, and the next voice starts instead of resuming."""
+    """After this much silence the pause is over, and the next speech starts instead of resuming."""
 
     jitter_ms: int = 200
     """Frames may be this late before their absence counts as silence."""
 
     keep_ms: int = 2_000
-    """How much of the audio stays readable with `since`: what lies before a voice, and the time to notice it."""
+    """How much audio stays readable with `since`: the audio before speech starts, and the time to detect it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
@@ -73,17 +75,19 @@ class EarOptions:
 
     @property
     def speech_from(self) -> float:
-        """Probability that starts speech. What the gate kept from the judge has 0 and is silence at any threshold."""
+        """Return the probability that starts speech. Audio rejected by the gate has 0: silence at any threshold."""
         return max(self.threshold, 0.01)
 
     @property
     def silence_below(self) -> float:
-        """Probability that ends speech: 0.15 lower, as the model's authors do, so that it doesn't flicker."""
+        """Return the probability that ends speech: 0.15 lower, as the model's authors do, so that the state does not
+        flicker.
+        """
         return max(self.threshold - 0.15, 0.01)
 
 
 class Phase(Enum):
-    """What the caller's voice is doing."""
+    """The state of the user's speech."""
 
     QUIET = auto()
     SPEAKING = auto()
@@ -91,10 +95,10 @@ class Phase(Enum):
 
 
 class Ear:
-    """Listens to one caller. The same samples give the same edges, however they were cut into pushes.
+    """Detects one user's speech. The same samples give the same edges, however they were cut into pushes.
 
-    Costs about 1 to 3 ms of CPU per second of audio, 3 ms for a burst of a second: feed longer bursts in slices, with
-    `more_ms`, where nothing may hold the event loop for longer.
+    Costs about 1 to 3 ms of CPU per second of audio, 3 ms for a burst of 1 second. Feed longer bursts in slices,
+    with `more_ms`, where the event loop must not be held longer.
     """
 
     def __init__(
@@ -114,8 +118,8 @@ class Ear:
         self._nearness = Nearness()
         self._arrivals = Arrivals()
         self._now_ms: int | None = None
-        # Positions on the tape, which lags the caller's audio by the resampler's delay. `_lead` samples of silence in
-        # front make frames end where the caller's frames end, instead of waiting for the next one.
+        # Positions on the tape, which lags the user's audio by the resampler's delay. `_lead` samples of silence in
+        # front align the ends of frames with the ends of the client's frames, so that no frame waits for the next one.
         self._lead = self._resampler.delay_samples
         self._tape.append(silence(self._lead))
         self._heard = 0
@@ -131,24 +135,26 @@ class Ear:
 
     @property
     def received_ms(self) -> int:
-        """How much of the caller's audio has come."""
+        """Return how much of the user's audio has arrived."""
         return self._recent.end * 1_000 // self.rate_hz
 
     @property
     def received_samples(self) -> int:
-        """The same, to the sample, at `rate_hz`."""
+        """Return how much of the user's audio has arrived, in samples at `rate_hz`."""
         return self._recent.end
 
     def instant(self, stream_ms: int) -> Instant:
-        """A position in the caller's audio on both time scales."""
+        """Return a position in the user's audio on both time scales."""
         return Instant(stream_ms, self._arrivals.session_ms(stream_ms))
 
     def since(self, stream_ms: int) -> Samples:
-        """The caller's audio from a position on, int16 at `rate_hz`; from `keep_ms` before the newest push at least."""
+        """Return the user's audio from a position on, int16 at `rate_hz`; at least from `keep_ms` before the newest
+        push.
+        """
         return self._recent.since(max(0, stream_ms) * self.rate_hz // 1_000)
 
     def last_voiced(self) -> Instant | None:
-        """The end of the last voice so far, or None when there was none since `settle`."""
+        """Return the end of the latest speech so far, or None when there was none since `settle`."""
         match self.phase:
             case Phase.SPEAKING:
                 return self._instant_at(self._current_voice_end())
@@ -158,16 +164,16 @@ class Ear:
                 return None
 
     def settle(self) -> None:
-        """The caller's turn is over: the next voice starts anew, at the newest sample at the earliest."""
+        """End the user's turn: the next speech starts anew, at the newest sample at the earliest."""
         self.phase = Phase.QUIET
         self._net_ms = 0
         self._not_before = self._heard
 
     def push(self, samples: Samples, now_ms: int, *, more_ms: int = 0) -> tuple[Edge, ...]:
-        """Hear the next samples, int16, (n_samples,) at `rate_hz`, that arrived at `now_ms`.
+        """Process the next samples, int16, (n_samples,) at `rate_hz`, that arrived at `now_ms`.
 
-        `more_ms` is how much audio of the same arrival is still to be pushed. Returns the edges in order; those of a
-        long push are all here, with the positions at which they lie.
+        `more_ms` is how much audio of the same arrival is still to be pushed. Returns the edges in order. The edges
+        of a long push are all returned here, with their positions.
         """
         edges: list[Edge] = []
         n_ms = len(samples) * 1_000 // self.rate_hz + more_ms
@@ -184,30 +190,30 @@ class Ear:
         return tuple(edges)
 
     def tick(self, now_ms: int) -> tuple[Edge, ...]:
-        """Notice that no samples have come; call it every 20 ms or so. Silent as long as they are not late."""
+        """Detect missing samples; call it every 20 ms or so. Returns no edges while the samples are not late."""
         edges: list[Edge] = []
         self._note_absence(now_ms, edges)
         return tuple(edges)
 
-    # --- frames that don't come ---------------------------------------------------------------
+    # --- missing frames -----------------------------------------------------------------------
 
     def _note_absence(self, now_ms: int, edges: list[Edge]) -> None:
-        """Count the time since the last arrival as silence, once it is more than jitter."""
+        """Count the time since the last arrival as silence, once it exceeds the jitter allowance."""
         if self._now_ms is None or now_ms - self._now_ms <= self.options.jitter_ms:
             return
         self._net_ms = 0
         absent_ms = now_ms - self._now_ms
         if self.phase is Phase.SPEAKING:
             self._begin_pause(self._current_voice_end(), self.received_ms + absent_ms, edges)
-            # What comes after the gap is another sound than what came before it.
+            # The audio after the gap does not continue the audio before it.
             self._not_before = self._recent.end * RATE_HZ // self.rate_hz + self._lead
         elif self.phase is Phase.PAUSED:
             self._grow(self.received_ms - self._pause.stream_ms + absent_ms, edges)
 
     def _count_gap(self, now_ms: int) -> None:
-        """After frames have stayed away during a pause, how much of the silence was never sent as samples.
+        """Update how much of the silence was never sent as samples, after frames were missing during a pause.
 
-        What was only late comes in faster than real time and brings the gap back to nothing, so it counts once.
+        Audio that was only late arrives faster than real time and reduces the gap to 0, so it counts once.
         """
         if self.phase is Phase.PAUSED:
             gap_ms = now_ms - self.received_ms - (self._pause.session_ms - self._pause.stream_ms)
@@ -216,7 +222,7 @@ class Ear:
     # --- frames -------------------------------------------------------------------------------
 
     def _hear_frame(self, edges: list[Edge]) -> None:
-        """Take the next 20 ms from the tape to the gate, and from there perhaps to the judge."""
+        """Pass the next 20 ms of the tape to the gate, and on to the VAD model when the gate is open."""
         begin = self._heard
         self._heard += FRAME_SAMPLES
         frame = self._tape.read(begin, self._heard)
@@ -234,7 +240,7 @@ class Ear:
             self._watch_pause(edges)
 
     def _judge_windows(self, edges: list[Edge]) -> None:
-        """Judge every window that is complete; after the gate was closed, begin again a little before it opened."""
+        """Run the VAD model on every complete window; after the gate was closed, start a little before it opened."""
         if self._heard - self._judged > PREROLL_SAMPLES:
             self._judged = self._heard - PREROLL_SAMPLES
             self._state.restart(self._tape.read(max(self._tape.start, self._judged - CONTEXT_SAMPLES), self._judged))
@@ -245,7 +251,7 @@ class Ear:
             self._weigh(self._probability, edges)
 
     def _weigh(self, probability: float, edges: list[Edge]) -> None:
-        """Let one window's verdict move the phase. Nobody begins to speak from afar."""
+        """Update the phase with the result of one window. Far speech never starts a turn."""
         options = self.options
         if self.phase is not Phase.SPEAKING and not self._nearness.near:
             self._net_ms = 0
@@ -262,17 +268,19 @@ class Ear:
             elif probability >= options.speech_from or self._bounds.voiced_since(self._not_before, self._judged):
                 self._speak(VoiceResumed, self._judged - WINDOW_SAMPLES, edges)
 
-    # --- what the verdicts lead to --------------------------------------------------------------
+    # --- what the results lead to ---------------------------------------------------------------
 
     def _speak(self, edge: type[VoiceStarted | VoiceResumed], first_window: int, edges: list[Edge]) -> None:
-        """The caller speaks; the window of speech that showed it begins at position `first_window`."""
+        """Enter the speaking phase; the window of speech that showed it begins at position `first_window`."""
         self.phase = Phase.SPEAKING
         self._speech_end = self._judged
         self._not_before = self._bounds.onset(self._judged, first_window, self._not_before)
         edges.append(edge(self._onset_at(self._not_before)))
 
     def _seek_pause(self, edges: list[Edge]) -> None:
-        """Has the voice been silent for long enough? Or is what the judge still hears too far away for the caller?"""
+        """Enter the pause phase when the silence is long enough, or when the detected speech is too far away for the
+        user.
+        """
         if self._probability < self.options.silence_below:
             voice_end = self._find_voice_end(self._speech_end)
             if self._heard - voice_end >= self.options.pause_ms * _PER_MS:
@@ -291,13 +299,13 @@ class Ear:
         edges.append(VoicePaused(self._pause, self._silence_ms, ending.pitch_st, ending.voiced_ms))
 
     def _watch_pause(self, edges: list[Edge]) -> None:
-        """Tell of the silence, unless something stirs that the judge may be about to know."""
+        """Emit the silence so far, unless the level rises and the VAD model may be about to detect speech."""
         silence_ms = self._heard_ms - self._pause.stream_ms + self._gap_ms
         if not self._nearness.stirs or silence_ms - self._silence_ms >= _STIR_MS:
             self._grow(silence_ms, edges)
 
     def _grow(self, silence_ms: int, edges: list[Edge]) -> None:
-        """Tell of the silence, in steps, never of less than before."""
+        """Emit the silence so far, in steps, never less than before."""
         if silence_ms - self._silence_ms < _STEP_MS:
             return
         self._silence_ms = silence_ms
@@ -315,15 +323,17 @@ class Ear:
         return self.instant(max(0, position - self._lead) // _PER_MS)
 
     def _onset_at(self, position: int) -> Instant:
-        """The same for a beginning: of the samples on either side of the position, the later one counts."""
+        """Return the instant of a beginning: of the samples on either side of the position, the later one counts."""
         stream_ms = max(0, position - self._lead) // _PER_MS
         return Instant(stream_ms, self._arrivals.session_ms(stream_ms + 1) - 1)
 
     def _current_voice_end(self) -> int:
-        """Position of the end of the voice, as of now: when it is cut off in mid-word, the end of what has come."""
+        """Return the position where the speech ends now: when it was cut off in mid-word, the end of the received
+        audio.
+        """
         fading = self._probability < self.options.silence_below
         return self._find_voice_end(self._speech_end if fading else self._heard)
 
     def _find_voice_end(self, speech_end: int) -> int:
-        """Position of the end of the voice that the judge heard until `speech_end`, to 10 ms."""
+        """Return the position of the end of the speech that the VAD model detected until `speech_end`, to 10 ms."""
         return max(self._bounds.voice_end(self._heard, speech_end), self._not_before)

@@ -1,8 +1,8 @@
-"""Does what the microphone hears sound like what the agent has just said? Its own voice, come back through the room.
+"""Echo detection: does the microphone pick up the agent's own audio, played by the loudspeaker?
 
-Words can't tell soon enough, and a transcriber makes of a weak echo what it likes. So the two sounds are compared: how
-the levels of a few bands rise and fall, which a room and a codec leave as they are, at every delay that the way to the
-client and back may take.
+Words come too late, and an STT turns a weak echo into arbitrary text. So the two signals are compared: how the
+levels of a few bands rise and fall. A room and a codec preserve that. The comparison covers every delay that the way
+to the client and back may take.
 """
 
 from __future__ import annotations
@@ -19,52 +19,53 @@ from voicepipe.audio.samples import FULL_SCALE, Samples, silence
 HOP_MS: Final = 10
 
 _EDGES_HZ: Final = (200, 400, 700, 1_100, 1_700, 2_500, 3_600)
-"""Six bands, wider as the ear's are, within what a telephone lets through."""
+"""6 bands, wider towards high frequencies as in human hearing, within the telephone band."""
 
 _BIN_HZ: Final = 1_000 // HOP_MS
 
 _SPAN_DB: Final = 30.0
-"""Below the loudest of a band by more than this, an echo has sunk into the room's noise: such levels tell nothing."""
+"""A level more than this below the loudest of its band is lost in the room's noise and carries no information."""
 
 _SMOOTH_HOPS: Final = 3
-"""Levels are taken over 30 ms, as delays are searched in steps of a hop and lie between two of them."""
+"""Levels are smoothed over 30 ms, since delays are searched in steps of 1 hop and lie between two steps."""
 
 LONGEST_DELAY_MS: Final = 1_500
-"""From when sound is sent until it comes back: the network twice, and what clients keep before they play."""
+"""From sending audio until its echo arrives: the network twice, and the client's playback buffer."""
 
 SPAN_MS: Final = 1_000
-"""What is best compared: four or five syllables. Less rises and falls like any other voice at some delay or other."""
+"""The best length to compare: 4 or 5 syllables. Shorter audio resembles any other speech at some delay."""
 
 _ALIKE: Final = 0.7
-"""The correlation from which it is the same sound: half of the variance explained. A second of echo, 20 dB down and in
-a room's noise, has 0.8 and more; a second of somebody else's speech, at its most alike delay, 0.4 as a rule and 0.6
-seldom."""
+"""The correlation from which the audio is the same: half of the variance explained. A second of echo, 20 dB down and in
+room noise, has 0.8 and more. A second of another person's speech, at its best delay, usually has 0.4 and seldom 0.6."""
 
 _WEAK: Final = 0.25
 _SURELY_ALIKE: Final = 0.85
 _STRONG: Final = 2.0
-"""An echo is weaker than what was sent, by 6 dB and more as a rule; callers, who are near, are as loud as the agent or
-louder. So what is not that weak must be the more alike, and what is 3 dB louder is no echo at all."""
+"""An echo is weaker than what was sent, usually by 6 dB and more. Users are near and as loud as the agent or louder. So
+audio that is not that weak needs a higher correlation, and audio 3 dB louder is not an echo."""
 
 _OVER: Final = 10.0**0.6
-"""What is 6 dB louder than the echo can be is not the echo."""
+"""Audio 6 dB louder than the echo can be is not the echo."""
 
 _BESIDE: Final = 10.0**-0.6
-"""And what is 6 dB weaker than its loudest is nobody's voice, but the room between its words."""
+"""Audio 6 dB weaker than its loudest part is not speech, but the room between words."""
 
 _TAIL_HOPS: Final = 10
 _SLIP_HOPS: Final = 2
-"""A room holds a sound for some 100 ms, and the delay is known to a hop or two."""
+"""A room's reverberation lasts some 100 ms, and the delay is known to 1 or 2 hops."""
 
 _LOUD: Final = 10.0**-1.5
-"""The strength of the echo is judged where the agent is within 15 dB of its loudest."""
+"""The strength of the echo is measured where the agent is within 15 dB of its loudest."""
 
 Profile = npt.NDArray[np.float32]
 """Power of each hop in each band, (n_hops, n_bands); full scale is about 0 dB."""
 
 
 def profile(samples: Samples, rate_hz: int) -> Profile:
-    """The profile of `samples`, int16, (n_samples,) at 8, 16 or 24 kHz; a rest of less than a hop is left out."""
+    """Return the profile of `samples`, int16, (n_samples,) at 8, 16 or 24 kHz; a remainder shorter than 1 hop is
+    dropped.
+    """
     n_hop = rate_hz * HOP_MS // 1_000
     n = len(samples) // n_hop
     frames = samples[: n * n_hop].astype(np.float32).reshape(n, n_hop) * (np.hanning(n_hop) / (n_hop * FULL_SCALE))
@@ -74,23 +75,23 @@ def profile(samples: Samples, rate_hz: int) -> Profile:
 
 
 class Echo:
-    """Remembers what the agent has said lately, and when it was sent."""
+    """Keeps the agent's recent audio and the time when it was sent."""
 
     def __init__(self) -> None:
-        # (instant at which it plays, profile). Bounded: what can't come back any more is forgotten.
+        # (instant at which it plays, profile). Bounded: audio whose echo can no longer arrive is dropped.
         self._said: deque[tuple[int, Profile]] = deque()
         self._rest = silence(0)
         self._ends_ms = 0
         self._path: tuple[int, float] | None = None
-        """How late the echo is, in hops, and its power, as a share of what was sent; None: there was none so far."""
+        """The echo's delay in hops, and its power as a share of what was sent; None: no echo so far."""
 
     @property
     def known(self) -> bool:
-        """Whether there has been one."""
+        """Return whether an echo was detected before."""
         return self._path is not None
 
     def plays(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
-        """More was sent, int16, (n_samples,): it plays behind what was sent before."""
+        """Add sent audio, int16, (n_samples,): it plays after the audio sent before."""
         whole = np.concatenate((self._rest, samples))
         said = profile(whole, rate_hz)
         self._rest = whole[len(said) * rate_hz * HOP_MS // 1_000 :]
@@ -102,16 +103,16 @@ class Echo:
             self._said.popleft()
 
     def stops(self, now_ms: int) -> None:
-        """What would have played after this instant is not played."""
+        """Drop the audio that would have played after this instant."""
         self._rest = silence(0)
         self._ends_ms = min(self._ends_ms, now_ms)
         while self._said and self._said[-1][0] >= now_ms:
             self._said.pop()
 
     def has(self, samples: Samples, rate_hz: int, ends_ms: int) -> bool:
-        """Whether `samples`, int16, (n_samples,), which were heard until `ends_ms`, are the agent's.
+        """Return whether `samples`, int16, (n_samples,), received until `ends_ms`, are the agent's audio.
 
-        If so, how late and how strong the echo is, is known from now on.
+        If so, the delay and the strength of the echo are stored.
         """
         heard = profile(samples, rate_hz)
         alike, late = self._compare(heard, ends_ms)
@@ -126,7 +127,7 @@ class Echo:
         return True
 
     def own_ms(self, samples: Samples, rate_hz: int, ends_ms: int) -> int:
-        """How much of such a voice is not the agent's; all of it where there has been no echo."""
+        """Return how much of such speech is not the agent's, in ms; all of it when no echo was detected before."""
         heard = profile(samples, rate_hz).sum(axis=1)
         if self._path is None or not len(heard):
             return len(samples) * 1_000 // rate_hz
@@ -139,11 +140,13 @@ class Echo:
         return int(np.count_nonzero(own)) * HOP_MS
 
     def likeness(self, samples: Samples, rate_hz: int, ends_ms: int) -> float:
-        """How much alike they are at the most: a correlation, up to 1; 0 for no sound, or none to compare."""
+        """Return the highest correlation with the agent's audio, up to 1; 0 for silence, or when there is nothing to
+        compare.
+        """
         return self._compare(profile(samples, rate_hz), ends_ms)[0]
 
     def _compare(self, heard: Profile, ends_ms: int) -> tuple[float, int]:
-        """The greatest likeness, and how many hops late the sound is then."""
+        """Return the highest correlation, and the delay in hops where it occurs."""
         n = len(heard)
         if not n or not self._said:
             return 0.0, 0
@@ -156,16 +159,16 @@ class Echo:
         return float(alike[best]), longest - best
 
     def _said_before(self, ends_ms: int, n_hops: int, late: int) -> Profile:
-        """What was said in so many hops before an instant, or as many hops before that as it comes late."""
+        """Return the profile of the agent's audio in the `n_hops` before an instant, shifted back by the delay."""
         return self._between(ends_ms - (n_hops + late) * HOP_MS, n_hops)
 
     def _between(self, begins_ms: int, n_hops: int) -> Profile:
-        """What is said from an instant on; silence where nothing is."""
+        """Return the profile of the agent's audio from an instant on; silence where the agent sent none."""
         said = np.zeros((n_hops, len(_EDGES_HZ) - 1), dtype=np.float32)
         for at_ms, piece in self._said:
             first = (at_ms - begins_ms) // HOP_MS
             if first >= n_hops:
-                break  # the rest is to be played: minutes of it, where a client takes sound faster than it plays
+                break  # the rest plays later: minutes of it, where a client takes audio faster than it plays
             low, high = max(0, first), min(n_hops, first + len(piece))
             if low < high:
                 said[low:high] = piece[low - first : high - first]
@@ -173,7 +176,7 @@ class Echo:
 
 
 def _levels(power: Profile) -> Profile:
-    """In dB, over a few hops, (n_hops, n_bands)."""
+    """Return the levels in dB, smoothed over a few hops, (n_hops, n_bands)."""
     kernel = np.ones(_SMOOTH_HOPS) / _SMOOTH_HOPS
     smooth = np.stack([np.convolve(band, kernel, mode="same") for band in power.T], axis=1)
     level = 10 * np.log10(smooth + 1e-12)
@@ -181,7 +184,7 @@ def _levels(power: Profile) -> Profile:
 
 
 def _shape(level: Profile) -> Profile:
-    """Levels about each band's mean, scaled to a length of one over the last two axes."""
+    """Return the levels minus each band's mean, scaled to length 1 over the last two axes."""
     centred = level - level.mean(axis=-2, keepdims=True)
     length = np.sqrt((centred**2).sum(axis=(-2, -1), keepdims=True))
     return np.asarray(centred / np.maximum(length, 1e-6), dtype=np.float32)

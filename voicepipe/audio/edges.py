@@ -1,4 +1,6 @@
-"""What the ear tells: edges of the caller's voice. Facts in the past tense; whose turn it is, others decide."""
+"""The edges of the user's speech, as the voice activity detector reports them: facts in the past tense. The session
+core decides whose turn it is.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +12,46 @@ class Instant:
     """One moment, on both of a session's time scales."""
 
     stream_ms: int
-    """Position in the caller's audio, counted in samples from its beginning."""
+    """Position in the user's audio, counted in samples from its beginning."""
 
     session_ms: int
-    """The same on the session's clock: when that sample would have arrived, had nothing delayed it."""
+    """Position on the session's clock: when that sample would have arrived without any delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceStarted:
-    """The caller began to speak at `onset`."""
+    """The user began to speak at `onset`."""
 
     onset: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class VoicePaused:
-    """The caller has been silent for a moment."""
+    """The user has been silent for a moment."""
 
     last_voiced: Instant
-    """The end of the last voiced sound, to 10 ms. Not when it was noticed."""
+    """The end of the last voiced audio, to 10 ms. Not the time of detection."""
 
     silence_ms: int
     """How long the silence has lasted already."""
 
     final_pitch_st: float | None = None
-    """How far the last syllable lay over the middle of the voice's range, in semitones; None: can't be told."""
+    """Pitch of the last syllable relative to the middle of the user's range, in semitones; None: not measurable."""
 
     final_voiced_ms: int | None = None
-    """How long the voice went on without a break up to its last period; None: not measured."""
+    """Length of the last unbroken voiced stretch; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuietGrew:
-    """The pause lasts, now for `silence_ms` since the last voiced sound."""
+    """The pause continues, now for `silence_ms` since the last voiced audio."""
 
     silence_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceResumed:
-    """The caller goes on speaking, from `onset` on; what paused had not ended."""
+    """The user goes on speaking from `onset` on: the pause was not the end."""
 
     onset: Instant
 

@@ -1,4 +1,4 @@
-"""Sound files: any of wav, flac, ogg and mp3 in; wav out."""
+"""Audio files: read wav, flac, ogg and mp3; write wav."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from voicepipe.errors import VoicepipeError
 
 
 class UnreadableSound(VoicepipeError):
-    """A file is not there, or is no sound that we can read. The text says which and why."""
+    """A file does not exist or is not readable audio. The text says which and why."""
 
 
 def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
-    """Read a whole sound file (wav, flac, ogg, mp3) as mono at `rate_hz`.
+    """Read a whole audio file (wav, flac, ogg, mp3) as mono at `rate_hz`.
 
     Channels are averaged; other rates are converted. Blocks: not for the event loop.
 
@@ -27,7 +27,7 @@ def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
         int16, (n_samples,).
 
     Raises:
-        UnreadableSound: no such file, or not a sound.
+        UnreadableSound: no such file, or not audio.
     """
     import soundfile  # type: ignore[import-untyped]  # both are costly to import and rarely needed
     import soxr  # type: ignore[import-untyped]
@@ -43,7 +43,7 @@ def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
 
 
 def wav_bytes(samples: Samples, rate_hz: int) -> bytes:
-    """A mono 16-bit WAV file of `samples`, int16, (n_samples,)."""
+    """Return a mono 16-bit WAV file of `samples`, int16, (n_samples,)."""
     file = io.BytesIO()
     with wave.open(file, "wb") as wav:
         wav.setnchannels(1)

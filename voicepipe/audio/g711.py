@@ -1,4 +1,4 @@
-"""G.711: the two 8-bit codes of telephony, by table.
+"""G.711: the two 8-bit codecs of telephony, by table.
 
 Source: ITU-T G.711 (11/88), tables 1a (A-law) and 2a (mu-law). Values are scaled to 16 bits as usual: mu-law's
 14-bit decision values times 4, A-law's 13-bit ones times 8.
@@ -14,11 +14,11 @@ import numpy.typing as npt
 from voicepipe.audio.samples import Samples
 
 _MULAW_BIAS: Final = 33
-"""Added to the 14-bit magnitude so that each segment begins at a power of two (G.711, table 2a: 2^n - 33)."""
+"""Added to the 14-bit magnitude so that each segment begins at a power of 2 (G.711, table 2a: 2^n - 33)."""
 
 
 def _mulaw_expanded() -> Samples:
-    """The 256 output values of mu-law. All bits are inverted on the line; then 1 sign, 3 segment, 4 step bits."""
+    """Return the 256 output values of mu-law. On the wire all bits are inverted; 1 sign, 3 segment, 4 step bits."""
     code = ~np.arange(256, dtype=np.int32) & 0xFF
     segment, step = (code >> 4) & 7, code & 15
     magnitude = ((2 * step + _MULAW_BIAS) << segment) - _MULAW_BIAS
@@ -26,7 +26,7 @@ def _mulaw_expanded() -> Samples:
 
 
 def _alaw_expanded() -> Samples:
-    """The 256 output values of A-law. Even bits are inverted on the line; a set sign bit means positive."""
+    """Return the 256 output values of A-law. Even bits are inverted on the wire; a set sign bit means positive."""
     code = np.arange(256, dtype=np.int32) ^ 0x55
     segment, step = (code >> 4) & 7, code & 15
     magnitude = np.where(segment == 0, 2 * step + 1, (2 * step + _MULAW_BIAS) << np.maximum(segment - 1, 0))
@@ -34,9 +34,9 @@ def _alaw_expanded() -> Samples:
 
 
 def _compressed(expanded: Samples) -> npt.NDArray[np.uint8]:
-    """For each int16 (by its unsigned twin) the code whose value is nearest; a tie goes to the smaller magnitude.
+    """Return for each int16 (indexed as uint16) the code with the nearest value; a tie goes to the smaller magnitude.
 
-    Of mu-law's two zeros the positive one, 0xFF, is sent: silence on a line is all ones.
+    Of mu-law's two zeros the positive one, 0xFF, is sent: silence on the wire is all ones.
     """
     values, from_the_end = np.unique(expanded[::-1].astype(np.int32), return_index=True)
     linear = np.arange(-32_768, 32_768, dtype=np.int32)

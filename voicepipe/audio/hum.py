@@ -1,4 +1,4 @@
-"""Is this voice a hum, or is it words? Most words have a sound that is more noise than voice."""
+"""Tell a hum from words: most words contain a consonant that is more noise than voice."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ _BIN_HZ: Final = 1_000 // _HOP_MS
 _LOW_HZ: Final = 200
 _SPLIT_HZ: Final = 2_000
 _HIGH_HZ: Final = 3_600
-"""As far as a telephone goes."""
+"""The upper end of the telephone band."""
 
 _SMOOTH_HOPS: Final = 3
 _LEAST_HOPS: Final = 2
-"""The burst of a t or a k lasts some 20 ms, so two hops of levels over 30 ms."""
+"""The burst of a t or a k lasts some 20 ms, so 2 hops of levels over 30 ms."""
 
 _SPAN: Final = 10.0**-2
-"""What is 20 dB below the loudest is the room, or a breath."""
+"""Anything 20 dB below the loudest is room noise or breath."""
 
 _NOISY: Final = 10.0**-1.2
-"""A voice that nothing narrows (vowels, m, n: "mhm", "yeah", "uh-huh") has its first formants below 2 kHz and less than
-a sixteenth of its power above, -12 dB; the noise of s, f, t or k lies there for the most part. Some vowels reach -15
-dB."""
+"""A voice without constriction (vowels, m, n: "mhm", "yeah", "uh-huh") has its first formants below 2 kHz and less than
+a sixteenth of its power above, -12 dB. The noise of s, f, t or k lies mostly above. Some vowels reach -15 dB."""
 
 
 def hums(samples: Samples, rate_hz: int) -> bool:
-    """Whether a stretch of voice, int16, (n_samples,) at 8, 16 or 24 kHz, has nothing but voice in it.
+    """Return whether a stretch of speech, int16, (n_samples,) at 8, 16 or 24 kHz, is voiced throughout.
 
     True too for less than 30 ms.
     """

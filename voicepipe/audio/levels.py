@@ -1,8 +1,9 @@
-"""Where exactly did the voice begin and end? Looked up in the samples, once a judge has said about when.
+"""Find exactly where speech began and ended, from the levels of the samples, once the VAD model has said about when.
 
-A judge's windows are 32 ms long and its verdict trails the sound by 60 to 180 ms; a turn's t0 has to be better than
-that. So the level of every 10 ms is compared with the utterance's own floor and peak. Two levels are kept: the plain
-one, and a pre-emphasised one in which the weak high sounds (s, f, t) that end many words stand out.
+The VAD model's windows are 32 ms long and its result trails the audio by 60 to 180 ms; a turn's t0 must be more
+precise than that. So the level of every 10 ms is compared with the utterance's own floor and peak. Two levels are
+kept: the plain one, and a pre-emphasised one that raises the weak high consonants (s, f, t) at the end of many
+words.
 """
 
 from __future__ import annotations
@@ -15,44 +16,48 @@ import numpy.typing as npt
 from voicepipe.audio.samples import Samples
 
 HOP_SAMPLES: Final = 160
-"""10 ms at 16 kHz: the resolution of every answer here."""
+"""10 ms at 16 kHz: the resolution of every result here."""
 
 LOOK_BACK_SAMPLES: Final = 48_000
-"""3 s from which floor and peak are taken: several syllables and at least one gap."""
+"""3 s from which floor and peak are taken: several syllables and at least 1 gap."""
 
 _PRE_EMPHASIS: Final = np.float32(0.97)
 """Usual for speech (Rabiner and Schafer, Digital Processing of Speech Signals, 1978: 0.9 to 1)."""
 
 _LEAST_RISE_DB: Final = 9.0
-"""Voice is at least this far over the floor: the 10 ms levels of steady noise spread by some 6 dB."""
+"""Speech is at least this far over the floor: the 10 ms levels of steady noise spread by some 6 dB."""
 
 _LEAST_FLOOR_DB: Final = 17.5
-"""-73 dBFS. Quieter than any room: a client that mutes or gates by sending zeros must not make its room loud."""
+"""-73 dBFS. Quieter than any room: a client that mutes or gates by sending zeros must not make room noise count as
+loud.
+"""
 
 _LEAST_SPAN_DB: Final = 20.0
-"""With less between floor and peak, noise covers where words end; then the judge's own times are better."""
+"""With less between floor and peak, noise covers the ends of words; then the VAD model's own times are better."""
 
 _END_SHARE: Final = 0.3
-"""Share of the way from floor to peak, in dB, at which a voice ends. Chosen on the labelled clips of the bench
-(0.2 to 0.5 tried): the median error stays within 5 ms for 0.25 to 0.3 and turns early above."""
+"""Share of the way from floor to peak, in dB, at which speech ends. Chosen on the labelled clips of the bench (0.2 to
+0.5 tried): the median error stays within 5 ms for 0.25 to 0.3 and becomes early above."""
 
 _ONSET_SHARE: Final = 0.4
-"""The same where a voice begins, which is steeper."""
+"""The same share for the beginning of speech, which is steeper."""
 
 _ONSET_GAP_HOPS: Final = 12
 """A gap of up to 120 ms lies inside a word (the closure of p, t, k), so the word began before it."""
 
 _TAIL_GAP_HOPS: Final = 5
 _TAIL_HOPS: Final = 25
-"""A judge may give up on a weak last syllable. So the voice goes on behind what it took for speech, for up to 250 ms,
-as long as no gap is longer than 50 ms. A single loud hop there is no syllable."""
+"""The VAD model may miss a weak last syllable. So speech continues up to 250 ms after the detected end, as long as no
+gap is longer than 50 ms. A single loud hop there is not a syllable."""
 
 Levels = npt.NDArray[np.float32]
 """Plain and pre-emphasised level in dB over one unit of int16 (full scale is 90), (2, n_hops)."""
 
 
 def levels(samples: Samples) -> Levels:
-    """Levels of each 10 ms of `samples`, int16, at 16 kHz, counted from the end: a rest in front is left out."""
+    """Return the levels of each 10 ms of `samples`, int16, at 16 kHz, counted from the end: a remainder in front is
+    dropped.
+    """
     n_hops = max(0, len(samples) - 1) // HOP_SAMPLES
     if not n_hops:
         return np.zeros((2, 0), dtype=np.float32)
@@ -60,25 +65,27 @@ def levels(samples: Samples) -> Levels:
     bright = (plain[1:] - _PRE_EMPHASIS * plain[:-1]).reshape(n_hops, HOP_SAMPLES)
     plain = plain[1:].reshape(n_hops, HOP_SAMPLES)
     power = np.stack((np.einsum("ij,ij->i", plain, plain), np.einsum("ij,ij->i", bright, bright)))
-    # One unit per sample is added: int16's own grain, and no logarithm of zero.
+    # 1 unit per sample is added: int16's quantisation step, and no logarithm of zero.
     level: Levels = 10 * np.log10(power / HOP_SAMPLES + 1)
     return level
 
 
 def _quantile(ordered: Levels, share: float) -> Levels:
-    """For each row of already sorted levels the value below which `share` of them lie, (2, 1)."""
+    """Return for each row of sorted levels the value below which `share` of them lie, (2, 1)."""
     return np.maximum(ordered[:, [round(share * (ordered.shape[1] - 1))]], _LEAST_FLOOR_DB)
 
 
 def _over(level: Levels, floor: Levels, peak: Levels, share: float) -> npt.NDArray[np.bool_]:
-    """Which hops stand out in either level, (n_hops,)."""
+    """Return which hops stand out in either level, (n_hops,)."""
     threshold = np.maximum(floor + _LEAST_RISE_DB, floor + share * (peak - floor))
     over: npt.NDArray[np.bool_] = (level > threshold).any(axis=0)
     return over
 
 
 def voiced(level: Levels) -> npt.NDArray[np.bool_] | None:
-    """Which hops of a stretch that ends in, or holds, speech are loud enough to be it; None when noise hides that."""
+    """Return which hops are loud enough to be speech; None when noise hides that. The stretch must end in speech or
+    hold it.
+    """
     if not level.shape[1]:
         return None
     ordered = np.sort(level, axis=1)
@@ -89,9 +96,11 @@ def voiced(level: Levels) -> npt.NDArray[np.bool_] | None:
 
 
 def voice_end_hops(loud: npt.NDArray[np.bool_], behind: int, n_hops: int) -> int | None:
-    """How many hops before the end of `loud` did the voice end that a judge heard until `behind` hops before it?
+    """Return how many hops before the end of `loud` the speech ended that was detected until `behind` hops before the
+    end.
 
-    The last loud one of the `n_hops` up to there, and what follows it closely. None: there is none.
+    The result is the last loud hop of the `n_hops` up to there, or a loud hop that follows closely. None: there is
+    none.
     """
     judged = len(loud) - behind
     first = max(0, judged - n_hops)
@@ -110,10 +119,10 @@ def voice_end_hops(loud: npt.NDArray[np.bool_], behind: int, n_hops: int) -> int
 
 
 def onset_hops(level: Levels, n_recent: int) -> int | None:
-    """How many hops before the end of `level` did the voice begin that now fills its end? None: can't be told.
+    """Return how many hops before the end of `level` the speech began that fills its end; None: not measurable.
 
-    Only the last `n_recent` hops are searched. The floor is that of the quiet before them, so the lower quartile of
-    all; the peak that of the first syllable.
+    Only the last `n_recent` hops are searched. The floor is the quiet before them, so the lower quartile of all; the
+    peak is that of the first syllable.
     """
     if not level.shape[1] or n_recent <= 0:
         return None

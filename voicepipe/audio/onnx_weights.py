@@ -1,4 +1,4 @@
-"""The weights of an ONNX file by name, without a runtime to run it."""
+"""Read the weights of an ONNX file by name, without a runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def float_weights(model: bytes) -> dict[str, Weights]:
-    """The float32 initializers of the ONNX file `model`, read-only, that keep their values as raw bytes.
+    """Return the float32 initializers of the ONNX file `model` that are stored as raw bytes, read-only.
 
     Raises:
         ValueError: `model` is not an ONNX file.
@@ -38,7 +38,7 @@ def float_weights(model: bytes) -> dict[str, Weights]:
 
 
 def _float_tensor(tensor: memoryview) -> Iterator[tuple[str, Weights]]:
-    """The tensor with its name, if it is one of floats."""
+    """Yield the tensor with its name, if it holds floats."""
     shape: list[int] = []
     name, raw, kind = "", memoryview(b""), 0
     for number, value in _fields(tensor):
@@ -55,7 +55,7 @@ def _float_tensor(tensor: memoryview) -> Iterator[tuple[str, Weights]]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field of a Protocol Buffers message. Fixed-width ones come as their bytes."""
+    """Yield number and value of each field of a Protocol Buffers message. Fixed-width fields come as their bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -77,7 +77,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """The number at a position, seven bits a byte, and the position behind it."""
+    """Return the number at a position, 7 bits per byte, and the position after it."""
     value = shift = 0
     while at < len(message):
         byte = message[at]

@@ -1,7 +1,7 @@
-"""How did the voice end? Speakers let its pitch fall, and the voice itself break up, when they are done; they hold both
-when they are not.
+"""Measure how speech ended. At the end of a turn speakers lower the pitch and the voicing breaks up; otherwise they
+hold both.
 
-Measured only when a voice has paused, over the last seconds: about half a millisecond of CPU a pause.
+Measured only when speech has paused, over the last seconds: about 0.5 ms of CPU per pause.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ import numpy.typing as npt
 from voicepipe.audio.samples import Samples
 
 LOOK_BACK_SAMPLES: Final = 48_000
-"""3 s at 16 kHz: enough syllables to know the middle of a voice's range."""
+"""3 s at 16 kHz: enough syllables to know the middle of a user's range."""
 
 _RATE_HZ: Final = 8_000
 _FRAME_SAMPLES: Final = 320
-"""40 ms: three periods of the lowest voice, which the method needs."""
+"""40 ms: 3 periods of the lowest voice, which the method needs."""
 
 _HOP_SAMPLES: Final = 160
 _LOWEST_HZ: Final = 70
 _HIGHEST_HZ: Final = 450
-"""From a low man's voice to a child's."""
+"""The upper end from a low man's voice to a child's."""
 
 _VOICED: Final = 0.6
-"""Correlation of a frame with itself one period later from which it counts as voiced (Boersma's default is 0.45; here
-a wrong pitch does more harm than a missing one)."""
+"""Correlation of a frame with itself 1 period later from which it counts as voiced. Boersma's default is 0.45; here a
+wrong pitch does more harm than a missing one."""
 
 _UNBROKEN: Final = 0.5
-"""The same for whether a voice goes on, where no pitch is needed; nearer to Boersma's, since noise takes from it."""
+"""The same limit for unbroken voicing, where no pitch is needed; nearer to Boersma's, since noise lowers the
+correlation.
+"""
 
 _QUIETER_DB: Final = 20.0
-"""Frames that much below the loudest are breath, room or somebody else."""
+"""Frames that much below the loudest are breath, room noise or another person."""
 
 _LEAST_FRAMES: Final = 12
-"""240 ms of voiced sound: with less, the middle of the range is the end itself."""
+"""240 ms of voiced audio: with less, the middle of the range is the end itself."""
 
 _TAIL_FRAMES: Final = 8
-"""The end is 160 ms, about a syllable, ..."""
+"""The end is 160 ms, about 1 syllable, ..."""
 
 _TAIL_REACH_FRAMES: Final = 20
-"""... that lies at most 400 ms before the silence: voiceless sounds may follow it."""
+"""... that lies at most 400 ms before the silence: voiceless consonants may follow it."""
 
 _LEAST_TAIL_FRAMES: Final = 3
 
@@ -55,12 +57,12 @@ _LAGS: Final = slice(_RATE_HZ // _HIGHEST_HZ, _RATE_HZ // _LOWEST_HZ + 1)
 Floats = npt.NDArray[np.float32]
 
 _OCTAVE_COST: Final[Floats] = (0.05 * np.log2(np.arange(_LAGS.start, _LAGS.stop) / _LAGS.start)).astype(np.float32)
-"""What repeats after one period repeats after two as well: of equals the higher pitch is right (Boersma: 0.01 of his
-measure, which a clean voice needs; 0.05 also holds in noise)."""
+"""Audio that repeats after 1 period repeats after 2 as well: of equal candidates the higher pitch is right. Boersma:
+0.01 of his measure, enough for clean speech; 0.05 also works in noise."""
 
 
 def _autocorrelation(frames: Floats) -> Floats:
-    """Of each row, (n, _FFT)."""
+    """Return the autocorrelation of each row, (n, _FFT)."""
     spectrum = np.abs(np.fft.rfft(frames, _FFT)) ** 2
     return np.fft.irfft(spectrum).astype(np.float32)
 
@@ -71,21 +73,22 @@ _WINDOW_CORRELATION: Final[Floats] = _autocorrelation(_WINDOW[None])[0, : _LAGS.
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a voice ended."""
+    """How speech ended."""
 
     pitch_st: float | None
-    """How far its last syllable lies over the middle of its range, in semitones: negative when it fell. None: too
-    little of it is voiced to tell."""
+    """Pitch of the last syllable relative to the middle of the range, in semitones: negative when it fell. None: too
+    little of it is voiced."""
 
     voiced_ms: int
-    """How long the voice went on without a break up to its last period: short when it broke up, long when it was
-    drawn out."""
+    """Length of the last unbroken voiced stretch: short when the voicing broke up, long when the syllable was drawn
+    out."""
 
 
 def contour(samples: Samples) -> tuple[Floats, Floats]:
-    """Pitch of each 20 ms of `samples`, int16, at 16 kHz, counted from the end, in semitones over 55 Hz, (n,).
+    """Return the pitch of each 20 ms of `samples`, int16, at 16 kHz, counted from the end, in semitones over 55 Hz,
+    (n,).
 
-    And how regular it is, 0 to 1, (n,). What is too quiet to be the voice has 0 of both.
+    Also returns its regularity, 0 to 1, (n,). Both are 0 where the audio is too quiet to be speech.
 
     Source: Boersma, Accurate short-term analysis of the fundamental frequency, IFA Proceedings 17 (1993): the
     autocorrelation of a windowed frame, divided by that of the window.
@@ -109,7 +112,7 @@ def contour(samples: Samples) -> tuple[Floats, Floats]:
 
 
 def ending(samples: Samples) -> Ending:
-    """How the voice ended that ends where `samples` do, int16, (n_samples,) at 16 kHz."""
+    """Return how the speech ended that ends where `samples` do, int16, (n_samples,) at 16 kHz."""
     pitch, regular = contour(samples)
     return Ending(_final_pitch_st(pitch, regular > _VOICED), _final_voiced_ms(regular > _UNBROKEN))
 
@@ -124,7 +127,7 @@ def _final_pitch_st(pitch: Floats, voiced: npt.NDArray[np.bool_]) -> float | Non
 
 
 def _final_voiced_ms(voiced: npt.NDArray[np.bool_]) -> int:
-    """The length of the last unbroken stretch, 0 when there is none near the end."""
+    """Return the length of the last unbroken stretch; 0 when there is none near the end."""
     known = np.flatnonzero(voiced)
     if not len(known) or known[-1] < len(voiced) - _TAIL_REACH_FRAMES:
         return 0

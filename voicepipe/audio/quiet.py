@@ -1,4 +1,4 @@
-"""Where speech is in a signal, by loudness alone: enough to cut and to trim, no voice detector."""
+"""Find speech in a signal by loudness alone: enough to cut and to trim, not a voice activity detector."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from voicepipe.audio.samples import Samples
 
 FRAME_MS: Final = 20
 FLOOR_DBFS: Final = -50.0
-"""Frames below this count as silence. Speech of a working microphone peaks 20 dB above it; room noise above it
-only means that nothing is trimmed."""
+"""Frames below this count as silence. Speech from a working microphone peaks 20 dB above it. Room noise above it only
+means that nothing is trimmed."""
 
 
 def trim(samples: Samples, rate_hz: int, *, before_ms: int, after_ms: int, floor_dbfs: float = FLOOR_DBFS) -> Samples:
-    """Drop the silence at both ends, but for `before_ms` and `after_ms` of it.
+    """Drop the silence at both ends, except `before_ms` and `after_ms` of it.
 
     Args:
         samples: int16, (n_samples,).
@@ -34,9 +34,9 @@ def trim(samples: Samples, rate_hz: int, *, before_ms: int, after_ms: int, floor
 
 
 def quietest_cut(samples: Samples, rate_hz: int, *, from_ms: int) -> int:
-    """The index of the quietest spot after `from_ms`, where cutting costs the fewest words.
+    """Return the index of the quietest point after `from_ms`, where a cut loses the fewest words.
 
-    A spot is 200 ms long, so that a stop consonant does not pass for a pause; the cut is its middle.
+    The window is 200 ms long, so that a stop consonant does not count as a pause; the cut is its middle.
     """
     frame_samples = rate_hz * FRAME_MS // 1000
     first = from_ms // FRAME_MS
@@ -47,7 +47,7 @@ def quietest_cut(samples: Samples, rate_hz: int, *, from_ms: int) -> int:
 
 
 def _levels(samples: Samples, frame_samples: int) -> npt.NDArray[np.float64]:
-    """Root mean square of each frame, (n_frames,); the rest at the end counts as a frame."""
+    """Return the root mean square of each frame, (n_frames,); the remainder at the end counts as a frame."""
     n_frames = -(-samples.size // frame_samples)
     padded = np.zeros(n_frames * frame_samples)
     padded[: samples.size] = samples
@@ -56,5 +56,5 @@ def _levels(samples: Samples, frame_samples: int) -> npt.NDArray[np.float64]:
 
 
 def _amplitude(dbfs: float) -> float:
-    """Of an int16 signal: 0 dBFS is 32768."""
+    """Return the amplitude of an int16 signal: 0 dBFS is 32768."""
     return float(32768.0 * 10 ** (dbfs / 20))

@@ -1,8 +1,8 @@
 """Streaming sample-rate conversion with a constant, short delay.
 
-A library resampler in streaming mode hands its output over in large blocks: soxr held back 37 ms (24 to 16 kHz, its
-medium quality) to 115 ms (8 to 16 kHz) when it was fed 20 ms frames. Those milliseconds would be added to every turn,
-so this is a plain polyphase filter instead, which keeps back half its own length and no more.
+A library resampler in streaming mode returns its output in large blocks. soxr, fed with 20 ms frames, held back 37
+ms (24 to 16 kHz, its medium quality) to 115 ms (8 to 16 kHz). Those milliseconds would be added to every turn. This
+is therefore a plain polyphase filter, which holds back half its own length and no more.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import numpy.typing as npt
 from voicepipe.audio.samples import Samples, silence
 
 _STOPBAND_DB: Final = 70.0
-"""How far aliases and images are pressed down. Speech rides some 40 dB over a quiet room; 70 is out of hearing."""
+"""Attenuation of aliases and images. Speech lies about 40 dB above a quiet room; 70 dB down is inaudible."""
 
 _HALF_CYCLES: Final = 22
-"""Filter reach to each side, in samples of the slower rate. With 70 dB the passband then ends at 0.45 of that rate
-(7.2 of 16 kHz) and the stopband begins at 0.55: Kaiser's estimate, N = (A - 7.95) / (2.285 * width)."""
+"""Filter reach to each side, in samples of the slower rate. With 70 dB the passband then ends at 0.45 of that rate (7.2
+of 16 kHz) and the stopband begins at 0.55: Kaiser's estimate, N = (A - 7.95) / (2.285 * width)."""
 
 _LEAST_BLOCK: Final = 32
-"""Outputs made by one row of the matrix product: fewer means more rows to copy, more means a wider matrix."""
+"""Outputs per row of the matrix product: fewer means more rows to copy, more means a wider matrix."""
 
 _STEP: Final = 2.0**-24
-"""Filter weights are whole multiples of this, so that float64 sums of int16 products are exact, whatever the order in
-which the matrix library adds them up: the output does not depend on how the input was cut."""
+"""Filter weights are whole multiples of this, so that float64 sums of int16 products are exact in any order of
+summation. The output therefore does not depend on how the input was cut."""
 
 Weights = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """What every stream with the same pair of rates shares."""
+    """What all streams with the same pair of rates share."""
 
     block_in: int
     block_out: int
@@ -49,13 +49,13 @@ class _Filter:
 
 @lru_cache(maxsize=32)
 def _filter(from_hz: int, to_hz: int) -> _Filter:
-    """A Kaiser-windowed sinc for each output of a block.
+    """Return a Kaiser-windowed sinc for each output of a block.
 
     Source: Oppenheim and Schafer, Discrete-Time Signal Processing, 7.6.
     """
     common = gcd(from_hz, to_hz)
     fewest = -(-_LEAST_BLOCK * common // to_hz)
-    # Of the smallest pieces that both rates can be cut into, a number that divides 10 ms where there is one.
+    # The smallest pieces that both rates divide into, multiplied by a number that divides 10 ms where there is one.
     pieces = next((n for n in range(fewest, common // 100 + 1) if common % (100 * n) == 0), fewest)
     block_in, block_out = pieces * from_hz // common, pieces * to_hz // common
     slower = min(1.0, to_hz / from_hz)
@@ -72,9 +72,9 @@ def _filter(from_hz: int, to_hz: int) -> _Filter:
 
 
 class Resampler:
-    """One stream from `from_hz` to `to_hz`. Output k is the sound at k / to_hz seconds, wherever the input was cut.
+    """One stream from `from_hz` to `to_hz`. Output k is the audio at k / to_hz seconds, however the input was cut.
 
-    With equal rates the samples pass untouched.
+    With equal rates the samples pass unchanged.
     """
 
     def __init__(self, from_hz: int, to_hz: int) -> None:
@@ -91,20 +91,21 @@ class Resampler:
 
     @property
     def delay_samples(self) -> int:
-        """How far the output lags: samples held back while the input comes in pieces of 10 ms or multiples of it.
+        """Return the delay of the output in samples, for input in multiples of 10 ms.
 
-        The filter's reach, rounded up to whole blocks. Other pieces are held back up to one block longer.
+        It is the filter's reach, rounded up to whole blocks. Input of other lengths is held back up to 1 block
+        longer.
         """
         f = self._filter
         return 0 if self._same else -(-f.reach // f.block_in) * f.block_out
 
     @property
     def delay_ms(self) -> float:
-        """`delay_samples` as time: 2 ms between 24 and 16 kHz, 4 ms between 8 and 16."""
+        """Return `delay_samples` as time: 2 ms between 24 and 16 kHz, 4 ms between 8 and 16."""
         return 1_000 * self.delay_samples / self._to_hz
 
     def push(self, samples: Samples) -> Samples:
-        """Return the output that can be told now, int16, (n_samples,), perhaps empty."""
+        """Return the output that can be computed now, int16, (n_samples,), may be empty."""
         if self._same:
             return samples
         self._n_in += len(samples)
@@ -117,7 +118,7 @@ class Resampler:
             return silence(0)
         self._waiting = waiting[n_blocks * f.block_in :].copy()
         step = waiting.itemsize
-        # The rows overlap by two reaches and end inside `waiting` by the choice of n_blocks.
+        # The rows overlap by twice the reach and end inside `waiting` by the choice of n_blocks.
         rows: Samples = np.ndarray((n_blocks, width), np.int16, waiting, strides=(f.block_in * step, step))
         sums = rows.astype(np.float64) @ f.weights
         np.rint(sums, out=sums)
@@ -130,7 +131,7 @@ class Resampler:
     def flush(self) -> Samples:
         """Return the rest, as if silence followed, and begin a new stream.
 
-        All outputs since the last flush then number `ceil(n_in * to_hz / from_hz)`.
+        The outputs since the last flush then number `ceil(n_in * to_hz / from_hz)`.
         """
         if self._same:
             return silence(0)

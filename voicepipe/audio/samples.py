@@ -1,4 +1,4 @@
-"""PCM samples: the type, and the way from bytes to it and back."""
+"""PCM samples: the type, and conversion from and to bytes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ FULL_SCALE: Final = 32_768
 """The magnitude of int16's most negative value: 0 dBFS as a peak."""
 
 SILENT_DBFS: Final = -120.0
-"""What digital silence is said to have, instead of minus infinity. Below int16's quantisation noise (-98 dBFS)."""
+"""The level reported for digital silence, instead of minus infinity. Below int16's quantisation noise (-98 dBFS)."""
 
 
 def silence(n_samples: int) -> Samples:
-    """Digital silence, int16, (n_samples,)."""
+    """Return digital silence, int16, (n_samples,)."""
     return np.zeros(n_samples, dtype=np.int16)
 
 
 def to_pcm(samples: Samples) -> bytes:
-    """The wire form: little-endian 16-bit PCM, two bytes a sample."""
+    """Return the wire form: little-endian 16-bit PCM, 2 bytes per sample."""
     return samples.astype("<i2", copy=False).tobytes()
 
 
 class PcmJoiner:
-    """Turns chunks of little-endian 16-bit PCM into samples, wherever the chunks were cut.
+    """Converts chunks of little-endian 16-bit PCM to samples, however the chunks were cut.
 
     A chunk that ends in half a sample keeps that byte for the next chunk.
     """
@@ -38,11 +38,11 @@ class PcmJoiner:
 
     @property
     def has_half(self) -> bool:
-        """True when the bytes so far end inside a sample."""
+        """Return whether the bytes so far end inside a sample."""
         return bool(self._half)
 
     def push(self, pcm: bytes | bytearray | memoryview) -> Samples:
-        """Return the samples that are complete now, int16, (n_samples,); read-only, perhaps empty."""
+        """Return the samples that are complete now, int16, (n_samples,); read-only, may be empty."""
         whole: bytes | bytearray | memoryview = pcm
         if self._half:
             whole = self._half + bytes(pcm)
@@ -51,14 +51,14 @@ class PcmJoiner:
         return np.frombuffer(whole, dtype="<i2", count=n_bytes // 2).astype(np.int16, copy=False)
 
     def clear(self) -> None:
-        """Forget the half sample: the next byte begins a new one."""
+        """Drop the half sample: the next byte begins a new sample."""
         self._half = b""
 
 
 def rms_dbfs(samples: Samples) -> float:
-    """Root mean square level of `samples` in dB relative to full scale.
+    """Return the root mean square level of `samples` in dB relative to full scale.
 
-    A full-scale square wave has 0 dBFS, a full-scale sine -3. Silence, and no samples at all, have `SILENT_DBFS`.
+    A full-scale square wave has 0 dBFS, a full-scale sine -3. Silence and empty input return `SILENT_DBFS`.
     """
     if not len(samples):
         return SILENT_DBFS
@@ -68,14 +68,14 @@ def rms_dbfs(samples: Samples) -> float:
 
 
 def first_audible(samples: Samples, threshold_dbfs: float = -50.0) -> int | None:
-    """Index of the first audible sample, or None when all of it is silence.
+    """Return the index of the first audible sample, or None when all samples are silent.
 
-    The default threshold lies 24 dB under the nominal level of speech on a line (-26 dBov, ITU-T P.56 and G.191):
-    played so that speech has the 65 dB SPL of conversation, it is at 41 dB SPL, about the noise of a quiet room.
-    Synthesizers' "silence" (dither, vocoder hiss) lies below it.
+    The default threshold lies 24 dB below the nominal level of speech on a telephone line (-26 dBov, ITU-T P.56 and
+    G.191). When speech is played at 65 dB SPL, the level of conversation, the threshold is at 41 dB SPL, about the
+    noise of a quiet room. The "silence" of synthesizers (dither, vocoder hiss) lies below it.
     """
     least = FULL_SCALE * 10 ** (threshold_dbfs / 20)
-    # int16's -32768 has no positive twin, hence two comparisons and no abs().
+    # int16's -32768 has no positive counterpart, hence two comparisons and no abs().
     loud = (samples > least) | (samples < -least)
     first = int(loud.argmax()) if len(samples) else 0
     return first if len(samples) and loud[first] else None

@@ -1,14 +1,15 @@
-"""Silero VAD: how surely is this 32 ms of sound speech?
+"""Silero VAD: the probability that 32 ms of audio is speech.
 
 The model is `silero_vad_16k_op15.onnx` of the silero-vad package 6.2.3 (MIT, notice in `silero_vad.LICENSE`), kept
 beside this file as `silero_vad.onnx`, sha256 7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49.
 
-Only the weights of that file are used; its graph is worked through here, in numpy. A general runtime takes more than
-twice as long: it also carries out the hundreds of small steps around the few that count, and its convolutions are slow
-for four frames. The answers are the same to five digits, which a test holds against onnxruntime.
+Only the weights of that file are used; its graph is computed here, in numpy. A general runtime takes more than twice
+as long: it also runs the hundreds of small steps around the few that matter, and its convolutions are slow for 4
+frames. The results agree to 5 digits, which a test checks against onnxruntime.
 
-A window with the 64 samples before it, and 64 more mirrored at its end, gives four spectra; four convolutions over them
-give 128 features; an LSTM of 128 cells remembers these; one weighted sum says how much of it is speech.
+A window, with the 64 samples before it and 64 more mirrored at its end, gives 4 spectra. Four convolutions over the
+spectra give 128 features. An LSTM of 128 cells takes the features; a weighted sum of its output is the probability
+of speech.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _N_BINS: Final = _NYQUIST + 1
 
 
 class SileroState:
-    """What the model remembers of one stream: its recurrent state and the last samples. 1.3 KB."""
+    """The model's state for one stream: its recurrent state and the last samples. 1.3 KB."""
 
     __slots__ = ("cells", "context", "output")
 
@@ -52,7 +53,7 @@ class SileroState:
         self.cells: Weights = _zeros(_N_CELLS)
 
     def restart(self, context: Samples) -> None:
-        """Forget the stream; go on behind `context`, int16, (<= 64,), the samples just before the next window."""
+        """Reset the stream; continue after `context`, int16, (<= 64,), the samples just before the next window."""
         for kept in (self.output, self.cells, self.context):
             kept[:] = 0
         if len(context):
@@ -64,7 +65,7 @@ def _zeros(*shape: int) -> Weights:
 
 
 class _Layer:
-    """Weighted sums of `n_rows` rows of inputs. The bias is the last row of the weights, before a column of ones."""
+    """Weighted sums of `n_rows` rows of inputs. The bias is the last row of the weights, next to a column of ones."""
 
     __slots__ = ("_rows", "_weights", "inputs")
 
@@ -72,30 +73,30 @@ class _Layer:
         self._weights = np.vstack((weights, bias[None]))
         self._rows = np.ones((n_rows, len(self._weights)), dtype=np.float32)
         self.inputs = self._rows[:, :-1]
-        """(n_rows, n_inputs), to be filled."""
+        """(n_rows, n_inputs), filled before `sums`."""
 
     def sums(self, out: Weights) -> None:
-        """Write them to `out`, (n_rows, n_outputs)."""
+        """Write the sums to `out`, (n_rows, n_outputs)."""
         np.matmul(self._rows, self._weights, out=out)
 
     def rectified(self, out: Weights) -> None:
-        """The same, and what is negative becomes 0."""
+        """Write the sums to `out`, with negative values set to 0."""
         np.matmul(self._rows, self._weights, out=out)
         np.maximum(out, 0, out=out)
 
 
 def _by_tap(kernel: Weights) -> Weights:
-    """A convolution's (n_outputs, n_inputs, n_taps) for rows in which the frames of all taps follow each other."""
+    """Return a convolution's (n_outputs, n_inputs, n_taps) for rows with the frames of all taps side by side."""
     return kernel.transpose(2, 1, 0).reshape(-1, len(kernel))
 
 
 def _windows(buffer: Weights, length: int, hop: int) -> Weights:
-    """Stretches of a buffer as rows, a view that follows what the buffer holds."""
+    """Return stretches of a buffer as rows: a view that follows the buffer's content."""
     return np.lib.stride_tricks.sliding_window_view(buffer, length)[::hop]
 
 
 class Silero:
-    """The model. One serves every stream of a thread: what differs between them is in `SileroState`."""
+    """The model. One instance serves every stream of a thread; the state of each stream is in `SileroState`."""
 
     def __init__(self) -> None:
         weights = float_weights(files("voicepipe.audio").joinpath("silero_vad.onnx").read_bytes())
@@ -104,7 +105,8 @@ class Silero:
         self._prepare_memory(weights)
 
     def probability(self, state: SileroState, window: Samples) -> float:
-        """How likely is `window`, int16, (512,) at 16 kHz, the next of `state`'s stream, to be speech: 0 to 1.
+        """Return the probability, 0 to 1, that `window` is speech: int16, (512,) at 16 kHz, the next window of
+        `state`'s stream.
 
         About 0.04 ms of CPU.
         """
@@ -116,7 +118,7 @@ class Silero:
 
     def _prepare_spectra(self, basis: Weights) -> None:
         """`basis`: (258, 256), the cosines of 129 frequencies, then their sines, under a window."""
-        sines = range(_N_BINS + 1, _N_BINS + _NYQUIST)  # those of 0 and 8 kHz are zero everywhere
+        sines = range(_N_BINS + 1, _N_BINS + _NYQUIST)  # the sines of 0 and 8 kHz are zero everywhere
         self._basis = np.ascontiguousarray(basis[[*range(_N_BINS), *sines]].T)
         self._sound = _zeros(CONTEXT_SAMPLES + WINDOW_SAMPLES + _MIRRORED_SAMPLES)
         self._overlapping = _windows(self._sound, _FRAME_SAMPLES, _HOP_SAMPLES)
@@ -142,14 +144,15 @@ class Silero:
     def _prepare_convolutions(self, weights: dict[str, Weights]) -> None:
         kernels = [weights[f"model.encoder.{n}.reparam_conv.weight"] for n in range(4)]
         biases = [weights[f"model.encoder.{n}.reparam_conv.bias"] for n in range(4)]
-        # The third sees a frame of zeros before its two, the fourth on either side of its one: these taps can go.
+        # The third convolution sees a frame of zeros before its two, the fourth on either side of its one: these taps
+        # are dropped.
         kernels[2], kernels[3] = kernels[2][:, :, 1:], kernels[3][:, :, 1:2]
         self._convolutions = [
             _Layer(n_rows, _by_tap(kernel), bias)
             for n_rows, kernel, bias in zip((_N_FRAMES, 2, 1, 1), kernels, biases, strict=True)
         ]
         self._first = _zeros(_N_FRAMES + 1, len(kernels[0]))
-        """What the first gives, behind a frame of zeros; the second takes every other frame."""
+        """The output of the first convolution, behind a frame of zeros; the second takes every other frame."""
 
         self._first_taps = _windows(self._magnitudes.ravel(), 3 * _N_BINS, _N_BINS)
         self._second_taps = _windows(self._first.ravel(), 3 * len(kernels[0]), 2 * len(kernels[0]))
@@ -169,8 +172,8 @@ class Silero:
         cell = "model.decoder.rnn."
         by_input = np.vstack((weights[cell + "weight_ih"].T, weights[cell + "weight_hh"].T))
         bias = weights[cell + "bias_ih"] + weights[cell + "bias_hh"]
-        # What is let in, what is kept, what is news, what is let out; here the news come last. The other three are
-        # logistic, which is a tanh of half as much: so one call makes all four.
+        # Input, forget, cell and output gates; here the cell gate comes last. The other three are logistic, which is a
+        # tanh of half the argument: so 1 call computes all 4.
         let_in, kept, news, let_out = np.split(np.vstack((by_input, bias)), 4, axis=1)
         both = np.hstack((let_in / 2, kept / 2, let_out / 2, news))
         self._gates = _Layer(1, both[:-1], both[-1])
@@ -199,5 +202,5 @@ class Silero:
 
 @lru_cache(maxsize=1)
 def shared() -> Silero:
-    """The one model of the thread that listens, made by the first call (about 0.01 s)."""
+    """Return the model shared by all streams of the listening thread; the first use loads it (about 0.01 s)."""
     return Silero()

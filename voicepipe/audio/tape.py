@@ -1,4 +1,4 @@
-"""The recent past of a stream, by position: what was just heard is still at hand."""
+"""Buffers of a stream's recent audio, addressed by position."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from voicepipe.audio.samples import Samples, silence
 
 
 class Tape:
-    """The last `keep_samples` of a stream as one contiguous piece, addressed by sample position from its beginning."""
+    """The last `keep_samples` of a stream as one contiguous array, addressed by sample position from the stream's
+    beginning.
+    """
 
     def __init__(self, keep_samples: int, longest_append_samples: int) -> None:
-        # Room for two of the longest appends, so that the kept part moves to the front once in a while, not each time.
+        # Space for two of the longest appends, so that the kept part is moved to the front rarely, not on each append.
         self._buffer: Samples = silence(keep_samples + 2 * longest_append_samples)
         self._keep = keep_samples
         self._fill = 0
         self.end = 0
-        """Samples appended so far: the position just behind the newest."""
+        """Samples appended so far: the position just after the newest."""
 
     @property
     def start(self) -> int:
-        """The oldest position that can still be read. At least `keep_samples` lie between it and `end`, once there
-        have been as many."""
+        """Return the oldest readable position. At least `keep_samples` lie between it and `end`, once that many were
+        appended."""
         return self.end - self._fill
 
     def append(self, samples: Samples) -> None:
-        """Add the newest samples, at most `longest_append_samples` of them."""
+        """Append the newest samples, at most `longest_append_samples` of them."""
         n = len(samples)
         if self._fill + n > len(self._buffer):
             kept = self._buffer[self._fill - self._keep : self._fill]
@@ -38,27 +40,27 @@ class Tape:
         self.end += n
 
     def read(self, first: int, end: int) -> Samples:
-        """The samples at positions first <= p < end, a view that the next append may change."""
+        """Return the samples at positions first <= p < end, a view that the next append may change."""
         start = self.start
         return self._buffer[first - start : end - start]
 
 
 class Recent:
-    """The last `keep_samples` of a stream, and all of the newest append, kept as the pieces that came.
+    """The last `keep_samples` of a stream, and all of the newest append, kept as separate pieces.
 
-    Costs nothing to append to and a copy to read: made for the audio that is rarely asked for.
+    Appending costs nothing and reading makes a copy: made for audio that is rarely read.
     """
 
     def __init__(self, keep_samples: int) -> None:
         self._keep = keep_samples
-        # Bounded by `append`: pieces that lie wholly before the kept part go.
+        # Bounded by `append`: pieces that lie wholly before the kept part are dropped.
         self._pieces: deque[Samples] = deque()
         self._held = 0
         self.end = 0
-        """Samples appended so far: the position just behind the newest."""
+        """Samples appended so far: the position just after the newest."""
 
     def append(self, samples: Samples) -> None:
-        """Add the newest samples, and forget what lies more than `keep_samples` before them."""
+        """Append the newest samples, and drop samples more than `keep_samples` before them."""
         while self._pieces and self._held - len(self._pieces[0]) >= self._keep:
             self._held -= len(self._pieces.popleft())
         if len(samples):
@@ -67,7 +69,7 @@ class Recent:
         self.end += len(samples)
 
     def since(self, position: int) -> Samples:
-        """A copy of everything from `position` on, or from the oldest kept sample if that is later; int16."""
+        """Return a copy of everything from `position` on, or from the oldest kept sample if that is later; int16."""
         skip = max(0, position - (self.end - self._held))
         whole = np.concatenate(self._pieces) if self._pieces else silence(0)
         return whole[skip:]
