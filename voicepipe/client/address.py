@@ -1,4 +1,4 @@
-"""Where a server is, from whatever a person writes."""
+"""Parse the address of a server from any usual spelling."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _SCHEMES = {"ws": False, "http": False, "wss": True, "https": True}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One server's two addresses: the WebSocket's and, for the rest, HTTP's."""
+    """The two addresses of one server: the WebSocket's and, for everything else, HTTP's."""
 
     websocket: str
     """`ws://` or `wss://`, with path and query."""
 
     http: str
-    """`http://` or `https://`, up to what stands before `/v1`, without a slash at its end."""
+    """`http://` or `https://`, up to but without `/v1`, without a slash at its end."""
 
     on_loopback: bool
 
     @classmethod
     def parse(cls, url: str, *, agent: str | None = None) -> Address:
-        """Read `ws://HOST:PORT/v1/realtime`, or any part of it that tells the server: `HOST:PORT` is enough.
+        """Parse `ws://HOST:PORT/v1/realtime`, or any part of it that names the server: `HOST:PORT` is enough.
 
         An address with `http://`, or one that ends at the host or at `/v1`, means the same. `agent` becomes a query
         parameter.
 
         Raises:
-            ConfigError: it has no host, or another scheme.
+            ConfigError: the address has no host, or another scheme.
         """
         parts = urlsplit(url if "://" in url else f"ws://{url}")
         try:

@@ -1,4 +1,4 @@
-"""One turn as the caller lives it: from the server's events to an answer, and when it is complete."""
+"""One turn as the client sees it: assemble an answer from the server's events, and decide when it is complete."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ _MS_SAMPLES: Final = RATE_HZ // 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back. All positions count the caller's captured audio, in ms, so no clock but theirs is involved."""
+    """The answer of one turn. All positions count the client's captured audio, in ms, so only the client's clock is
+    involved.
+    """
 
     turn_id: str
-    """Names the turn's record at the server; empty when it keeps none."""
+    """Id of the turn's record at the server; empty when the server keeps none."""
 
     caller_text: str
-    """What the server understood."""
+    """The user's transcript from the server."""
 
     agent_text: str
     samples: Samples
-    """The sound, int16, (n_samples,), 24 kHz."""
+    """The audio, int16, (n_samples,), 24 kHz."""
 
     status: e.ReplyStatus
     why: str
-    """Empty unless it failed or was cut."""
+    """Why the answer failed or was cut; otherwise empty."""
 
     t0_ms: int | None
-    """Where the server found the last voiced sample; None when nothing was spoken."""
+    """Position of the last voiced sample as the server found it; None when the user did not speak."""
 
     heard_ms: int | None
-    """How much had been captured when the first audible sample played here; of a written answer, when its first
-    text came. None when neither did."""
+    """How much audio had been captured when the first audible sample played here. For a text answer: when its first
+    text arrived. None when neither happened."""
 
     earlier: int
-    """Answers before this one that the caller's going on made void."""
+    """Answers before this one that became void because the user went on speaking."""
 
     @property
     def latency_ms(self) -> int | None:
-        """Voice to voice: from the caller's last voiced sample to the first audible one here."""
+        """Return the voice-to-voice latency: from the user's last voiced sample to the first audible one here."""
         return None if self.t0_ms is None or self.heard_ms is None else self.heard_ms - self.t0_ms
 
     @property
     def duration_ms(self) -> int:
-        """How long the sound is."""
+        """Return the duration of the audio in ms."""
         return len(self.samples) // _MS_SAMPLES
 
 
@@ -65,10 +67,10 @@ class _Reply:
 
 
 class Gathering:
-    """Takes the events of one turn. A caller who pauses may get several answers: the last one counts."""
+    """Collects the events of one turn. A user who pauses may get several answers: the last one counts."""
 
     def __init__(self, *, written: bool = False) -> None:
-        """`written`: the answer is text, and its first text is what the caller waits for."""
+        """`written`: the answer is text, and its first text counts as the first output."""
         self._written = written
         self._speaking = self._owed = False
         self._t0_ms: int | None = None
@@ -79,7 +81,7 @@ class Gathering:
         self._plays_until_ms = 0
 
     def take(self, event: e.ServerEvent, position_ms: int) -> None:
-        """Note an event that came when the caller's device had captured `position_ms`."""
+        """Apply an event that arrived when the client's device had captured `position_ms`."""
         match event:
             case e.CallerStarted():
                 self._speaking = True
@@ -87,7 +89,7 @@ class Gathering:
                 self._speaking, self._owed, self._t0_ms = False, True, audio_end_ms
             case e.CallerUnderstood(text):
                 self._understood.append(text)
-                self._owed = self._owed and bool(text.strip())  # nothing was said: nothing will be answered
+                self._owed = self._owed and bool(text.strip())  # an empty transcript gets no answer
             case e.CallerLost(why):
                 self._lost = why
             case e.ReplyStarted(response_id, turn_id, apologises=False):
@@ -99,19 +101,19 @@ class Gathering:
                 self._read(self._replies[response_id], text, position_ms)
             case e.ReplyEnded(response_id, status) if response_id in self._replies:
                 self._replies[response_id].ended = event
-                if status == "cancelled":  # the caller spoke: what has not been played is thrown away
+                if status == "cancelled":  # the user spoke: audio that has not been played is dropped
                     self._plays_until_ms = min(self._plays_until_ms, position_ms)
             case e.ServerComplained(_, message):
                 self._complaint = message
 
     @property
     def complete(self) -> bool:
-        """Whether the last answer is all there and no other is due. A caller who goes on speaking undoes that."""
+        """Return whether the last answer is complete and no other is due. A user who goes on speaking resets this."""
         quiet = not self._speaking and not self._owed and bool(self._replies)
         return quiet and all(reply.ended for reply in self._replies.values())
 
     def answer(self) -> Answer | None:
-        """The last answer that has ended, or None."""
+        """Return the last answer that has ended, or None."""
         ended = [(reply, reply.ended) for reply in self._replies.values() if reply.ended is not None]
         if not ended:
             return None
@@ -129,7 +131,7 @@ class Gathering:
         )
 
     def how_far(self) -> str:
-        """Say how far it came, for whoever waited in vain."""
+        """Return the progress of the turn, for the error of a timeout."""
         if self._complaint:
             return self._complaint
         if self._lost:

@@ -1,4 +1,4 @@
-"""A call: one WebSocket to a server, opened, spoken into and listened to."""
+"""A client session: one WebSocket to a server, opened, sent to and received from."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from voicepipe.stages.helpers import helpers
 __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
 
 REPORT_EVERY_MS: Final = 100
-"""How often the server is told what has been played, while something plays."""
+"""How often the client reports playback to the server while audio plays."""
 
 PATIENCE_MS: Final = 30_000
-"""How long after the last sign of life an answer is waited for."""
+"""Timeout for an answer, counted from the last event of the server."""
 
 SETTLE_MS: Final = 400
-"""How long a caller who has finished listens on before the answer is taken for the last: a server needs some 100 ms
-to notice that one goes on speaking."""
+"""How long the client waits after the user has finished before it takes the answer for the last one. A server needs
+some 100 ms to detect that the user goes on speaking."""
 
 
 @asynccontextmanager
@@ -45,20 +45,20 @@ async def connect(
     wishes: Wishes | None = None,
     buffer_ms: int = 0,
 ) -> AsyncIterator[Call]:
-    """Call a server; leaving the block hangs up.
+    """Connect to a server; leaving the block closes the connection.
 
     Args:
         url: see `Address.parse`.
-        key: an API key or an `ek_` client secret, for servers that ask for one.
-        agent: who is to answer; None leaves it to the key, or to the server's default.
-        wishes: what the session is to be like.
-        buffer_ms: how long sound is kept before it plays, as players do against jitter; the server is told.
+        key: an API key or an `ek_` client secret, for servers that require one.
+        agent: the agent that answers; None leaves it to the key, or to the server's default.
+        wishes: the requested session settings.
+        buffer_ms: how long audio is buffered before playback, as players do against jitter; reported to the server.
 
     Raises:
-        ConfigError: the address makes no sense.
-        ServerUnreachable: nobody answers there.
-        CallRefused: the server said no, and why.
-        CallFailed: it accepted the call and then refused the wishes or broke the protocol.
+        ConfigError: the address is not valid.
+        ServerUnreachable: no server answers there.
+        CallRefused: the server refused the connection; the error has the reason.
+        CallFailed: the server accepted the session and then refused the settings or broke the protocol.
     """
     address = Address.parse(url, agent=agent)
     link = Link(address, key, await dial(address, key))
@@ -73,35 +73,35 @@ async def connect(
 
 
 class Call:
-    """One call that stands. Use it from one task at a time."""
+    """An open session. Use it from one task at a time."""
 
     def __init__(self, link: Link, wishes: Wishes, *, buffer_ms: int = 0) -> None:
         self.session_id = self.model = ""
         self.extensions: Extensions | None = None
-        """What the server has agreed to beyond the published events."""
+        """The extensions to the published events that the server has agreed to."""
 
         self._link, self._wishes = link, wishes
         self._speaker = Speaker(buffer_ms)
-        self._streams: dict[int, e.SoundAnnounced] = {}  # bounded: the newest answers' sound
+        self._streams: dict[int, e.SoundAnnounced] = {}  # bounded: the audio of the newest answers
         self._sent_at_ms = 0
 
     @property
     def sent_ms(self) -> int:
-        """How much audio was sent so far."""
+        """Return how much audio was sent so far, in ms."""
         return self._link.sent_samples * 1_000 // RATE_HZ
 
     # --- the whole turn -----------------------------------------------------------------------
 
     async def turn(self, sound: Samples, *, patience_ms: int = PATIENCE_MS) -> Answer:
-        """Speak a recording in real time, then be silent until the answer is complete.
+        """Send a recording in real time, then silence until the answer is complete.
 
         Args:
             sound: int16, (n_samples,), 24 kHz.
-            patience_ms: how long to wait for the next sign of life once the recording is over.
+            patience_ms: how long to wait for the next event after the end of the recording.
 
         Raises:
-            NoAnswer: none came; says how far the server got.
-            CallEnded: the line was closed before.
+            NoAnswer: no answer came; the error says how far the server got.
+            CallEnded: the connection was closed before.
         """
         gathering = Gathering(written=self._wishes.text_only)
         microphone = Microphone(sound, first_ms=self.sent_ms)
@@ -115,11 +115,11 @@ class Call:
         return answer
 
     async def ask(self, text: str, *, patience_ms: int = PATIENCE_MS) -> Answer:
-        """Ask in writing. The answer's `t0_ms` and `latency_ms` are None: nothing was spoken.
+        """Ask in text. The answer's `t0_ms` and `latency_ms` are None: there was no speech.
 
         Raises:
-            NoAnswer: none came; says how far the server got.
-            CallEnded: the line was closed before.
+            NoAnswer: no answer came; the error says how far the server got.
+            CallEnded: the connection was closed before.
         """
         gathering = Gathering(written=self._wishes.text_only)
         await self.write(text)
@@ -131,47 +131,47 @@ class Call:
             raise NoAnswer(gathering.how_far())
         return answer
 
-    # --- piece by piece -----------------------------------------------------------------------
+    # --- single steps -------------------------------------------------------------------------
 
     async def send(self, samples: Samples) -> None:
-        """Send more of the microphone's sound: int16, (n_samples,), 24 kHz.
+        """Send more of the microphone's audio: int16, (n_samples,), 24 kHz.
 
         Raises:
-            CallEnded: the line is closed.
+            CallEnded: the connection is closed.
         """
         await self._link.send_sound(samples)
         self._sent_at_ms = clock.monotonic_ms()
 
     async def commit(self) -> None:
-        """Say that the caller has finished, where the session does not find out by itself."""
+        """Commit the user's turn, where the session does not detect its end by itself."""
         await self._send({"type": "input_audio_buffer.commit"})
 
     async def write(self, text: str) -> None:
-        """Put a written message of the caller into the conversation."""
+        """Add a text message of the user to the conversation."""
         content = [{"type": "input_text", "text": text}]
         await self._send(
             {"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": content}}
         )
 
     async def give(self, call_id: str, output: str) -> None:
-        """Give back what a called function returned; `respond` makes the agent go on."""
+        """Send the result of a function call; `respond` makes the agent go on."""
         item = {"type": "function_call_output", "call_id": call_id, "output": output}
         await self._send({"type": "conversation.item.create", "item": item})
 
     async def respond(self) -> None:
-        """Ask for an answer now."""
+        """Request an answer now."""
         await self._send({"type": "response.create"})
 
     async def cancel(self) -> None:
-        """Stop the answer that is being made."""
+        """Cancel the answer in progress."""
         await self._send({"type": "response.cancel"})
 
     async def next_event(self) -> e.ServerEvent:
-        """Wait for what the server says next.
+        """Wait for the server's next event.
 
         Raises:
-            CallEnded: the line is closed.
-            CallFailed: it sent what is no event.
+            CallEnded: the connection is closed.
+            CallFailed: the server sent something that is not an event.
         """
         raw = await self._link.receive()
         event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
@@ -179,20 +179,20 @@ class Call:
         return event
 
     async def __aiter__(self) -> AsyncIterator[e.ServerEvent]:
-        """Everything that the server says, until the line is closed."""
+        """Yield every event of the server until the connection is closed."""
         while True:
             try:
                 yield await self.next_event()
             except CallEnded:
                 return
 
-    # --- within -------------------------------------------------------------------------------
+    # --- internal -----------------------------------------------------------------------------
 
     async def agree(self) -> None:
-        """Wait for the session and have it as wished; `connect` does this.
+        """Wait for the session and apply the requested settings; `connect` does this.
 
         Raises:
-            CallFailed: the server refused the wishes, or does not speak as expected.
+            CallFailed: the server refused the settings, or broke the protocol.
         """
         await self._ready()
         await self._send({"type": "session.update", "session": self._wishes.to_wire()})
@@ -223,21 +223,21 @@ class Call:
             return None
 
     async def report(self) -> None:
-        """Tell the server what has been played, until the line is closed; `connect` runs this.
+        """Report playback to the server until the connection is closed; `connect` runs this.
 
-        The loudspeaker is an imagined one: it plays what comes at once and stops when the caller is heard.
+        The loudspeaker is simulated: it plays audio on arrival and stops when the server detects the user.
         """
         while self.extensions is not None and self.extensions.playback_reports:
             await asyncio.sleep(REPORT_EVERY_MS / 1_000)
             now_ms = clock.monotonic_ms()
-            # What the microphone captures between turns is not sent, but the time of it passes.
+            # Audio captured between turns is not sent, but its time passes.
             input_ms = self.sent_ms + (now_ms - self._sent_at_ms if self._sent_at_ms else 0)
             for played in self._speaker.reports(now_ms):
                 event = {"type": "voicepipe.playback", **asdict(played), "input_ms": input_ms}
                 try:
                     await self._link.send(event)
                 except CallEnded:
-                    return  # whoever listens is told the same, and why
+                    return  # the receiving side gets the same error
 
     def _sound(self, frame: bytes) -> e.ServerEvent:
         try:
@@ -248,7 +248,7 @@ class Call:
         return e.ReplySound(place.response_id, sound.audio, place.item_id)
 
     def _follow(self, event: e.ServerEvent) -> None:
-        """Play what is to be heard."""
+        """Apply an event to the loudspeaker."""
         now_ms = clock.monotonic_ms()
         match event:
             case e.SoundAnnounced():
@@ -265,7 +265,7 @@ class Call:
 
 
 def _wait_ms(gathering: Gathering, microphone: Microphone, patience_ms: int) -> int:
-    """How long the next event may take: until the recording is over, and then a while."""
+    """Return how long to wait for the next event: until the recording is over, and then `patience_ms`."""
     left_ms = microphone.sound_left_ms()
     if gathering.complete:
         return max(0, left_ms + SETTLE_MS)

@@ -1,4 +1,4 @@
-"""What the server says, as a caller needs it: a few of the Realtime events, typed; the rest by name."""
+"""The server's events as the client needs them: a few Realtime events typed, the rest by name."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class SessionReady:
-    """The session stands: the first event of a call, and the answer to each change of settings."""
+    """The session is ready: the first event of a session, and the answer to each change of settings."""
 
     session_id: str
     model: str
     extensions: Extensions | None = None
-    """What the session has beyond the published events; None: nothing."""
+    """The session's extensions to the published events; None: none."""
 
     resume_secret: str = ""
-    """With it a broken line can be replaced. Told once, in answer to the wish for it."""
+    """The secret that resumes the session after a lost connection. Sent once, in answer to a request for `resume`."""
 
     resume_window_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CallerStarted:
-    """The server hears the caller speak."""
+    """The server detects that the user speaks."""
 
     audio_start_ms: int
     """Position in all audio that was sent."""
@@ -39,22 +39,22 @@ class CallerStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallerStopped:
-    """The caller's turn is over."""
+    """The user's turn is over."""
 
     audio_end_ms: int
-    """t0: where the last voiced sample lies in all audio that was sent."""
+    """t0: position of the last voiced sample in all audio that was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerUnderstood:
-    """What the server heard; an empty text means nothing."""
+    """The user's transcript; an empty text means no words."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallerLost:
-    """The server could not tell what was said."""
+    """The transcription of the user's speech failed."""
 
     why: str
 
@@ -66,12 +66,12 @@ class ReplyStarted:
     response_id: str
     turn_id: str
     apologises: bool = False
-    """It is no answer: it says that the one before it failed."""
+    """The text is not an answer, but the apology for the failure of the answer before."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplySound:
-    """More of the answer's sound: pcm16, little-endian, 24 kHz."""
+    """More of the answer's audio: pcm16, little-endian, 24 kHz."""
 
     response_id: str
     pcm: bytes
@@ -80,7 +80,7 @@ class ReplySound:
 
 @dataclass(frozen=True, slots=True)
 class SoundAnnounced:
-    """The sound of an answer comes in binary frames with this stream number."""
+    """The audio of an answer comes in binary frames with this stream number."""
 
     stream: int
     response_id: str
@@ -89,14 +89,14 @@ class SoundAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class AgentDucked:
-    """Somebody speaks over the agent: play this item at a lower volume until it is restored."""
+    """The user may be speaking over the agent: play this item at a lower volume until it is restored."""
 
     item_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRestored:
-    """They have not taken the floor, `after_ms` later: `acknowledgement`, `echo` or `no_words`."""
+    """It was no interruption, `after_ms` later: `acknowledgement`, `echo` or `no_words`."""
 
     item_id: str
     reason: str
@@ -105,7 +105,7 @@ class AgentRestored:
 
 @dataclass(frozen=True, slots=True)
 class AgentYielded:
-    """They have it: `stop_word`, `words`, `sustained` or `client`. What is left of the item is not to be played."""
+    """It was an interruption: `stop_word`, `words`, `sustained` or `client`. Do not play the rest of the item."""
 
     item_id: str
     reason: str
@@ -122,7 +122,7 @@ class ReplyWords:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCalled:
-    """The agent wants a function run here; give back its result with `Call.give`. `arguments` is JSON as text."""
+    """The agent requests a function call; send its result with `Call.give`. `arguments` is JSON as text."""
 
     response_id: str
     call_id: str
@@ -132,7 +132,7 @@ class FunctionCalled:
 
 @dataclass(frozen=True, slots=True)
 class ReplyEnded:
-    """The answer is complete, or won't be. `why` is empty unless it failed or was cut."""
+    """The answer is complete, or failed. `why` is empty unless it failed or was cut."""
 
     response_id: str
     status: ReplyStatus
@@ -141,7 +141,7 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class ServerComplained:
-    """The server could not do what it was asked to; the call goes on."""
+    """The server could not do what the client asked; the session goes on."""
 
     code: str
     message: str
@@ -149,7 +149,7 @@ class ServerComplained:
 
 @dataclass(frozen=True, slots=True)
 class OtherEvent:
-    """An event that a caller can do without."""
+    """An event that the client does not need."""
 
     kind: str
 
@@ -175,10 +175,10 @@ ServerEvent = (
 
 
 def read(raw: str | bytes) -> ServerEvent:
-    """Read one frame.
+    """Parse one frame.
 
     Raises:
-        CallFailed: it is no Realtime event; nothing sensible can follow.
+        CallFailed: the frame is not a Realtime event; the session cannot continue.
     """
     try:
         return _read(msgspec.json.decode(raw, type=dict[str, Any]))

@@ -1,4 +1,4 @@
-"""How a call fails, as the one who made it sees it."""
+"""Errors of a session, as the client sees them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from voicepipe.errors import VoicepipeError
 
 
 class CallFailed(VoicepipeError):
-    """A call could not be made or did not end as it should."""
+    """A session could not be opened or did not end as it should."""
 
 
 class ServerUnreachable(CallFailed):
-    """Nobody answers at `url`, or what answers does not speak WebSocket."""
+    """No server answers at `url`, or the server there does not speak WebSocket."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(f"no server answers at {url}: {why}")
@@ -18,7 +18,7 @@ class ServerUnreachable(CallFailed):
 
 
 class CallRefused(CallFailed):
-    """The server said no before the call began; `why` are its own words, `code` the wire's error code."""
+    """The server refused the connection; `why` is the server's own text, `code` the wire's error code."""
 
     def __init__(self, status: int, why: str, *, code: str = "") -> None:
         super().__init__(f"refused with HTTP {status}: {why}")
@@ -26,7 +26,7 @@ class CallRefused(CallFailed):
 
 
 class CallEnded(CallFailed):
-    """The line was closed before the answer was complete. `close_code` as in RFC 6455, section 7.4."""
+    """The connection was closed before the answer was complete. `close_code` as in RFC 6455, section 7.4."""
 
     def __init__(self, close_code: int, reason: str) -> None:
         super().__init__(f"the line was closed ({close_code}{': ' + reason if reason else ''})")
@@ -34,7 +34,7 @@ class CallEnded(CallFailed):
 
 
 class NoAnswer(CallFailed):
-    """The server took the words and gave nothing back; `why` says how far it came."""
+    """The server received the user's turn and sent no answer; `why` says how far it got."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"no answer: {why}")

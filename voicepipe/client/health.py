@@ -1,4 +1,4 @@
-"""Whether a server is there and takes calls."""
+"""Check whether a server is up and accepts sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READY_MS: Final = 180_000
 
 
 async def answers(url: str) -> bool:
-    """Tell whether a voicepipe server answers at this address; something else that listens there is none."""
+    """Return whether a voicepipe server answers at this address; any other server does not count."""
     try:
         status, body = await _get(f"{Address.parse(url).http}/healthz")
     except ServerUnreachable:
@@ -28,12 +28,12 @@ async def answers(url: str) -> bool:
 
 
 async def until_ready(url: str, say: Callable[[str], None], *, patience_ms: int = _READY_MS) -> None:
-    """Wait while the server says that it is starting; `say` gets each change of what it waits for.
+    """Wait while the server reports that it is starting; `say` gets each change of what the server waits for.
 
-    A server that has no `/readyz` is taken for ready.
+    A server without `/readyz` counts as ready.
 
     Raises:
-        ServerUnreachable: nobody answers, or it is still not ready after `patience_ms`.
+        ServerUnreachable: no server answers, or it is still not ready after `patience_ms`.
     """
     where, until_ms, before = f"{Address.parse(url).http}/readyz", clock.monotonic_ms() + patience_ms, ""
     while True:
@@ -50,7 +50,7 @@ async def until_ready(url: str, say: Callable[[str], None], *, patience_ms: int 
 
 
 async def _get(where: str) -> tuple[int, dict[str, Any]]:
-    """Status and JSON object of an answer; an empty one when it holds something else."""
+    """Return status and JSON object of an answer; an empty object when the answer holds anything else."""
     got = await get(where)
     try:
         return got.status, msgspec.json.decode(got.body, type=dict[str, Any])

@@ -1,4 +1,4 @@
-"""One question to a server over HTTP."""
+"""Send one HTTP request to a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """An answer, whatever its status."""
+    """A response, whatever its status."""
 
     status: int
     reason: str
@@ -22,7 +22,7 @@ class Got:
 
 
 async def get(url: str, *, key: str | None = None) -> Got:
-    """Ask once.
+    """Send a GET request once.
 
     Raises:
         ServerUnreachable: no answer, or none within `ANSWER_S`.

@@ -1,4 +1,4 @@
-"""The line to a server: a WebSocket, and when it breaks and the server allows it, another one in its place."""
+"""The connection to a server: a WebSocket, replaced by another when it breaks and the server allows resuming."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import Resumed, read_server_event
 
 CONNECT_S: Final = 10.0
-"""For the handshake; a server whose models are still loading refuses at once."""
+"""Timeout of the handshake; a server whose models are still loading refuses at once."""
 
 MAX_FRAME_BYTES: Final = 16 << 20
-"""The server's own bound, inbound."""
+"""The server's own limit for inbound frames."""
 
 KEPT_SAMPLES: Final = 30 * RATE_HZ
-"""Of the microphone, to be sent again: the 15 s that a server waits, and the time to notice that the line is down."""
+"""Microphone audio kept for sending again: the 15 s that a server waits, and the time to detect that the connection
+broke.
+"""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
-"""Between two attempts to come back."""
+"""Pause between two attempts to resume."""
 
 
 class Link:
-    """One call's line. `receive` from one task; send from any."""
+    """The connection of one session. Call `receive` from one task; send from any task."""
 
     def __init__(self, address: Address, key: str | None, line: ClientConnection) -> None:
         self._address, self._key, self._line = address, key, line
@@ -43,21 +45,21 @@ class Link:
         self._window_ms = 0
         self._binary = False
         self._n_sent = 0
-        # Full: the oldest goes; the server has it long since.
+        # Full: the oldest is dropped; the server has received it long before.
         self._kept: deque[Samples] = deque()
         self._n_kept = 0
 
     @property
     def sent_samples(self) -> int:
-        """How much of the microphone was sent, at 24 kHz; what was sent twice counts once."""
+        """Return how much microphone audio was sent, at 24 kHz; audio sent twice counts once."""
         return self._n_sent
 
     def use_binary(self, wanted: bool) -> None:
-        """Send sound in binary frames from now on, or not."""
+        """Switch audio to binary frames, or back."""
         self._binary = wanted
 
     def may_resume(self, session_id: str, secret: str, window_ms: int) -> None:
-        """The server lets us come back with this secret, for so long after the line broke."""
+        """Allow resuming: the server accepts this secret for `window_ms` after the connection broke."""
         self._session_id, self._secret, self._window_ms = session_id, secret, window_ms
 
     # --- sending and receiving ----------------------------------------------------------------
@@ -66,15 +68,15 @@ class Link:
         """Send an event.
 
         Raises:
-            CallEnded: the line is closed, and there is no coming back.
+            CallEnded: the connection is closed and cannot be resumed.
         """
         await self._send(msgspec.json.encode(event).decode())
 
     async def send_sound(self, samples: Samples) -> None:
-        """Send more of the microphone's sound: int16, (n_samples,), 24 kHz.
+        """Send more of the microphone's audio: int16, (n_samples,), 24 kHz.
 
         Raises:
-            CallEnded: the line is closed, and there is no coming back.
+            CallEnded: the connection is closed and cannot be resumed.
         """
         async with self._changing:
             self._n_sent += len(samples)
@@ -84,13 +86,13 @@ class Link:
             try:
                 await line.send(self._sound(samples))
             except websockets.ConnectionClosed as closed:
-                await self._come_back(line, closed)  # and with it what was kept, these samples too
+                await self._come_back(line, closed)  # sends the kept audio again, these samples too
 
     async def receive(self) -> str | bytes:
         """Wait for the server's next frame.
 
         Raises:
-            CallEnded: the line is closed, and there is no coming back.
+            CallEnded: the connection is closed and cannot be resumed.
         """
         while True:
             line = self._line
@@ -104,7 +106,7 @@ class Link:
                 return raw
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._secret = ""
         await self._line.close()
 
@@ -124,7 +126,7 @@ class Link:
         return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
 
     def _note(self, raw: str | bytes) -> None:
-        """Remember the latest event: what comes after it is missed if the line breaks now."""
+        """Store the latest event: if the connection breaks now, the events after it are missing."""
         if isinstance(raw, bytes):
             number = binary.agent_sound(raw).number
             self._last_event_id = f"{self._last_event_id.rpartition('_')[0]}_{number:x}"
@@ -137,13 +139,15 @@ class Link:
         while self._n_kept - len(self._kept[0]) >= KEPT_SAMPLES:
             self._n_kept -= len(self._kept.popleft())
 
-    # --- coming back --------------------------------------------------------------------------
+    # --- resuming -----------------------------------------------------------------------------
 
     async def _come_back(self, line: ClientConnection, closed: websockets.ConnectionClosed) -> None:
-        """Have another line in place of `line`, unless that has happened. Whoever calls this holds the lock."""
+        """Replace the connection `line` by a new one, unless that has happened already. The calling method holds the
+        lock.
+        """
         if self._line is not line:
             return
-        if not self._secret or closed.rcvd is not None:  # with a close frame it is a goodbye
+        if not self._secret or closed.rcvd is not None:  # a close frame ends the session on purpose
             raise ended(closed) from closed
         try:
             async with asyncio.timeout(self._window_ms / 1_000):
@@ -162,11 +166,11 @@ class Link:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _resume(self) -> None:
-        """Come back once.
+        """Try to resume once.
 
         Raises:
-            CallFailed: the server does not take us back.
-            ConnectionClosed: the line broke again.
+            CallFailed: the server refuses to resume.
+            ConnectionClosed: the connection broke again.
         """
         line = await dial(self._address, self._key, resume=self._session_id)
         asked = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
@@ -181,7 +185,7 @@ class Link:
         await self._send_again(answer.input_received_ms)
 
     async def _send_again(self, received_ms: int) -> None:
-        """What the server has not heard of the microphone."""
+        """Send the microphone audio that the server has not received."""
         if not self._kept:
             return
         first = self._n_sent - self._n_kept
@@ -198,7 +202,7 @@ _NAMED: Final = msgspec.json.Decoder(_Named)
 
 
 def event_id(raw: str) -> str:
-    """The id of an event; empty when it has none."""
+    """Return the id of an event; empty when it has none."""
     try:
         return _NAMED.decode(raw).event_id
     except msgspec.DecodeError:
@@ -206,11 +210,11 @@ def event_id(raw: str) -> str:
 
 
 async def dial(address: Address, key: str | None, *, resume: str = "") -> ClientConnection:
-    """Open a WebSocket to a server; `resume` names the session to come back to.
+    """Open a WebSocket to a server; `resume` names the session to resume.
 
     Raises:
-        ServerUnreachable: nobody answers there.
-        CallRefused: the server said no, and why.
+        ServerUnreachable: no server answers there.
+        CallRefused: the server refused the connection; the error has the reason.
     """
     url = address.websocket
     if resume:
@@ -231,7 +235,7 @@ async def dial(address: Address, key: str | None, *, resume: str = "") -> Client
 
 
 def _refused(refusal: websockets.InvalidStatus) -> CallRefused:
-    """Take the server's own words from `{"error": {"message", "code"}}`, if it speaks so."""
+    """Return the error with the server's own text from `{"error": {"message", "code"}}`, if the body has that form."""
     response = refusal.response
     try:
         error: dict[str, Any] = msgspec.json.decode(response.body or b"", type=dict[str, Any])["error"]
@@ -241,6 +245,6 @@ def _refused(refusal: websockets.InvalidStatus) -> CallRefused:
 
 
 def ended(closed: websockets.ConnectionClosed) -> CallEnded:
-    """The same as an error of ours."""
+    """Return the closed connection as a `CallEnded`."""
     close = closed.rcvd or closed.sent
     return CallEnded(close.code if close else 1006, close.reason if close else "")

@@ -1,4 +1,4 @@
-"""A microphone that plays a recording: 20 ms at a time, when a person would have said it; then silence."""
+"""A simulated microphone that plays a recording in real time: 20 ms at a time, then silence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voicepipe.audio.samples import Samples, silence
 from voicepipe.client.failures import CallEnded
 
 RATE_HZ: Final = 24_000
-"""What the wire carries (`audio/pcm`)."""
+"""The sample rate of the wire (`audio/pcm`)."""
 
 FRAME_MS: Final = 20
 _FRAME_SAMPLES: Final = RATE_HZ * FRAME_MS // 1_000
@@ -20,23 +20,23 @@ Send = Callable[[Samples], Awaitable[None]]
 
 
 class Microphone:
-    """Captures from the moment it is made. Positions count all that the call has sent, in ms."""
+    """Captures from its creation on. Positions count all audio that the session has sent, in ms."""
 
     def __init__(self, sound: Samples, *, first_ms: int) -> None:
-        """`sound`: int16, (n_samples,), 24 kHz. `first_ms`: how much audio the call has sent before."""
+        """`sound`: int16, (n_samples,), 24 kHz. `first_ms`: how much audio the session has sent before."""
         self._sound, self._first_ms = sound, first_ms
         self._began_ms = clock.monotonic_ms()
 
     def position_ms(self) -> int:
-        """How much the caller's device has captured by now."""
+        """Return how much audio the client's device has captured by now."""
         return self._first_ms + clock.monotonic_ms() - self._began_ms
 
     def sound_left_ms(self) -> int:
-        """How long the recording goes on; negative once it is over."""
+        """Return how long the recording still lasts; negative once it is over."""
         return self._first_ms + len(self._sound) * 1_000 // RATE_HZ - self.position_ms()
 
     async def run(self, send: Send) -> None:
-        """Send each frame when its last sample has been captured, until cancelled or until the line is closed.
+        """Send each frame when its last sample has been captured, until cancelled or until the connection is closed.
 
         The schedule is absolute: a frame that was late does not make the next one late.
         """
@@ -47,7 +47,7 @@ class Microphone:
             try:
                 await send(self._frame(n_frames))
             except CallEnded:
-                return  # whoever listens is told the same, and why
+                return  # the receiving side gets the same error
             n_frames += 1
 
     def _frame(self, index: int) -> Samples:

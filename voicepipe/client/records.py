@@ -1,4 +1,4 @@
-"""A turn's record, asked from the server that made it."""
+"""Fetch a turn's record from the server that made it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ASK_AGAIN_S: Final = 0.2
 
 
 async def fetch_turn(url: str, turn_id: str, *, key: str | None = None) -> TurnRecord | None:
-    """Get `/v1/turns/{id}` as it is now; None when the server has none of that id (yet).
+    """Return `/v1/turns/{id}` as it is now; None when the server has no record of that id (yet).
 
     Args:
         url: the server's address, see `Address.parse`.
-        turn_id: as the answer names it.
-        key: the one that the call was made with.
+        turn_id: the id from the answer.
+        key: the key that the session was opened with.
 
     Raises:
-        ServerUnreachable: nobody answers there.
-        CallRefused: the server does not show it to us.
+        ServerUnreachable: no server answers there.
+        CallRefused: the server denies access to the record.
     """
     got = await get(f"{Address.parse(url).http}/v1/turns/{quote(turn_id, safe='')}", key=key)
     if got.status == 404:
@@ -37,10 +37,10 @@ async def fetch_turn(url: str, turn_id: str, *, key: str | None = None) -> TurnR
 
 
 async def closed_turn(url: str, turn_id: str, *, key: str | None = None, patience_ms: int) -> TurnRecord | None:
-    """Wait until the turn is over, which is when its sound has been played, and get its record.
+    """Wait until the turn is over, which is when its audio has been played, and return its record.
 
-    Keep the call open meanwhile: hanging up ends the turn. Gives what there is, perhaps None, when `patience_ms`
-    have passed.
+    Keep the session open meanwhile: closing it ends the turn. After `patience_ms` the current record is returned, or
+    None.
 
     Raises:
         ServerUnreachable, CallRefused: as `fetch_turn` does.

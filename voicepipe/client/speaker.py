@@ -1,4 +1,4 @@
-"""A loudspeaker that nobody hears: it plays what comes, in order and in real time, and can say how far it is."""
+"""A simulated loudspeaker: it plays audio in order and in real time, and reports its progress."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from voicepipe.client.microphone import RATE_HZ
 
 KEPT_ITEMS: Final = 8
-"""So many of the latest items are followed; none before them plays any more."""
+"""The number of latest items that are tracked; items before them no longer play."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How far one item's sound has been played."""
+    """How much of one item's audio has been played."""
 
     item_id: str
     played_ms: int
@@ -23,7 +23,7 @@ class Played:
 
 @dataclass(slots=True)
 class _Track:
-    """One item's sound: pieces as (ms at which it begins to play, samples)."""
+    """One item's audio: pieces as (ms at which it begins to play, samples)."""
 
     pieces: list[tuple[int, int]] = field(default_factory=list)
     told: Played | None = None
@@ -38,15 +38,14 @@ class _Track:
 
 
 class Speaker:
-    """Plays at once, or when it has kept sound for a while, and never pauses. All times are ms on one clock of the
-    caller."""
+    """Plays at once, or after its buffer time, and never pauses. All times are ms on one clock of the client."""
 
     def __init__(self, buffer_ms: int = 0) -> None:
         self._tracks: dict[str, _Track] = {}
         self._buffer_ms, self._ends_ms = buffer_ms, 0
 
     def play(self, item_id: str, n_samples: int, now_ms: int) -> None:
-        """Queue sound of an item, 24 kHz, behind what is playing."""
+        """Queue audio of an item, 24 kHz, after what is playing."""
         starts_ms = self._ends_ms if self._ends_ms > now_ms else now_ms + self._buffer_ms
         self._tracks.setdefault(item_id, _Track()).pieces.append((starts_ms, n_samples))
         if len(self._tracks) > KEPT_ITEMS:
@@ -54,7 +53,7 @@ class Speaker:
         self._ends_ms = starts_ms + n_samples * 1_000 // RATE_HZ
 
     def flush(self, now_ms: int) -> None:
-        """Throw away what has not been played: somebody speaks."""
+        """Drop the audio that has not been played: the user speaks."""
         self._ends_ms = min(self._ends_ms, now_ms)
         for track in self._tracks.values():
             played_ms = track.played_ms(now_ms)
@@ -62,7 +61,7 @@ class Speaker:
             track.is_cut = True
 
     def reports(self, now_ms: int) -> list[Played]:
-        """What is new since the last time: of each item that plays, or has ended or been cut since then."""
+        """Return the changes since the last report: each item that plays, or has ended or was cut since then."""
         found = []
         for item_id, track in list(self._tracks.items()):
             played_ms = track.played_ms(now_ms)

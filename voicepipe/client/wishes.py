@@ -1,4 +1,4 @@
-"""What a caller asks of its session, as far as the agent's own settings leave room."""
+"""The session settings that a client requests, within what the agent's own settings allow."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any, Final
 from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 EXTENSIONS: Final = Extensions(binary_audio=True, playback_reports=True, resume=True, ducking=True)
-"""A call that takes less of the line, tells what was heard, and outlives a line that breaks."""
+"""A session that uses less bandwidth, reports playback, and survives a lost connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Everything left out stays as the agent has it."""
+    """Fields left out keep the agent's setting."""
 
     text_only: bool = False
-    """True: the answer is written, not spoken."""
+    """True: the answer is text, without audio."""
 
     transcribe: bool = True
-    """Whether the server tells what it understood."""
+    """Whether the server sends the user's transcript."""
 
     language: str | None = None
-    """What the caller speaks, BCP-47."""
+    """The user's language, BCP-47."""
 
     instructions: str | None = None
     voice: str | None = None
 
     extensions: Extensions | None = EXTENSIONS
-    """What the session is to have beyond the published events; None: nothing, for a server that takes no such wish."""
+    """The requested extensions to the published events; None: none, for a server that rejects such a request."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The `session` of a `session.update`."""
+        """Return the `session` of a `session.update`."""
         transcription = {"language": self.language} if self.language else {}
         audio: dict[str, Any] = {"input": {"transcription": transcription if self.transcribe else None}}
         if self.voice is not None:
