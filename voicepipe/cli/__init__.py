@@ -1,6 +1,6 @@
 """The command line: `voicepipe serve`, `talk`, `check`, `keys`, `token`, `revoke`.
 
-`options` is what can be written, `entry` runs it; each command has a module of its own, imported when it is used.
+`options` defines the options, `entry` runs the command. Each command has its own module, imported on use.
 """
 
 from voicepipe.cli.entry import main

@@ -1,4 +1,4 @@
-"""`voicepipe bench llm|stt|tts`: the same work for several providers of a stage, and how each did it."""
+"""`voicepipe bench llm|stt|tts`: run the same work with several providers of a stage and compare the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHERE: Final = {"llm": "bench_llm", "stt": "bench_speech", "tts": "bench_speech"
 
 
 def run(options: Options) -> int:
-    """Measure, print the table, write the files; 0 when everybody gave at least one whole answer.
+    """Measure, print the table, write the files; 0 when every provider gave at least one complete answer.
 
     Raises:
         ConfigError: a setting, a spec or an option is wrong.

@@ -1,4 +1,4 @@
-"""`voicepipe bench llm`: the same questions to several language models, and how fast each answered."""
+"""`voicepipe bench llm`: send the same questions to several LLMs and compare how fast each answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voicepipe.wiring.stages import Stages
 
 
 def llm(options: Options, settings: Settings) -> Report:
-    """Measure.
+    """Measure the LLMs.
 
     Raises:
         ConfigError: a spec or an option is wrong.

@@ -1,4 +1,4 @@
-"""What the benches of stages share: providers by spec, the local engines while they run, and word of how far it is."""
+"""What the stage benches share: providers by spec, the local engines while they run, and progress lines."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from voicepipe.wiring.stages import Stages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a bench found out."""
+    """The result of a bench."""
 
     lines: Sequence[str]
-    """The table and what belongs to it, in Markdown."""
+    """The table and its notes, in Markdown."""
 
     picture: str
     """SVG."""
 
     write_csv: Callable[[Path], None]
     succeeded: bool
-    """Everybody who was measured gave at least one whole answer."""
+    """Every measured provider gave at least one complete answer."""
 
 
 def check_counts(options: Options, *names: str) -> None:
-    """Demand that these options are 1 or more.
+    """Check that these options are 1 or more.
 
     Raises:
         ConfigError: one is not.
@@ -48,7 +48,7 @@ def check_counts(options: Options, *names: str) -> None:
 
 
 def stage_named(settings: Settings, stages: Stages, stage: Stage, text: str) -> tuple[Spec, Any]:
-    """The spec that was written, and its Transcriber, Model or Synthesizer.
+    """Return the parsed spec, and its Transcriber, Model or Synthesizer.
 
     Raises:
         ConfigError: there is no such provider, or it can't be made.
@@ -62,7 +62,7 @@ def stage_named(settings: Settings, stages: Stages, stage: Stage, text: str) -> 
 
 @asynccontextmanager
 async def engines(settings: Settings, stages: Stages, stage: Stage, specs: Iterable[str]) -> AsyncIterator[None]:
-    """Have the local engine running for as long as the block runs, if any of the specs needs it."""
+    """Run the local engine for the duration of the block, if any of the specs needs it."""
     local = any(settings.providers[Spec.parse(spec).provider].kind == LOCAL for spec in specs)
     engine = LocalModels(stages.engine_socket, (stage,) if local else (), say)
     async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
@@ -73,7 +73,7 @@ async def engines(settings: Settings, stages: Stages, stage: Stage, specs: Itera
 
 
 def tell(what: str, done: int, of: int) -> None:
-    """A line that is written over on a terminal; in a file only the last of each."""
+    """Print progress: on a terminal a line that is overwritten, in a file only the last line of each."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{what}: {done} of {of}" + ("\n" if done == of else ""))
         sys.stderr.flush()
@@ -82,6 +82,6 @@ def tell(what: str, done: int, of: int) -> None:
 
 
 def say(line: str) -> None:
-    """A line of progress, beside the report."""
+    """Print a progress line to stderr, apart from the report."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -1,5 +1,4 @@
-"""`voicepipe bench stt` and `voicepipe bench tts`: the same recordings to several ears, the same texts to several
-voices."""
+"""`voicepipe bench stt` and `voicepipe bench tts`: one set of inputs for several STTs or TTSs."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ from voicepipe.wiring.audio import heard_usd, spoken_usd
 from voicepipe.wiring.stages import Stages
 
 KEPT_BYTES: Final = 256 << 20
-"""Of the texts of a bench, on disk while it runs."""
+"""Limit of the bench's cached speech on disk while the bench runs."""
 
 
 def stt(options: Options, settings: Settings) -> Report:
-    """Measure ears.
+    """Measure STTs.
 
     Raises:
         ConfigError: a spec, an option or a recording is wrong.
@@ -66,7 +65,7 @@ def _ear(options: Options, settings: Settings, stages: Stages, text: str) -> ear
 
 
 def tts(options: Options, settings: Settings) -> Report:
-    """Measure voices.
+    """Measure TTSs.
 
     Raises:
         ConfigError: a spec or an option is wrong.
@@ -92,10 +91,10 @@ async def _speak(options: Options, settings: Settings, texts: Sequence[str]) -> 
 
 
 async def _kept(stack: AsyncExitStack, mouth: mouths.Mouth, texts: Sequence[str]) -> mouths.Mouth:
-    """The same voice once the texts are on disk, as `server.audio_cache_mb` has it.
+    """Return the same TTS with the texts cached on disk, as `server.audio_cache_mb` does.
 
     Raises:
-        ConfigError: it could not say them.
+        ConfigError: the TTS could not speak the texts.
     """
     folder = stack.enter_context(TemporaryDirectory(prefix="voicepipe-bench-", ignore_cleanup_errors=True))
     store = await stack.enter_async_context(open_store(Path(folder), most_bytes=KEPT_BYTES))

@@ -1,4 +1,4 @@
-"""`voicepipe check`: the settings in force and where each came from, then every stage of every agent, tried."""
+"""`voicepipe check`: print the settings in force with their sources, then probe every stage of every agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voicepipe.stages.synthesizer import Voice
 from voicepipe.stages.transcriber import Hearing
 
 ORDER: Final[tuple[Stage, ...]] = ("tts", "stt", "llm")
-"""The voice first: what it says is what the ear gets to hear."""
+"""TTS first: its audio is the STT's input."""
 
 FAILED: Final = 1
 
@@ -29,7 +29,7 @@ def run(options: Options) -> int:
     """Print everything; 0 when all stages answered.
 
     Raises:
-        ConfigError: a setting is wrong, or there is no agent of the name that was given.
+        ConfigError: a setting is wrong, or there is no agent of the given name.
     """
     settings = load(options.config, overrides=options.overrides())
     agents = [options.agent] if options.agent else list(settings.agents)
@@ -42,7 +42,7 @@ def run(options: Options) -> int:
 
 
 def in_force(settings: Settings) -> tuple[Row, ...]:
-    """Return the settings without those of providers that nobody uses and nobody wrote about."""
+    """Return the settings without those of providers that no agent uses and no source sets."""
     used = {spec.provider for agent in settings.agents.values() for stage in STAGES for spec in agent.specs(stage)}
     written = {key.split(".")[1] for key in settings.origins if key.startswith("providers.")}
     idle = tuple(f"providers.{name}." for name in settings.providers if name not in used | written)
@@ -50,7 +50,7 @@ def in_force(settings: Settings) -> tuple[Row, ...]:
 
 
 def table(rows: tuple[Row, ...]) -> Iterator[str]:
-    """Yield a line for each setting; a default is told by its missing source."""
+    """Yield a line for each setting; a line without a source is a default."""
     width = max(len(row.key) for row in rows)
     for row in rows:
         source = "" if row.source == "default" else f"   <- {row.source}"
@@ -71,7 +71,7 @@ async def _try_all(settings: Settings, agents: list[str]) -> int:
 
 
 def line(done: Probe) -> str:
-    """Return what to tell of a probe."""
+    """Return the line that reports a probe."""
     first = "" if done.first_ms is None else f"first after {done.first_ms} ms, all after {done.total_ms} ms: "
     return f"{'ok    ' if done.ok else 'FAILED'}  {done.stage}  {done.spec}  {first}{done.said}"
 
@@ -81,7 +81,7 @@ Get = Callable[[Stage, Spec, str], Any]
 
 
 async def _probes(settings: Settings, agents: list[str], get: Get) -> AsyncIterator[Probe]:
-    """Try each stage once, however many agents share it."""
+    """Probe each stage once, however many agents share it."""
     tried: set[tuple[Stage, Spec, str | None]] = set()
     for name in agents:
         agent, sound = settings.agents[name], silence(0)
@@ -111,9 +111,10 @@ async def _ask(
 
 @asynccontextmanager
 async def _stages(settings: Settings, agents: list[str], say: Callable[[str], None]) -> AsyncIterator[Get]:
-    """Give what makes the providers, with the local engine running if one of them needs it.
+    """Yield the function that makes the providers, with the local engine running if one of them needs it.
 
-    An engine that can't run is no reason to leave the other stages untried: whoever asks for it is told why.
+    An engine that can't run does not stop the probes of other stages: only probes that need it fail, with the
+    reason.
     """
     from voicepipe.providers.net import http, warm
     from voicepipe.wiring import Stages

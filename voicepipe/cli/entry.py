@@ -1,4 +1,4 @@
-"""From what was written to an exit status, and never a traceback for what a person can put right."""
+"""Run a command and map its result to an exit status, without a traceback for errors that the operator can fix."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
 
 DONE: Final = 0
 FAILED: Final = 1
-"""The command ran, and what it was to do did not work: no answer, a stage that fails its probe."""
+"""The command ran and its task failed: no answer, or a stage failed its probe."""
 
 WRONG: Final = 2
-"""A wrong option, setting or file; argparse ends with the same."""
+"""A wrong option, setting or file; argparse exits with the same status."""
 
 NO_SERVER: Final = 3
-"""Nobody answers at the address, or the server refuses the key."""
+"""No server answers at the address, or the server refuses the key."""
 
 INTERRUPTED: Final = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 and the number of SIGINT, as shells do."""
 
 NOBODY_READS: Final = 141
-"""128 and the number of SIGPIPE: whoever read our output has left."""
+"""128 and the number of SIGPIPE: the reader of our output has closed the pipe."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status. `arguments` are those of the process unless given."""
+    """Run a command and return its exit status. `arguments` default to those of the process."""
     known = parser()
     options = Options.of(known.parse_args(arguments))
     if not options.command:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python would complain once more when it flushes stdout at its end.
+        # Otherwise Python would complain again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
     except VoicepipeError as error:
@@ -54,13 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(name: str) -> Callable[[Options], int]:
-    """Import a command only now: each needs libraries that the others can do without."""
+    """Import a command on use: each needs libraries that the other commands do not."""
     run: Callable[[Options], int] = import_module(f"voicepipe.cli.{name}").run
     return run
 
 
 def _told(error: BaseException) -> int:
-    # At the shell the store's own words are of use.
+    # On the command line the store's own error text is useful.
     said = error.detail if isinstance(error, StoreUnavailable) and error.detail else error
     sys.stderr.write(f"voicepipe: {said}\n")
     match error:

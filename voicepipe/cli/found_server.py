@@ -1,4 +1,4 @@
-"""A server to talk to: the one that was named, the one that runs here, or one started for the occasion."""
+"""Find a server to talk to: the named one, the one that runs here, or a temporary one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 
 @asynccontextmanager
 async def found_server(options: Options, say: Callable[[str], None]) -> AsyncIterator[str]:
-    """Give the address of a server that takes calls; one that was started here stops when the block is left.
+    """Yield the address of a server that accepts sessions; a server started here stops when the block is left.
 
     Args:
         options: `--url` names a server; without it the settings' own address is tried, unless models were named.
-        say: gets a line of progress at a time.
+        say: gets progress lines, one at a time.
 
     Raises:
-        ServerUnreachable: the server that was named does not answer, or never gets ready.
+        ServerUnreachable: the named server does not answer, or never becomes ready.
         ConfigError: the settings are wrong; alone or in a group.
     """
     if options.url is not None:
@@ -41,7 +41,7 @@ async def found_server(options: Options, say: Callable[[str], None]) -> AsyncIte
 
 
 def usual_url(settings: Settings) -> str:
-    """Where the server of these settings is found from this machine."""
+    """Return the address of these settings' server as seen from this machine."""
     host = "127.0.0.1" if settings.server.host in _EVERYWHERE else settings.server.host
     scheme = "https" if settings.server.has_tls else "http"
     return f"{scheme}://[{host}]:{settings.server.port}" if ":" in host else f"{scheme}://{host}:{settings.server.port}"
@@ -52,7 +52,7 @@ async def _own_server(options: Options, say: Callable[[str], None]) -> AsyncIter
     from voicepipe.telemetry.log import logging_to
     from voicepipe.wiring import running
 
-    plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": ""}  # nobody is on the way
+    plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": ""}  # traffic stays on this machine
     here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
     settings = load(options.config, overrides=options.overrides() | here)
     with logging_to(style="human", level=logging.ERROR):

@@ -1,4 +1,4 @@
-"""`voicepipe gate`: fail when callers wait longer than before."""
+"""`voicepipe gate`: fail when users wait longer than before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FINE, WORSE, TOO_FEW = 0, 1, 2
 
 
 def run(options: Options) -> int:
-    """Compare two runs and print the table; 1 when the second is worse than is allowed, 2 when nobody can tell.
+    """Compare two runs and print the table; 1 when the second exceeds the allowed change, 2 when it is undecidable.
 
     Raises:
         RunError: a run has no turns.

@@ -1,4 +1,4 @@
-"""`voicepipe keys`: API keys and the secrets that sign tokens, for whoever has the server's data folder."""
+"""`voicepipe keys`: manage API keys and token signing secrets, with access to the server's data folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicepipe.errors import ConfigError
 
 
 def run(options: Options) -> int:
-    """Do what was asked with the keys of the data folder that the settings name.
+    """Run the requested key command on the data folder that the settings name.
 
     Raises:
         ConfigError: a setting, a name, a scope or an id is wrong.
@@ -46,7 +46,7 @@ def run(options: Options) -> int:
 
 
 def _create(keys: ApiKeys, options: Options) -> None:
-    """The key alone goes to stdout, so that a script can take it."""
+    """Create a key. Only the key goes to stdout, so that a script can read it."""
     new = keys.create(options.project, now_s=unix_s(), name=options.name, scopes=options.scope or KEY_DEFAULT)
     sys.stdout.write(f"{new.text}\n")
     sys.stderr.write("This is the only time that the key is shown. From now on every caller needs one.\n")

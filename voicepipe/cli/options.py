@@ -1,4 +1,4 @@
-"""What can be written after `voicepipe`."""
+"""Define the commands and options of `voicepipe`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from voicepipe import __version__
 from voicepipe.errors import ConfigError
 
 KEY_VARIABLE: Final = "VOICEPIPE_KEY"
-"""Where `talk` finds its key: what is written after a command can be read by every user of the machine."""
+"""The variable from which `talk` reads its key: command line arguments are visible to every user of the machine."""
 
 _SHORTHANDS: Final = {
     "host": "server.host",
@@ -26,12 +26,12 @@ _SHORTHANDS: Final = {
     "llm": "agents.default.llm",
     "tts": "agents.default.tts",
 }
-"""Options that stand for a setting."""
+"""Options that set a setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """A command line, read. What a command does not take keeps its default."""
+    """A parsed command line. Options that a command does not have keep their default."""
 
     command: str = ""
     config: str | None = None
@@ -95,7 +95,7 @@ class Options:
 
     @classmethod
     def of(cls, written: argparse.Namespace) -> Options:
-        """Take what argparse found."""
+        """Build the options from argparse's result."""
         found: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in vars(written).items()
         }
@@ -103,16 +103,16 @@ class Options:
 
     @property
     def picks_models(self) -> bool:
-        """Whether models were named, which only a server of one's own can heed."""
+        """Return whether models were named, which only a locally started server can apply."""
         return any((self.stt, self.llm, self.tts))
 
     @property
     def credential(self) -> str | None:
-        """The key to call with."""
+        """Return the key to connect with."""
         return self.key or os.environ.get(KEY_VARIABLE) or None
 
     def overrides(self) -> dict[str, object]:
-        """The settings among the options, by dotted key.
+        """Return the settings among the options, by dotted key.
 
         Raises:
             ConfigError: a `--set` is not KEY=VALUE.
@@ -132,7 +132,7 @@ class Options:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the whole tree of commands and options; the README's table is held against it."""
+    """Return the whole tree of commands and options; a test checks the README's table against it."""
     tree = argparse.ArgumentParser(
         prog="voicepipe",
         description="A realtime voice agent server that holds every stage of a turn to a one-second budget.",

@@ -1,4 +1,4 @@
-"""One short question to each stage, with the time it took or the error's own words."""
+"""Probe each stage with one short question, and report the time it took or the error text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from voicepipe.stages.transcriber import Hearing, Transcriber
 CLAUSE: Final = "The quick brown fox jumps over the lazy dog."
 QUESTION: Final = "Say hello in one short sentence."
 ANSWER_TOKENS: Final = 40
-"""The most that a model may answer."""
+"""Token limit of the LLM's answer."""
 
 PATIENCE_S: Final = 30.0
-"""A stage that has not answered by then is of no use to a caller."""
+"""A stage that has not answered by then is useless to a user."""
 
 _TONE_HZ: Final = 440
 _PUSH_MS: Final = 20
@@ -33,37 +33,37 @@ _PUSH_MS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """How one stage did."""
+    """The result of probing one stage."""
 
     stage: Stage
     spec: str
     ok: bool
     first_ms: int | None
-    """To the first text or audible sound; None when it never came."""
+    """Time to the first text or audible audio; None when there was none."""
 
     total_ms: int
     said: str
-    """What it answered, or why it failed."""
+    """The answer, or the reason of the failure."""
 
     @property
     def told(self) -> str:
-        """All of it in a line."""
+        """Return the result as one line."""
         first = "" if self.first_ms is None else f"first after {self.first_ms} ms, all after {self.total_ms} ms: "
         return f"{'ok' if self.ok else 'FAILED'}  {self.spec}  {first}{self.said}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a stage gave back."""
+    """The output of a stage."""
 
     first_ms: int | None
     said: str
     sound: Samples
-    """int16, (n_samples,), 24 kHz; empty unless it is a voice's."""
+    """int16, (n_samples,), 24 kHz; empty unless the stage is a TTS."""
 
 
 async def probe(stage: Stage, spec: str, asked: Awaitable[Reply]) -> tuple[Probe, Samples]:
-    """Wait for a stage's reply; gives its sound too. Never raises what the stage raised."""
+    """Wait for a stage's reply and return the result and the audio. Never raises the stage's errors."""
     began_ms = clock.monotonic_ms()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -78,7 +78,7 @@ async def probe(stage: Stage, spec: str, asked: Awaitable[Reply]) -> tuple[Probe
 
 
 async def ask_voice(synthesizer: Synthesizer, voice: Voice) -> Reply:
-    """Have one clause spoken."""
+    """Synthesize one clause."""
     began_ms, first_ms, pieces = clock.monotonic_ms(), None, [silence(0)]
     async with synthesizer.open(voice) as speech:
         speech.say(CLAUSE)
@@ -104,9 +104,9 @@ async def ask_model(model: Model, name: str) -> Reply:
 
 
 async def ask_ear(transcriber: Transcriber, hearing: Hearing, sound: Samples) -> Reply:
-    """Have `sound`, int16, (n_samples,), 24 kHz, written down; a tone instead when it is empty.
+    """Transcribe `sound`, int16, (n_samples,), 24 kHz; a tone instead when `sound` is empty.
 
-    An ear that answers is well: what it makes of a tone is its own business.
+    An STT that answers passes: its transcript of a tone does not matter.
     """
     rate_hz = transcriber.capabilities.rate_hz
     heard = Resampler(RATE_HZ, rate_hz).push(sound if len(sound) else _tone())
@@ -125,6 +125,6 @@ async def ask_ear(transcriber: Transcriber, hearing: Hearing, sound: Samples) ->
 
 
 def _tone() -> Samples:
-    """One second."""
+    """Return a tone of 1 s."""
     at_s = np.arange(RATE_HZ) / RATE_HZ
     return (8_000 * np.sin(2 * np.pi * _TONE_HZ * at_s)).astype(np.int16)

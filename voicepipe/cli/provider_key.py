@@ -1,4 +1,4 @@
-"""Whether a provider has its key, in words."""
+"""Describe whether a provider has its key."""
 
 from __future__ import annotations
 

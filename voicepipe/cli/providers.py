@@ -1,4 +1,4 @@
-"""`voicepipe providers`: who could think, hear and speak, with which key, at what price; `--probe` asks them."""
+"""`voicepipe providers`: list the available LLMs, STTs and TTSs with keys and prices; `--probe` asks them."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Line:
 
     provider: str
     model: str
-    """Empty: none is known by name."""
+    """Empty: no model is known by name."""
 
     in_use: bool
-    """An agent thinks with it."""
+    """An agent uses it as its LLM."""
 
     key: str
     """`set`, `$NAME missing`, `not needed`, or `no base_url`."""
@@ -55,22 +55,22 @@ class Line:
     evidence: str
     facts: ModelFacts
     measured: Measured | None
-    """In the turns of this server."""
+    """Measured in the turns of this server."""
 
     reached: str = ""
-    """How long connecting took, or why it could not be done; empty: not tried, since its key is missing."""
+    """How long connecting took, or why it failed; empty: not tried, since the key is missing."""
 
     now: str = ""
-    """What the server that runs here says of it, if it is not well."""
+    """The running local server's report about the model, if it is not healthy."""
 
     probe: Probe | None = None
 
 
 def run(options: Options) -> int:
-    """Print a line for each provider, or for each model of those that were named; 0 unless a probe failed.
+    """Print a line for each provider, or for each model of the named providers; 0 unless a probe failed.
 
     Raises:
-        ConfigError: a setting is wrong, or there is no provider of a name that was given.
+        ConfigError: a setting is wrong, or there is no provider of a given name.
     """
     settings = load(options.config, overrides=options.overrides())
     for name in options.names:
@@ -99,7 +99,7 @@ async def _shown(settings: Settings, options: Options) -> tuple[list[Line], list
 
 
 def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[Line]:
-    """Yield what the agents think with, then the first model of each other vendor; of `names`, if any, all models."""
+    """Yield the agents' LLMs, then the first model of each other vendor; with `names`, all models of those."""
     used = list(dict.fromkeys(spec for agent in settings.agents for spec in settings.thinkers(agent)))
     wanted = [spec for spec in used if not names or spec.provider in names]
     for name, vendor in settings.vendors.providers.items():
@@ -122,7 +122,7 @@ def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured])
 
 
 def table(shown: list[Line]) -> Iterator[str]:
-    """Yield the lines of a table for people; what a probe came to stands below its model."""
+    """Yield the lines of a table for people; a probe's result follows its model."""
     rows = [HEAD, *(_cells(line) for line in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     for row, line in zip(rows, [None, *shown], strict=True):
@@ -156,7 +156,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 async def _reached(
     settings: Settings, minds: list[Line], speech: list[SpeechLine]
 ) -> tuple[list[Line], list[SpeechLine]]:
-    """Connect to each that could be asked; the local ones are here."""
+    """Connect to each provider that could be asked; the local ones need no connection."""
     keys = {**{line.provider: line.key for line in minds}, **{line.provider: line.key for line in speech}}
     urls = {name: settings.providers[name].base_url for name, key in keys.items() if key in ("set", "not needed")}
     took = await reached(url for url in urls.values() if url)
@@ -181,7 +181,7 @@ def _plain(line: Line) -> dict[str, object]:
 async def _probed(
     settings: Settings, minds: list[Line], speech: list[SpeechLine], named: set[str]
 ) -> tuple[list[Line], list[SpeechLine]]:
-    """Ask each whose key is set, at once; those on one's own machines only when in use or named."""
+    """Probe all with a key at the same time; providers on the operator's own machines only when in use or named."""
     from voicepipe.providers.net import http, warm
 
     asked = [line for line in minds if _is_asked(settings, line, named)]
@@ -203,8 +203,8 @@ def _is_asked(settings: Settings, line: Line, named: set[str]) -> bool:
 
 
 def _bill(asked: list[Line], heard: list[SpeechLine]) -> str:
-    """What asking will cost, as far as it is known."""
-    # a token of English is some four characters, and the frame around a question takes about ten
+    """Return what the probes will cost, as far as prices are known."""
+    # an English token is about 4 characters, and the framing of a question takes about 10 tokens
     n_read = len(QUESTION) // 4 + 10
     minds = [line.facts.cost_usd(input_tokens=n_read, output_tokens=ANSWER_TOKENS) for line in asked]
     costs = [*minds, *map(providers_speech.cost_usd, heard)]
@@ -220,7 +220,7 @@ async def _probe(settings: Settings, line: Line) -> Line:
     from voicepipe.wiring import Stages
 
     vendor = settings.vendor(line.provider)
-    # What a server of one's own has is known to itself alone.
+    # Only a self-hosted server itself knows its models.
     model = "" if vendor is not None and vendor.yours and not line.in_use else line.model
 
     async def ask() -> Reply:
@@ -241,14 +241,16 @@ async def _probe(settings: Settings, line: Line) -> Line:
 
 
 async def _hint(settings: Settings, spec: Spec) -> str:
-    """What to try instead of a model that did not answer: its vendor's nearest names, if it has none of that name."""
+    """Suggest alternatives to a model that did not answer: its vendor's nearest names, if the vendor has none of that
+    name.
+    """
     from voicepipe.providers.llm import names
 
     try:
         async with asyncio.timeout(PATIENCE_S):
             known = await names.listed(spec, settings.connection(spec, key="--probe"))
     except (VoicepipeError, TimeoutError):
-        return ""  # why the model did not answer says enough
+        return ""  # the reason of the failure says enough
     if not known or names.has(spec.model, known):
         return ""
     near = names.nearest(spec.model, known)

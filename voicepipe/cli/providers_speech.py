@@ -1,4 +1,4 @@
-"""The ears and voices of `voicepipe providers`: keys and prices; `--probe` has each hear or say one sentence."""
+"""The STTs and TTSs of `voicepipe providers`: keys and prices; `--probe` has each transcribe or speak 1 sentence."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from voicepipe.stages.transcriber import Hearing
 HEAD: Final = ("ear or voice", "", "key", "reached", "USD", "evidence")
 
 LANGUAGE: Final = "en"
-"""Of the clause."""
+"""Language of the clause."""
 
 CLIP: Final = "probe.flac"
-"""The clause, said by the local voice."""
+"""The clause, spoken by the local TTS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechLine:
-    """One ear or voice."""
+    """One STT or TTS."""
 
     stage: Literal["stt", "tts"]
     spec: Spec
     in_use: bool
     key: str
-    """As `key_of` has it."""
+    """As `key_of` returns it."""
 
     evidence: str
     usd: float | None
-    """A minute that is heard, or a million characters that are spoken."""
+    """Price of 1 minute of transcription, or of 1 million characters of speech."""
 
     source: str
-    """Where that price is from."""
+    """Source of that price."""
 
     reached: str = ""
-    """How long connecting took, or why it could not be done; empty: not tried, since its key is missing."""
+    """How long connecting took, or why it failed; empty: not tried, since the key is missing."""
 
     probe: Probe | None = None
 
     @property
     def provider(self) -> str:
-        """Its section of the settings."""
+        """Return its section of the settings."""
         return self.spec.provider
 
 
 def lines(settings: Settings, names: tuple[str, ...]) -> Iterator[SpeechLine]:
-    """Yield what the agents hear and speak with, then the known ears and voices of all vendors, or of `names` only."""
+    """Yield the agents' STTs and TTSs, then the known ones of all vendors, or of `names` only."""
     for stage, known in (("stt", EARS), ("tts", VOICES)):
         its: Literal["stt", "tts"] = "stt" if stage == "stt" else "tts"
         used = list(dict.fromkeys(spec for agent in settings.agents.values() for spec in agent.specs(its)))
@@ -85,7 +85,7 @@ def _line(
 
 
 def table(shown: list[SpeechLine]) -> Iterator[str]:
-    """Yield the lines of a table for people; what a probe came to stands below its ear or voice."""
+    """Yield the lines of a table for people; a probe's result follows its STT or TTS."""
     rows = [HEAD, *(_cells(line) for line in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     for row, line in zip(rows, [None, *shown], strict=True):
@@ -110,30 +110,30 @@ def _cells(line: SpeechLine) -> tuple[str, ...]:
 
 
 def plain(line: SpeechLine) -> dict[str, object]:
-    """As values for JSON."""
+    """Return the line as values for JSON."""
     values = {**asdict(line), "provider": line.provider, "model": line.spec.model}
     del values["spec"]
     return values
 
 
-# --- asking them ----------------------------------------------------------------------------------
+# --- probing --------------------------------------------------------------------------------------
 
 
 def is_asked(settings: Settings, line: SpeechLine, named: set[str]) -> bool:
-    """Whether a probe asks it: its key is set, or it needs none and is in use or named. Never a local one."""
+    """Return whether a probe asks it: its key is set, or it needs none and is in use or named. Never a local one."""
     asked = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
     return asked and settings.providers[line.provider].kind != "local"
 
 
 def cost_usd(line: SpeechLine) -> float | None:
-    """What it takes to ask it; None when its price is not known."""
+    """Return what a probe of it costs; None when its price is not known."""
     if line.usd is None:
         return None
     return line.usd * len(CLAUSE) / 1_000_000 if line.stage == "tts" else line.usd * len(_clip()) / RATE_HZ / 60
 
 
 async def asked(settings: Settings, line: SpeechLine) -> SpeechLine:
-    """The line with what came of asking."""
+    """Return the line with the result of its probe."""
     clip = await asyncio.to_thread(_clip)
     result, _ = await probe(line.stage, str(line.spec), _ask(settings, line, clip))
     return replace(line, probe=_judged(settings, line, result))
@@ -149,7 +149,7 @@ async def _ask(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
 
 
 def _judged(settings: Settings, line: SpeechLine, result: Probe) -> Probe:
-    """An ear that heard none of the words is not well; who is refused is told which key it was."""
+    """Return the verdict: an STT that transcribed none of the words fails; a refusal names the key that was used."""
     if result.ok and line.stage == "stt" and not set(_words(CLAUSE)) & set(_words(result.said)):
         return replace(result, ok=False, said=f'{result.said}, not "{CLAUSE}"')
     env = settings.providers[line.provider].api_key_env
@@ -163,7 +163,7 @@ def _words(text: str) -> list[str]:
 
 
 def _clip() -> Samples:
-    """int16, (n_samples,), 24 kHz. Reads a file."""
+    """Return the clip, int16, (n_samples,), 24 kHz. Reads a file."""
     from voicepipe.audio.files import read_sound
 
     return read_sound(BytesIO(files(__package__).joinpath(CLIP).read_bytes()), RATE_HZ)

@@ -1,4 +1,4 @@
-"""Whether a provider's address takes connections: TCP, and TLS where the address has it. Nothing is said over them."""
+"""Check whether a provider's address accepts connections: TCP, and TLS where the address has it. No data is sent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 from voicepipe import clock
 
 PATIENCE_S: Final = 3.0
-"""Who takes longer is of no use within a second."""
+"""A provider that takes longer cannot answer within a second anyway."""
 
 TLS_SCHEMES: Final = ("https", "wss")
 
 
 async def reached(base_urls: Iterable[str]) -> dict[str, str]:
-    """How long connecting to each took, `23 ms`, or `no: ` and why it could not be done; all at once."""
+    """Return how long connecting to each took, `23 ms`, or `no: ` and the reason of the failure; all concurrently."""
     wanted = list(dict.fromkeys(base_urls))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_reached(url), name=f"reach {url}") for url in wanted]
@@ -37,12 +37,12 @@ async def _reached(base_url: str) -> str:
     except (OSError, ValueError) as why:
         return f"no: {_said(why)}"
     took_ms = clock.monotonic_ms() - began_ms
-    writer.transport.abort()  # a goodbye would have to be waited for
+    writer.transport.abort()  # a clean close would have to be waited for
     return f"{took_ms} ms"
 
 
 def _said(why: OSError | ValueError) -> str:
-    """In few words: a table has little room."""
+    """Return a short reason, to fit a table."""
     if isinstance(why, ConnectionRefusedError):
         return "refused"
     if isinstance(why, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""`voicepipe replay`: sessions that were written down, told to the core again; and what if the settings were others."""
+"""`voicepipe replay`: replay journals of sessions through the core, optionally with other settings."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SAME, DIFFERENT = 0, 1
 
 
 def run(options: Options) -> int:
-    """Replay each journal, and print what came of it; 1 when the core does something else in any of them.
+    """Replay each journal and print the result; 1 when the core decides differently in any of them.
 
     Raises:
-        VoicepipeError: a file can't be read, is no journal, or (with --what-if) can't be replayed.
+        VoicepipeError: a file can't be read, is not a journal, or (with --what-if) can't be replayed.
         ConfigError: a setting of --what-if is unknown or wrong.
     """
     changes = wished(options.what_if)
@@ -47,7 +47,7 @@ def run(options: Options) -> int:
 
 
 def wished(pairs: tuple[str, ...]) -> Changes:
-    """Settings of a command line, each KEY=VALUE, as changes.
+    """Parse KEY=VALUE settings of a command line into changes.
 
     Raises:
         ConfigError: naming the key.
@@ -73,7 +73,7 @@ def _hint(option: str) -> Any:
 
 
 def _files(named: tuple[Path, ...], folder: Path) -> list[Path]:
-    """The journals that were named, by their files, their folders, or their sessions in the server's folder."""
+    """Return the journals named by file, by folder, or by session in the server's folder."""
     found: list[Path] = []
     for path in named:
         sessions = sorted(folder.glob(f"*-{path.name}.jsonl")) if not path.exists() and path.name == str(path) else []

@@ -1,4 +1,4 @@
-"""`voicepipe revoke`: client secrets taken back from the shell, and the calls that began with them ended."""
+"""`voicepipe revoke`: revoke client secrets on the command line, and end the sessions opened with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voicepipe.errors import ConfigError
 
 
 def run(options: Options) -> int:
-    """Revoke one client secret by its id, or all of a subject's; servers of the same data folder notice in a second.
+    """Revoke one client secret by its id, or all of a subject's; servers of the same data folder apply it within 1 s.
 
     Raises:
         ConfigError: neither or both were named.

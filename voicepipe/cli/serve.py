@@ -7,10 +7,10 @@ from voicepipe.config import load
 
 
 def run(options: Options) -> int:
-    """Serve until told to stop.
+    """Serve until stopped.
 
     Raises:
-        VoicepipeError: it could not start; the text says why.
+        VoicepipeError: the server could not start; the text says why.
     """
     from voicepipe.wiring.serve import run as serve
 

@@ -1,4 +1,4 @@
-"""`voicepipe simulate router`: what a policy would do with a pool, before anybody pays for it."""
+"""`voicepipe simulate router`: simulate what a policy would do with a pool, without any cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from voicepipe.router.rehearsal import Draw, DrawnTurn, Rehearsed, rehearse
 from voicepipe.wiring.routes import candidate_of
 
 FIRST_TURNS: Final = 5_000
-"""In which everybody learns; not counted, or a quarter of fewer."""
+"""Learning phase of every policy; these turns are not counted, or a quarter when there are fewer."""
 
 ALONE: Final = "single"
 
@@ -37,12 +37,12 @@ POLICIES: Final[Mapping[str, Mapping[str, object]]] = {
     "hedge-given": {"policy": "hedge", "order": "given"},
     "hedge-hold": {"policy": "hedge", "order": "given", "hold": True},
 }
-"""Each as it is written into the settings; the rest is that of `[router]`."""
+"""Each policy as the settings express it; everything else is taken from `[router]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A pool, and the world that it is rehearsed in."""
+    """A pool, and the world in which it is simulated."""
 
     name: str
     candidates: Candidates
@@ -51,7 +51,7 @@ class Scene:
 
 
 def run(options: Options) -> int:
-    """Rehearse every policy with every pool, and print what came of it.
+    """Simulate every policy with every pool, and print the results.
 
     Raises:
         ConfigError: there is no such pool or policy, or an option is wrong.
@@ -96,7 +96,7 @@ def _line(scene: Scene, name: str, alone_usd: float | None) -> Line:
 
 
 def rehearsed(scene: Scene, name: str) -> list[Rehearsed]:
-    """Run all turns of the scene by that policy; `single` has the first model and no other."""
+    """Run all turns of the scene with that policy; `single` has the first model and no other."""
     options = replace(scene.options, **POLICIES[name])  # type: ignore[arg-type]
     candidates = scene.candidates[:1] if name == ALONE else scene.candidates
     experience = Experience()
@@ -105,7 +105,7 @@ def rehearsed(scene: Scene, name: str) -> list[Rehearsed]:
 
 
 def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
-    """The world's turns, with what its first `n_models` would do."""
+    """Yield the world's turns, with what its first `n_models` would do."""
     read, written = (round(n) for n in USUAL_TOKENS)
     for i, at_s in enumerate(world.at_s):
         draws = zip(world.after_ms[i, :n_models], world.fails[i, :n_models], strict=True)
@@ -162,7 +162,7 @@ def _candidates(pool: PublishedPool) -> Candidates:
 
 
 def _capped(settings: Settings, candidates: Candidates) -> RouterOptions:
-    """The settings' options; where they say nothing of money, a tenth of what the first model alone costs."""
+    """Return the settings' options; without a cost setting, the cap is a tenth of what the first model alone costs."""
     if "router.cap_usd_per_turn" in settings.origins:
         return settings.router
     return replace(settings.router, cap_usd_per_turn=0.1 * candidates[0].answer_usd(*USUAL_TOKENS, warm=True))

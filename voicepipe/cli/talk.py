@@ -1,4 +1,4 @@
-"""`voicepipe talk`: one turn, as a caller would have it, and where its time went."""
+"""`voicepipe talk`: run one turn as a client would, and print where its time went."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from voicepipe.telemetry.waterfall import waterfall
 from voicepipe.turn.record import TurnRecord
 
 RECORD_LATE_MS: Final = 5_000
-"""How long after its sound a turn's record may take to be there."""
+"""How long after the end of its audio a turn's record may take to become available."""
 
 
 def run(options: Options) -> int:
-    """Say the recording to a server; 0 when it was answered.
+    """Send the recording to a server; 0 when the server answered.
 
     Raises:
         ConfigError: the recording can't be read, or a setting is wrong.
@@ -69,7 +69,7 @@ async def _one_turn(options: Options, sound: Samples, url: str, beside: Console)
 
 
 async def _record(url: str, answer: Answer, key: str | None, beside: Console) -> TurnRecord | None:
-    """The turn's record, which is closed when the answer has been played; a call without it is still a call."""
+    """Return the turn's record, which is closed when the answer has been played; a missing record is not an error."""
     try:
         patience_ms = answer.duration_ms + RECORD_LATE_MS
         record = await closed_turn(url, answer.turn_id, key=key, patience_ms=patience_ms)
@@ -82,7 +82,7 @@ async def _record(url: str, answer: Answer, key: str | None, beside: Console) ->
 
 
 def print_answer(answer: Answer, shown: Console) -> None:
-    """Print both sides' words and the time between them, as measured here."""
+    """Print both sides' text and the latency, as measured here."""
     shown.print(f"you    {answer.caller_text or '(nothing understood)'}", markup=False)
     shown.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
     if answer.status in ("incomplete", "cancelled"):

@@ -1,4 +1,4 @@
-"""`voicepipe token`: a client secret from the shell, for whoever has the server's data folder."""
+"""`voicepipe token`: mint a client secret on the command line, with access to the server's data folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.server.desk import Minted, SecretWanted
 
 SCOPES = (REALTIME, TURNS)
-"""What it may do unless said otherwise: talk, and read its own turns, as the talk page does."""
+"""The default scopes: connect to sessions, and read the own turns, as the talk page does."""
 
 _ARGUMENTS = {
     "expires_after.seconds": "--seconds",
@@ -31,11 +31,11 @@ _ARGUMENTS = {
     "identity": "--identity",
     "session": "--session",
 }
-"""Where in the request a refusal may point -> what to write differently here."""
+"""Field of the request named by a refusal -> the option to change here."""
 
 
 def run(options: Options) -> int:
-    """Mint as the endpoint would, and print the client secret alone, so that a script can take it.
+    """Mint as the endpoint would, and print only the client secret, so that a script can read it.
 
     Raises:
         ConfigError: a setting or an option is wrong.
@@ -51,10 +51,10 @@ def run(options: Options) -> int:
 
 
 def wanted(options: Options) -> SecretWanted:
-    """Return what the options ask for, checked as the endpoint checks a request.
+    """Return the request in the options, checked as the endpoint checks a request.
 
     Raises:
-        ConfigError: `--session` is no JSON object.
+        ConfigError: `--session` is not a JSON object.
         ProtocolError: a value is out of its range; `field` names it.
     """
     locks = [{"field": name} for name in options.lock] + [{"field": name, "hidden": True} for name in options.hide]

@@ -1,4 +1,4 @@
-"""Which models the server that runs here is not happy with."""
+"""List the models that the running local server reports as unhealthy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _List(msgspec.Struct):
 
 
 async def told_now(url: str, key: str | None) -> dict[str, str]:
-    """Model -> what is wrong with it, as `GET /v1/providers` has it; nothing where no server tells us."""
+    """Return model -> its problem, from `GET /v1/providers`; empty when no server answers."""
     try:
         if not await answers(url):
             return {}

@@ -1,4 +1,4 @@
-"""How fast language models were in the turns that this server kept."""
+"""Measure how fast LLMs were in the turns that this server kept."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from voicepipe.turn.record import TurnRecord
 from voicepipe.wiring.records import open_turns, turns_file
 
 LATEST: Final = 2_000
-"""Turns that are looked at: what was long ago says little about today."""
+"""Number of turns evaluated: older ones say little about today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """How soon one model spoke, and how fast it wrote."""
+    """How soon one model's output started, and how fast it generated."""
 
     turns: int
     ttft_p50_ms: int
-    """To its first speakable output."""
+    """Time to its first speakable output."""
 
     ttft_p95_ms: int
     itl_p50_ms: float | None
-    """From one token to the next, in the middle one of its answers; None: its provider counted none."""
+    """Time between tokens, for the median answer; None: the provider counted no tokens."""
 
     tokens_per_s: float | None
     """1000 / `itl_p50_ms`."""
 
 
 async def measured(settings: Settings, project: str) -> dict[str, Measured]:
-    """What each model, by its spec, came to in a project's latest turns; nothing when there are none.
+    """Return each model's measurements, by spec, in a project's latest turns; empty when there are none.
 
     Raises:
         ConfigError: the store can't be opened.
