@@ -1,7 +1,7 @@
-"""What is known of language model vendors, as data: `catalog.toml`, read and checked.
+"""Facts about language model vendors, as data: `catalog.toml`, read and checked.
 
-`load` gives the whole, `Catalog.provider` one vendor, `Catalog.model` what is known of one model. Nothing here
-speaks to anybody, and nothing is imported that does.
+`load` returns the whole catalog, `Catalog.provider` one vendor, `Catalog.model` the facts of one model. This package
+makes no connections and imports no code that does.
 """
 
 from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, Rule

@@ -1,4 +1,4 @@
-"""A vendor, its models and its whims, as plain values."""
+"""A vendor, its models and its deviations, as plain values."""
 
 from __future__ import annotations
 
@@ -18,50 +18,51 @@ Evidence = Literal["documented", "from_code", "unverified"]
 MILLION: Final = 1_000_000
 
 _DATED: Final = re.compile(r"-(20\d{6}|20\d\d-\d\d-\d\d|latest)$")
-"""The end of a name that pins a model's day: `claude-haiku-4-5-20251001`, `gpt-5-mini-2025-08-07`."""
+"""Suffix of a name that pins a model's date: `claude-haiku-4-5-20251001`, `gpt-5-mini-2025-08-07`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What is known of one model at one provider; what is not known is None. Figures are others' claims."""
+    """Facts about one model at one provider; unknown ones are None. Figures are published by others, not measured
+    here."""
 
     name: str
-    """At its provider."""
+    """The model's name at its provider."""
 
     input_usd_per_million: float | None = None
-    """For a million tokens that it reads."""
+    """Price of a million input tokens."""
 
     output_usd_per_million: float | None = None
-    """For a million tokens that it writes, thinking among them."""
+    """Price of a million output tokens, including reasoning."""
 
     cached_usd_per_million: float | None = None
-    """For a million tokens that it reads from its cache; None: the same as `input_usd_per_million`."""
+    """Price of a million input tokens from the cache; None: the same as `input_usd_per_million`."""
 
     cache_write_usd_per_million: float | None = None
-    """For a million tokens that it puts into its cache; None: the same as `input_usd_per_million`."""
+    """Price of a million input tokens written to the cache; None: the same as `input_usd_per_million`."""
 
     context_tokens: int | None = None
     cache_min_tokens: int | None = None
-    """A prompt that is shorter is never cached."""
+    """A shorter prompt is never cached."""
 
     ttft_p50_ms: int | None = None
     tokens_per_s: float | None = None
     source: str = ""
-    """Where prices and context come from."""
+    """Source of prices and context size."""
 
     figures_source: str = ""
-    """Where `ttft_p50_ms` and `tokens_per_s` come from."""
+    """Source of `ttft_p50_ms` and `tokens_per_s`."""
 
     def cost_usd(
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
     ) -> float | None:
-        """What an answer cost; None when no price is known.
+        """Return the cost of an answer; None when no price is known.
 
         Args:
-            input_tokens: all that it read, those of the cache among them.
-            output_tokens: all that it wrote.
-            cached_tokens: how many of `input_tokens` came from the cache.
-            cache_write_tokens: how many of `input_tokens` were put into it.
+            input_tokens: all input tokens, including those from the cache.
+            output_tokens: all output tokens.
+            cached_tokens: number of `input_tokens` that came from the cache.
+            cache_write_tokens: number of `input_tokens` that were written to the cache.
         """
         fresh, written = self.input_usd_per_million, self.output_usd_per_million
         if fresh is None or written is None:
@@ -76,10 +77,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How some of a provider's models want to be asked."""
+    """Request rules for some of a provider's models."""
 
     models: tuple[str, ...]
-    """Shell patterns of their names."""
+    """Shell patterns of the models' names."""
 
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Merged into the request."""
@@ -88,71 +89,73 @@ class Rule:
     """Fields that are never sent."""
 
     prefill: bool = False
-    """They go on with an answer that the question ends with. Others are asked in words to go on."""
+    """Whether these models continue an answer that ends the conversation. Others get a text that asks them to
+    continue."""
 
     def fits(self, model: str) -> bool:
-        """Whether it is about a model of that name."""
+        """Return whether the rule covers a model of that name."""
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
-    """One vendor: where it is and how it wants to be asked."""
+    """One vendor: its address and its request rules."""
 
     name: str
     title: str
     kind: str = "openai"
-    """Which adapter speaks to it."""
+    """The adapter's kind."""
 
     base_url: str = ""
-    """Empty: only its user knows."""
+    """The base URL; empty: only the user knows it."""
 
     also: tuple[str, ...] = ()
     """Its other addresses: other regions, other names."""
 
     yours: bool = False
-    """Its address is its user's own, so that any address is its own."""
+    """Whether the address is the user's own, so that any address counts as the vendor's."""
 
     key_env: tuple[str, ...] = ()
     """Environment variables that may hold its key, in this order."""
 
     key_needed: bool = True
     auth: str = "Bearer"
-    """How it wants its key, for people; its first word is the scheme, the header's name, or `none`."""
+    """The form of its key, for people; the first word is the scheme, the header's name, or `none`."""
 
     evidence: Evidence
     source: str
     cached_tokens: str
-    """Where its answers tell what came from the cache."""
+    """The field of its answers with the tokens from the cache."""
 
     affinity: str
-    """What keeps a session's requests on one replica."""
+    """The field or header that keeps a session's requests on one replica."""
 
     lists_models: bool = True
-    """It answers `GET /models`."""
+    """Whether it answers `GET /models`."""
 
     note: str = ""
     options: tuple[tuple[str, str], ...] = ()
-    """Of its adapter."""
+    """Options of its adapter."""
 
     when: tuple[Rule, ...] = ()
     models: Mapping[str, ModelFacts] = field(default_factory=lambda: MappingProxyType({}))
 
     def owns(self, base_url: str) -> bool:
-        """Whether the server at `base_url` is this vendor's."""
+        """Return whether the server at `base_url` is this vendor's."""
         return self.yours or base_url.rstrip("/") in (self.base_url, *self.also)
 
     def model(self, name: str) -> ModelFacts:
-        """What is known of a model: by its name, or by its name without the day that pins it."""
+        """Return the facts of a model: by its name, or by its name without the date that pins it."""
         known = self.models.get(name) or self.models.get(_DATED.sub("", name))
         return known if known is not None else ModelFacts(name=name)
 
     def prefills(self, model: str) -> bool:
-        """Whether that model goes on with an answer that the question ends with."""
+        """Return whether that model continues an answer that ends the conversation."""
         return any(rule.prefill and rule.fits(model) for rule in self.when)
 
     def options_for(self, model: str) -> tuple[tuple[str, str], ...]:
-        """The adapter's options that depend on the model: `model_extra` and `model_refuses`; none if it has no rule."""
+        """Return the adapter's options that depend on the model: `model_extra` and `model_refuses`; none without a
+        rule."""
         extra: dict[str, Any] = {}
         refuses: dict[str, None] = {}
         for rule in self.when:
@@ -168,15 +171,15 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All vendors that are known by name."""
+    """All vendors, by name."""
 
     providers: Mapping[str, ProviderFacts] = field(default_factory=lambda: MappingProxyType({}))
 
     def provider(self, name: str) -> ProviderFacts | None:
-        """One vendor, or None if nobody of that name is known."""
+        """Return one vendor, or None for an unknown name."""
         return self.providers.get(name)
 
     def model(self, spec: Spec) -> ModelFacts:
-        """What is known of the model that `spec` names; nothing but its name for one that is not known."""
+        """Return the facts of the model that `spec` names; only the name for an unknown one."""
         vendor = self.providers.get(spec.provider)
         return vendor.model(spec.model) if vendor is not None else ModelFacts(name=spec.model)

@@ -1,4 +1,4 @@
-"""The catalog's file, read strictly: what is unknown or wrong names its file, its row and its field."""
+"""Read the catalog's file strictly: an error for an unknown or wrong entry names the file, the row and the field."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _MODEL_FIELDS = {
     "source": "source",
     "figures": "figures_source",
 }
-"""How a model's row calls what `ModelFacts` holds."""
+"""The names in a model's row for the fields of `ModelFacts`."""
 
 T = TypeVar("T")
 
 
 def load(more: Path | None = None) -> Catalog:
-    """The built-in catalog, with the file `more` laid over it if there is one.
+    """Return the built-in catalog, merged with the file `more` if it exists.
 
     Raises:
-        ConfigError: `more` can't be read, or something in it is unknown or wrong; the text names row and field.
+        ConfigError: `more` cannot be read, or an entry in it is unknown or wrong; the text names row and field.
     """
     built_in = _built_in()
     if more is None:
@@ -59,10 +59,10 @@ def _built_in() -> Catalog:
 
 
 def parse(text: str, *, where: str, over: Catalog) -> Catalog:
-    """Read a catalog's text and lay it over another one; `where` is what its errors call it.
+    """Read a catalog's text and merge it into another one; `where` names it in errors.
 
     Raises:
-        ConfigError: as `load` does.
+        ConfigError: as in `load`.
     """
     try:
         tree = tomllib.loads(text)

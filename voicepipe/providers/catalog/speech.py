@@ -1,6 +1,6 @@
-"""What is known of speech vendors: one row for each ear and voice, shown in README's table, and what it costs.
+"""Facts about STT and TTS vendors and their prices: one row each, shown in the documentation's table.
 
-How they are spoken to stands in their adapters; tests hold the two together.
+Their protocols are in their adapters; tests check that rows and adapters agree.
 """
 
 from __future__ import annotations
@@ -27,62 +27,62 @@ HOMES: Final[Mapping[str, str]] = MappingProxyType(
         "rime": "rime.ai",
     }
 )
-"""Where vendors are: at another address another's prices count."""
+"""The vendors' addresses: prices do not apply at other addresses."""
 
 CARTESIA_CREDIT_USD: Final = 5 / 100_000
-"""Of the smallest paid plan; larger ones give more for a dollar. Source: cartesia.ai/pricing, June 2026."""
+"""Price in the smallest paid plan; larger ones give more for a dollar. Source: cartesia.ai/pricing, June 2026."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechFacts:
-    """One ear or voice of one vendor."""
+    """One STT or TTS of one vendor."""
 
     spec: str
-    """How it is named: a vendor and one of its models. `NAME` is whatever its user calls it."""
+    """The spec: a vendor and one of its models. `NAME` is any name that the user chooses."""
 
     stage: Literal["stt", "tts"]
     kind: str
-    """Which adapter speaks to it."""
+    """The adapter's kind."""
 
     key_env: str = ""
     """The environment variable that holds its key; empty if it needs none."""
 
     streams: str
-    """What goes in and out while it is said."""
+    """The streaming of input and output."""
 
     turn_events: str = "-"
-    """What it tells of turns."""
+    """The turn events that it sends."""
 
     word_times: str = "-"
-    """Whether it tells when each word was said, and what that serves."""
+    """Whether it sends word times, and their use."""
 
     cancel: str
-    """How words that are due are asked for, or speech that is not wanted any more is stopped."""
+    """How pending words are requested, or how unwanted speech is stopped."""
 
     formats: str
-    """The sound that goes in or out."""
+    """The format of audio input or output."""
 
     evidence: Evidence
-    """Where its wire is known from; what no source confirms is marked in the adapter."""
+    """Source of its protocol; facts without a source are marked in the adapter."""
 
     usd: float | None = None
-    """What a minute that an ear hears, or a million characters that a voice speaks, costs without a contract; None: not
-    known. Unverified, all of them: prices change, and nobody here has been billed."""
+    """List price of a minute of STT audio, or of a million TTS characters; None: not known. All are unverified: prices
+    change, and none has been checked against a bill."""
 
     priced: str = ""
-    """A shell pattern of the models that cost so; empty: the one of `spec`."""
+    """A shell pattern of the models with this price; empty: the model of `spec`."""
 
     price_source: str = ""
-    """Where `usd` was read, and when."""
+    """Source and date of `usd`."""
 
     def prices(self, spec: Spec) -> bool:
-        """Whether `usd` is what `spec` costs."""
+        """Whether `usd` is the price of `spec`."""
         own = Spec.parse(self.spec)
         return spec.provider == own.provider and fnmatchcase(spec.model, self.priced or own.model)
 
 
 def published_usd(stage: Literal["stt", "tts"], spec: Spec, base_url: str) -> float | None:
-    """What an ear costs by the minute, or a voice by the million characters, as `SpeechFacts.usd` has it.
+    """Return the price of STT per minute, or of TTS per million characters, as in `SpeechFacts.usd`.
 
     None when it is not known, or when `base_url` is not the vendor's own.
     """

@@ -1,7 +1,7 @@
-"""A conversation in which caller and agent take turns, as Anthropic's and Google's own APIs want it.
+"""Convert a conversation to alternating user and agent messages, as Anthropic's and Google's own APIs require.
 
-Both know two speakers. A function's call is the agent's, its result stands in the caller's next message, and before
-anything else there; the caller begins. What the system says in the middle goes to what it said at the start.
+Both APIs have two roles. A function call is the agent's; its result comes first in the user's next message. The user's
+message comes first. Later system messages are appended to the instructions.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from voicepipe.stages.model import Called, Image, Message, Returned, Said, Text
 Piece = Text | Image | Called | Returned
 
 OPENING: Final = "(The caller is on the line.)"
-"""What the caller begins with when the agent spoke first; these APIs refuse a conversation that the agent begins."""
+"""The user's first message when the agent spoke first; these APIs refuse a conversation that the agent begins."""
 
 
 @dataclass(slots=True)
 class Speech:
-    """What one of the two said or did before the other did."""
+    """Consecutive content of one role."""
 
     role: Literal["user", "assistant"]
     pieces: list[Piece] = field(default_factory=list)
 
 
 def system(conversation: Iterable[Message]) -> tuple[str, ...]:
-    """What the system says, message by message; blank ones are left out."""
+    """Return the system messages in order; blank ones are left out."""
     said = (m for m in conversation if isinstance(m, Said) and m.role == "system")
     texts = (" ".join(part.text for part in m.parts if isinstance(part, Text)) for m in said)
     return tuple(text for text in texts if text.strip())
 
 
 def speeches(conversation: Iterable[Message]) -> list[Speech]:
-    """What caller and agent said, by turns, the caller first.
+    """Return the messages of user and agent, alternating, the user first.
 
-    A call without a result, or a result without a call, is left out; so are texts without a word, which are refused.
+    A call without a result, or a result without a call, is left out. So are blank texts, which the APIs refuse.
     """
     conversation = tuple(conversation)
     results = {m.call_id: m for m in conversation if isinstance(m, Returned)}
@@ -48,7 +48,7 @@ def speeches(conversation: Iterable[Message]) -> list[Speech]:
             case Returned():
                 back.add(message.call_id)
             case Called() if message.call_id in results:
-                if all(each.call_id in back for each in waiting):  # made because of what the ones before gave back
+                if all(each.call_id in back for each in waiting):  # made in reaction to the earlier results
                     _give_back(made, waiting)
                 if made[-1].role == "user" and not waiting and not made[-1].pieces:
                     made[-1].pieces.append(Text(OPENING))

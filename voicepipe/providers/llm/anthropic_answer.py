@@ -1,7 +1,6 @@
-"""An answer of Anthropic's Messages, read event by event into the port's events. No I/O.
+"""Parse an answer of Anthropic's Messages, event by event, into the port's events. No I/O.
 
-Only text and calls are spoken of. `ping`, thinking, signatures and events that came after this was written are
-nothing.
+Only text and function calls are returned. `ping`, thinking, signatures and unknown events are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _STATUS = {
     "rate_limit_error": 429,
     "overloaded_error": 529,
 }
-"""The HTTP status that an error inside an answer would have had. Source: Anthropic API reference, "Errors"."""
+"""The HTTP status that matches an error inside an answer. Source: Anthropic API reference, "Errors"."""
 
 
 class _Message(msgspec.Struct):
@@ -81,19 +80,19 @@ _decode_whole = lenient(msgspec.json.Decoder(_Message).decode)
 
 
 class AnswerReader:
-    """Takes the data of each server-sent event; `take` gives the port's events that it made."""
+    """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._made: list[ModelEvent] = []
-        self._calls: dict[int, int] = {}  # the block's index -> the call's
-        self._bare: set[int] = set()  # calls whose arguments have not come yet
+        self._calls: dict[int, int] = {}  # the block's index -> the call's index
+        self._bare: set[int] = set()  # calls whose arguments have not arrived yet
         self._usage: Fields = {}
         self.finished = False
         self.done = False
 
     def take(self) -> Sequence[ModelEvent]:
-        """The events made since the last time."""
+        """Return the events made since the last call."""
         made, self._made = self._made, []
         return made
 
@@ -101,7 +100,7 @@ class AnswerReader:
         """Read one event's data.
 
         Raises:
-            StageError: the vendor sent an error, or something that is no event of an answer.
+            StageError: the vendor sent an error, or data that is not an event of an answer.
         """
         try:
             event = _decode(data)
@@ -129,7 +128,7 @@ class AnswerReader:
         """Read an answer that came in one piece of JSON.
 
         Raises:
-            StageError: as `data`.
+            StageError: as in `data`.
         """
         try:
             message = _decode_whole(body)
@@ -147,10 +146,10 @@ class AnswerReader:
         self.end()
 
     def end(self) -> None:
-        """The stream is over.
+        """Handle the end of the stream.
 
         Raises:
-            StageBroken: the vendor never said why the answer ends.
+            StageBroken: the vendor sent no stop reason.
         """
         if not self.finished:
             raise failures.broken(self._peer, "the answer ended without a stop_reason")
@@ -186,7 +185,8 @@ class AnswerReader:
             self._made.append(Finished(_REASONS.get(reason, "stop")))
 
     def _count(self, usage: msgspec.Raw) -> None:
-        """What comes later replaces what came before: the counts of `message_delta` are those of the whole answer."""
+        """Merge a usage report, later values over earlier ones: the counts of `message_delta` are those of the whole
+        answer."""
         self._usage |= {name: value for name, value in fields_of(usage).items() if value is not None}
 
     def _failure(self, error: _Error, data: bytes) -> StageError:
@@ -196,6 +196,6 @@ class AnswerReader:
 
 def _usage(told: Fields) -> Usage | None:
     cached, written = told.get("cache_read_input_tokens"), told.get("cache_creation_input_tokens")
-    # Theirs is without what the cache had or got; the port's is all that was read.
+    # Their input count excludes cache reads and writes; the port's includes them.
     read = added(told.get("input_tokens"), cached, written)
     return told_usage(input=read, output=told.get("output_tokens"), cached=cached, written=written)

@@ -1,4 +1,4 @@
-"""What a provider of kind `anthropic` may be told."""
+"""Options of a provider of kind `anthropic`."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ Ttl = Literal["5m", "1h"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnthropicOptions:
-    """How a server that speaks Anthropic's Messages is asked."""
+    """Options of a server that speaks Anthropic's Messages."""
 
     auth: Auth = "x-api-key"
-    """Where the key goes: Anthropic's own header, or `Authorization: Bearer` (Inworld, MiniMax)."""
+    """The header for the key: Anthropic's own, or `Authorization: Bearer` (Inworld, MiniMax)."""
 
     version: str = "2023-06-01"
     """The `anthropic-version` header. From `2026-10-21` on every model refuses `temperature`, so it is not sent."""
 
     cache: bool = True
-    """Mark instructions and conversation with `cache_control`. Writing costs 1.25 times the price of reading anew, a
-    hit a tenth; below the model's minimum nothing is kept and nothing is charged."""
+    """Mark instructions and conversation with `cache_control`. A cache write costs 1.25 times the price of uncached
+    input, a hit a tenth. Below the model's minimum nothing is cached and nothing is charged."""
 
     cache_ttl: Ttl = "5m"
-    """How long it is kept since it was used last; `1h` costs twice the price to write."""
+    """Cache lifetime since the last use; `1h` costs twice the price to write."""
 
     max_output_tokens: int = 1_024
-    """Sent when the agent sets no limit: the field may not be left out."""
+    """Token limit when the agent sets none: the field is required."""
 
     refuses: frozenset[str] = frozenset()
-    """Fields that are never sent, wherever they come from. `prefill`: the conversation may not end with the agent, as
-    newer models have it; then the caller asks it to go on."""
+    """Fields that are never sent, from any source. `prefill`: the conversation may not end with the agent, as in newer
+    models; then a user message asks it to go on."""
 
     model_refuses: frozenset[str] = frozenset()
-    """The same, of this model only."""
+    """The same, for this model only."""
 
     llm_extra: str = ""
     """A JSON object merged into each request: `{"service_tier": "auto"}`."""
@@ -57,13 +57,13 @@ class AnthropicOptions:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """All that is not sent."""
+        """Return all fields that are not sent."""
         sampling = SAMPLING if self.version >= NO_SAMPLING_SINCE else frozenset()
         return self.refuses | self.model_refuses | sampling
 
 
 NO_SAMPLING_SINCE: Final = "2026-10-21"
-"""The version of the API that refuses how words are drawn. Versions are dates, so text sorts them."""
+"""The API version from which sampling parameters are refused. Versions are dates, so text order sorts them."""
 
 SAMPLING: Final = frozenset({"temperature", "top_p", "top_k"})
 

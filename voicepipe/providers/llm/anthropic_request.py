@@ -1,4 +1,4 @@
-"""A question to a model, written as the body of Anthropic's Messages."""
+"""Convert a question to a model to the body of Anthropic's Messages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from voicepipe.stages.model import Called, Function, Image, ModelRequest, Text
 _encode = msgspec.json.Encoder().encode
 
 GO_ON: Final = "(Go on from where you stopped.)"
-"""What the caller says after the agent, to models that refuse to go on with a message of their own."""
+"""The user message after the agent's, for models that refuse to continue a message of their own."""
 
 _CHOICES = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
 
 
 def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
-    """The request's body as JSON.
+    """Return the request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON, or it has no parameter that is passed on.
+        StageRefused: a function's parameters are not JSON, or it does not have a parameter that is passed on.
     """
     fields: dict[str, Any] = {
         "model": request.model,
@@ -42,7 +42,7 @@ def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
         named = {"type": "tool", "name": request.tool_choice}
         fields["tool_choice"] = _CHOICES.get(request.tool_choice, named)
     if request.temperature is not None:
-        fields["temperature"] = min(request.temperature, 1.0)  # theirs ends at 1
+        fields["temperature"] = min(request.temperature, 1.0)  # their maximum is 1
     fields |= extra(options.model_extra) | extra(options.llm_extra)
     fields |= passed_on(peer, request, names={"top_p": "top_p"}, left_out=options.left_out, seen=forms.SEEN)
     if (form := forms.form_of(peer, request)).is_json:
@@ -53,7 +53,7 @@ def body(peer: Peer, request: ModelRequest, options: AnthropicOptions) -> bytes:
 
 def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in said]
-    # The first is the agent's instructions, the same through the session, with the functions before it.
+    # The first block is the agent's instructions, the same for the whole session, with the functions before it.
     return [_kept(blocks[0], options), *blocks[1:]]
 
 
@@ -69,7 +69,7 @@ def _messages(request: ModelRequest, options: AnthropicOptions) -> list[dict[str
     if written[-1]["role"] == "assistant" and "prefill" in options.left_out:
         written.append({"role": "user", "content": [{"type": "text", "text": GO_ON}]})
     for message in reversed(written):
-        if message["role"] == "user":  # the next turn's question begins with all that stands up to here
+        if message["role"] == "user":  # the next turn's request begins with everything up to here
             message["content"][-1] = _kept(message["content"][-1], options)
             break
     last = written[-1]
@@ -109,7 +109,8 @@ def _source(url: str) -> dict[str, str]:
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """A call's arguments as an object; what is none, which only a model that lost its way writes, as an empty one."""
+    """Return a call's arguments as an object; arguments that are not an object, a model's error, become an empty
+    one."""
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
     except msgspec.DecodeError:

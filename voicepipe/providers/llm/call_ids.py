@@ -1,4 +1,4 @@
-"""Names of function calls, as vendors want them when a conversation comes from another one."""
+"""Convert IDs of function calls to a vendor's format when a conversation comes from another vendor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def nine(call_id: str) -> str:
-    """The id as nine letters and digits, always the same for the same id; one that is so already stays.
+    """Return the ID as 9 letters and digits, always the same for the same ID; an ID in this form is unchanged.
 
     Source: Mistral's refusal, "must be a-z, A-Z, 0-9, with a length of 9".
     """
@@ -27,5 +27,5 @@ def nine(call_id: str) -> str:
 
 
 def plain(call_id: str) -> str:
-    """The id with nothing but letters, digits, `_` and `-`, as Anthropic's Messages want it."""
+    """Return the ID with only letters, digits, `_` and `-`, as Anthropic's Messages require."""
     return _NOT_PLAIN.sub("_", call_id)

@@ -1,4 +1,4 @@
-"""The form that an answer shall have, for vendors that have another name for OpenAI's `response_format`.
+"""The required format of an answer, for vendors with another name for OpenAI's `response_format`.
 
 Source: OpenAI API reference, "Create chat completion", `response_format`.
 """
@@ -22,14 +22,14 @@ class _Schema(msgspec.Struct):
 
 
 class Form(msgspec.Struct):
-    """One of three."""
+    """One of three formats."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _Schema | None = None
 
     @property
     def schema(self) -> msgspec.Raw | None:
-        """What the answer must fit, as JSON; None: any JSON, or any text."""
+        """The JSON schema of the answer; None: any JSON, or any text."""
         if self.type != "json_schema" or self.json_schema is None:
             return None
         schema = self.json_schema.schema
@@ -37,7 +37,7 @@ class Form(msgspec.Struct):
 
     @property
     def is_json(self) -> bool:
-        """Whether the answer shall be JSON."""
+        """Whether the answer must be JSON."""
         return self.type != "text"
 
 
@@ -45,10 +45,10 @@ _TEXT: Final = Form("text")
 
 
 def form_of(peer: Peer, request: ModelRequest) -> Form:
-    """What the request asks for; text if it says nothing.
+    """Return the format that the request requires; text by default.
 
     Raises:
-        StageRefused: it is not written so.
+        StageRefused: `response_format` is malformed.
     """
     written = dict(request.passed).get(NAME)
     if written is None:

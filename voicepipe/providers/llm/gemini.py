@@ -20,7 +20,7 @@ from voicepipe.stages.model import Model, ModelEvent, ModelRequest
 
 
 def open_model(spec: Spec, settings: ProviderSettings) -> Model:
-    """The model `spec.model` at the server that `settings` name.
+    """Return the model `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -29,10 +29,10 @@ def open_model(spec: Spec, settings: ProviderSettings) -> Model:
 
 
 def peer(spec: Spec, settings: ProviderSettings) -> Peer:
-    """Whom such a model is asked of.
+    """Return the endpoint of such a model.
 
     Raises:
-        ConfigError: as `open_model` does.
+        ConfigError: as in `open_model`.
     """
     return Peer.of("llm", spec, settings, auth_scheme="", key_header="x-goog-api-key")
 
@@ -47,7 +47,7 @@ class _GeminiModel:
         return self._open(request)
 
     async def warm(self, request: ModelRequest) -> None:
-        # Only the connection: reading the prompt would be billed as an answer.
+        # Only connects: a request with the prompt would be billed as an answer.
         await http.touch(self._peer, "/models")
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""An answer of Gemini's `streamGenerateContent`, read chunk by chunk into the port's events. No I/O."""
+"""Parse an answer of Gemini's `streamGenerateContent`, chunk by chunk, into the port's events. No I/O."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FAILED_REASONS: Final = frozenset(
         "UNEXPECTED_TOOL_CALL",
     }
 )
-"""Reasons with which an answer ends that can't be used."""
+"""Finish reasons of answers that cannot be used."""
 
 
 class _Call(msgspec.Struct, rename="camel"):
@@ -79,7 +79,7 @@ _decode_many = lenient(msgspec.json.Decoder(list[_Chunk]).decode)
 
 
 class AnswerReader:
-    """Takes the data of each server-sent event; `take` gives the port's events that it made."""
+    """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
     def __init__(self, peer: Peer, signatures: Signatures) -> None:
         self._peer, self._signatures = peer, signatures
@@ -87,10 +87,10 @@ class AnswerReader:
         self._calls = 0
         self._usage: Fields = {}
         self.finished = False
-        self.done = False  # nothing says so: the stream just ends
+        self.done = False  # there is no end marker: the stream just ends
 
     def take(self) -> Sequence[ModelEvent]:
-        """The events made since the last time."""
+        """Return the events made since the last call."""
         made, self._made = self._made, []
         return made
 
@@ -98,7 +98,7 @@ class AnswerReader:
         """Read one event's data.
 
         Raises:
-            StageError: the vendor sent an error, or something that is not a chunk of an answer.
+            StageError: the vendor sent an error, or data that is not a chunk of an answer.
         """
         try:
             chunk = _decode(data)
@@ -111,7 +111,7 @@ class AnswerReader:
         """Read an answer that came in one piece of JSON: one object, or a list of chunks.
 
         Raises:
-            StageError: as `data`.
+            StageError: as in `data`.
         """
         try:
             chunks = _decode_many(body) if body.lstrip().startswith(b"[") else [_decode(body)]
@@ -124,10 +124,10 @@ class AnswerReader:
         self.end()
 
     def end(self) -> None:
-        """The stream is over.
+        """Handle the end of the stream.
 
         Raises:
-            StageBroken: the vendor never said why the answer ends.
+            StageBroken: the vendor sent no finish reason.
         """
         if not self.finished:
             raise failures.broken(self._peer, "the answer ended without a finishReason")
@@ -139,10 +139,10 @@ class AnswerReader:
             raise failures.in_band(self._peer, data)
         self._usage = fields_of(chunk.usage_metadata) or self._usage
         for candidate in chunk.candidates or ():
-            if not candidate.index:  # one answer was asked for
+            if not candidate.index:  # one answer was requested
                 self._candidate(candidate)
         if chunk.prompt_feedback and chunk.prompt_feedback.block_reason and not self.finished:
-            self._finish("SAFETY")  # the question itself was blocked: there is no candidate
+            self._finish("SAFETY")  # the prompt itself was blocked: there is no candidate
 
     def _candidate(self, candidate: _Candidate) -> None:
         for part in (candidate.content.parts if candidate.content else None) or ():

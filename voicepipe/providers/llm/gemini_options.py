@@ -1,4 +1,4 @@
-"""What a provider of kind `gemini` may be told."""
+"""Options of a provider of kind `gemini`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from voicepipe.registry import ProviderSettings, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeminiOptions:
-    """How a server that speaks Gemini's `streamGenerateContent` is asked."""
+    """Options of a server that speaks Gemini's `streamGenerateContent`."""
 
     refuses: frozenset[str] = frozenset()
     """Fields of `generationConfig` that are never sent."""
 
     model_refuses: frozenset[str] = frozenset()
-    """The same, of this model only."""
+    """The same, for this model only."""
 
     llm_extra: str = ""
     """A JSON object merged into each request, at every depth: `{"generationConfig": {"topP": 0.9}}`."""

@@ -1,4 +1,4 @@
-"""A question to a model, written as the body of Gemini's `generateContent`."""
+"""Convert a question to a model to the body of Gemini's `generateContent`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _PASSED: Final = {
 """Source: Gemini API reference, `GenerationConfig`."""
 
 _OLDER: Final = re.compile(r"gemini-(1|2)[.-]|gemma")
-"""Models that know nothing of signatures; later ones refuse a step whose first call has none. They also
-refuse functions together with an answer in JSON, as many public issues tell."""
+"""Models without signatures; later ones refuse a step whose first call has none. They also refuse functions together
+with an answer in JSON, as many public issues report."""
 
 
 def body(peer: Peer, request: ModelRequest, options: GeminiOptions, signatures: Signatures) -> bytes:
-    """The request's body as JSON.
+    """Return the request's body as JSON.
 
     Raises:
         StageRefused: a function's parameters are not JSON, or a parameter that is passed on is not known there.
@@ -82,7 +82,7 @@ def _content(speech: Speech, names: dict[str, str], signatures: Signatures, sign
     calls = [(part, piece) for part, piece in zip(parts, speech.pieces, strict=True) if isinstance(piece, Called)]
     if signed:
         for place, (part, call) in enumerate(calls):
-            # Of calls that were made together only the first bears one.
+            # Of parallel calls only the first has a signature.
             signature = signatures.of(call.call_id) or (NONE_KEPT if place == 0 else None)
             if signature is not None:
                 part["thoughtSignature"] = signature
@@ -102,7 +102,7 @@ def _part(piece: Piece, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _response(returned: Returned) -> dict[str, Any]:
-    """Theirs is an object; what is none stands in one."""
+    """Return a result as an object, which Gemini requires; a result that is not an object is put into one."""
     try:
         return msgspec.json.decode(returned.output, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -118,7 +118,7 @@ def _image(url: str) -> dict[str, Any]:
 
 def _declared(peer: Peer, function: Function) -> dict[str, Any]:
     described: dict[str, Any] = {"name": function.name, "description": function.description}
-    if function.parameters_json:  # the field `parameters` takes a part of JSON Schema only, and refuses the rest
+    if function.parameters_json:  # the field `parameters` takes only a part of JSON Schema, and refuses the rest
         described["parametersJsonSchema"] = parameters(peer, function)
     return described
 
@@ -130,7 +130,7 @@ def _calling(choice: str) -> dict[str, Any]:
 
 
 def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """`one` with the members of `other`, and so on inside of objects that both have."""
+    """Return `one` merged with the members of `other`, recursively inside objects that both have."""
     made = dict(one)
     for name, value in other.items():
         both = isinstance(made.get(name), dict) and isinstance(value, dict)

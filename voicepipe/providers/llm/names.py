@@ -1,4 +1,4 @@
-"""The names of the models that a vendor has at this moment, as it lists them itself."""
+"""List the names of the models that a vendor offers now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voicepipe.providers.net.peer import Peer
 from voicepipe.registry import ProviderSettings, Spec
 
 LONGEST_LIST_BYTES: Final = 8 << 20
-"""OpenRouter's, with hundreds of models and their descriptions, is about one."""
+"""Maximum size of the list. OpenRouter's, with hundreds of models and their descriptions, is about 1 MB."""
 
 _PEERS: Final[Mapping[str, Callable[[Spec, ProviderSettings], Peer]]] = {
     "openai": openai.peer,
@@ -36,20 +36,20 @@ class _Listed(msgspec.Struct):
 
 
 def can_list(kind: str) -> bool:
-    """Whether models of this kind can be asked for."""
+    """Return whether providers of this kind can list models."""
     return kind in _PEERS
 
 
 async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
-    """The names of all models at the server that `settings` name.
+    """Return the names of all models at the server of `settings`.
 
     Args:
-        spec: for its provider's name, which errors bear.
+        spec: for its provider's name, which errors show.
         settings: of a kind for which `can_list` is true.
 
     Raises:
         ConfigError: a setting is wrong.
-        StageError: the vendor refused, stalled, broke, or gave no list.
+        StageError: the vendor refused, stalled, broke, or sent no list.
     """
     peer = _PEERS[settings.kind](spec, settings)
     async with http.get(peer, _PATHS.get(settings.kind, "/models")) as answer:
@@ -66,7 +66,7 @@ async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
 
 
 def nearest(model: str, names: Iterable[str]) -> tuple[str, ...]:
-    """At most three of `names` that `model` may have meant, the likeliest first."""
+    """Return at most 3 of `names` similar to `model`, the likeliest first."""
     known = list(names)
     inside = sorted((name for name in known if model.lower() in name.lower()), key=len)
     near = difflib.get_close_matches(model, known, n=3, cutoff=0.6)
@@ -74,6 +74,6 @@ def nearest(model: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def has(model: str, names: Iterable[str]) -> bool:
-    """Whether a vendor that lists `names` has `model`; with a variant after a colon (`:nitro`) it is the same one."""
+    """Return whether a vendor that lists `names` has `model`; a variant after a colon (`:nitro`) is ignored."""
     known = set(names)
     return bool({model, model.partition(":")[0], f"{model}:latest"} & known)

@@ -1,7 +1,7 @@
-"""Language models behind OpenAI's chat completions: OpenAI, Groq, vLLM, Ollama, OpenRouter and their like.
+"""Language models behind OpenAI's chat completions: OpenAI, Groq, vLLM, Ollama, OpenRouter and similar servers.
 
-Source of the wire: OpenAI API reference, "Create chat completion" and "Streaming"; what other servers do
-differently is noted where it is handled.
+Source of the wire: OpenAI API reference, "Create chat completion" and "Streaming"; other servers' deviations are noted
+where they are handled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from voicepipe.stages.model import Model, ModelEvent, ModelRequest
 
 
 def open_model(spec: Spec, settings: ProviderSettings) -> Model:
-    """The model `spec.model` at the server that `settings` name.
+    """Return the model `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -28,10 +28,10 @@ def open_model(spec: Spec, settings: ProviderSettings) -> Model:
 
 
 def peer(spec: Spec, settings: ProviderSettings) -> Peer:
-    """Whom such a model is asked of.
+    """Return the endpoint of such a model.
 
     Raises:
-        ConfigError: as `open_model` does.
+        ConfigError: as in `open_model`.
     """
     chosen = OpenAiOptions.of(spec, settings)
     more = options.members(chosen.headers, str)
@@ -47,7 +47,7 @@ class _OpenAiModel:
         return self._open(request)
 
     async def warm(self, request: ModelRequest) -> None:
-        # Only the connection: reading the prompt would be billed as an answer.
+        # Only connects: a request with the prompt would be billed as an answer.
         await http.touch(self._peer, "/models")
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""An answer of OpenAI's chat completions, read chunk by chunk into the port's events. No I/O."""
+"""Parse an answer of OpenAI's chat completions, chunk by chunk, into the port's events. No I/O."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _REASONS: dict[str, Reason] = {
 """Vendors' finish reasons; all others mean `stop`."""
 
 _FAILED_REASONS = frozenset({"error", "abort", "network_error"})
-"""Reasons with which OpenRouter and vLLM end an answer that failed."""
+"""Finish reasons of OpenRouter and vLLM for an answer that failed."""
 
 _MOST_CALLS = 64
-"""The calls of one answer that are taken; more is a model that has lost its way."""
+"""Maximum number of calls of one answer; more indicates a model error."""
 
 
 class _Function(msgspec.Struct):
@@ -86,11 +86,11 @@ class _OpenCall:
 
 
 class AnswerReader:
-    """Takes the data of each server-sent event; `take` gives the port's events that it made."""
+    """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
     def __init__(self, peer: Peer, known_calls: Collection[str] = ()) -> None:
         self._peer = peer
-        # Ids of the question's own calls: Mistral repeats them in its answer, and they were made already.
+        # IDs of the conversation's own calls: Mistral repeats them in its answer, and they were made already.
         self._known_calls = known_calls
         self._made: list[ModelEvent] = []
         self._thinking = ThinkingFilter()
@@ -98,13 +98,13 @@ class AnswerReader:
         self._at: dict[int, _OpenCall] = {}
         self._usage: Fields = {}
         self.finished = False
-        """The vendor said why the answer ends."""
+        """Whether the vendor sent a finish reason."""
 
         self.done = False
-        """The vendor said that nothing follows."""
+        """Whether the vendor sent the end marker."""
 
     def take(self) -> Sequence[ModelEvent]:
-        """The events made since the last time."""
+        """Return the events made since the last call."""
         made, self._made = self._made, []
         return made
 
@@ -112,7 +112,7 @@ class AnswerReader:
         """Read one event's data.
 
         Raises:
-            StageError: the vendor sent an error, or something that is not a chunk of an answer.
+            StageError: the vendor sent an error, or data that is not a chunk of an answer.
         """
         if data.strip() == b"[DONE]":
             self.done = True
@@ -120,14 +120,14 @@ class AnswerReader:
         chunk = self._chunk(data)
         self._usage = fields_of(chunk.usage) or self._usage
         for choice in chunk.choices or ():
-            if not choice.index:  # one answer was asked for
+            if not choice.index:  # one answer was requested
                 self._choice(choice)
 
     def whole(self, body: bytes) -> None:
         """Read an answer that came in one piece of JSON.
 
         Raises:
-            StageError: as `data`.
+            StageError: as in `data`.
         """
         self.data(body)
         if not self.finished:
@@ -135,10 +135,10 @@ class AnswerReader:
         self.end()
 
     def end(self) -> None:
-        """The stream is over.
+        """Handle the end of the stream.
 
         Raises:
-            StageBroken: the vendor never said that the answer is complete.
+            StageBroken: the vendor did not mark the answer as complete.
         """
         if not (self.finished or self.done):
             raise failures.broken(self._peer, "the answer ended without a finish_reason and without [DONE]")
@@ -178,10 +178,10 @@ class AnswerReader:
             raise failures.broken(self._peer, "expected a function call with a name, got one without")
         if rest := self._thinking.finish():
             self._made.append(TextDelta(rest))
-        # No arguments at all is how some servers write an empty object.
+        # Some servers send no arguments for an empty object.
         self._made.extend(CallDelta(call.index, "", "", "{}") for call in calls if call.bare)
         meant = _REASONS.get(reason, "stop")
-        if meant == "stop" and calls:  # Ollama and others say "stop" after a call too
+        if meant == "stop" and calls:  # Ollama and others send "stop" after a call too
             meant = "tool_calls"
         self.finished = True
         self._made.append(Finished(meant))
@@ -203,10 +203,10 @@ class AnswerReader:
             self._made.append(CallDelta(now.index, now.call_id, now.name, now.early_arguments))
 
     def _which(self, call: _Call, name: str, position: int) -> _OpenCall:
-        """The call that this delta goes on with, or a new one.
+        """Return the call that this delta continues, or a new one.
 
-        By `index` where there is one; but some servers send whole calls, all with index 0 and each with its own
-        id, and some send neither: there a name begins a call, and what has none goes on with the last.
+        The key is `index` where there is one. But some servers send whole calls, all with index 0 and each with its own
+        ID. Some send neither: there a name begins a call, and a delta without a name continues the last call.
         """
         if call.index is not None:
             known = self._at.get(call.index)
@@ -223,7 +223,7 @@ class AnswerReader:
     def _new(self, call: _Call) -> _OpenCall:
         if len(self._calls) >= _MOST_CALLS:
             raise failures.broken(self._peer, f"expected at most {_MOST_CALLS} function calls, got more")
-        # Without an id the call could not be paired with its result.
+        # Without an ID the call could not be paired with its result.
         index = sum(not each.old for each in self._calls)
         opened = _OpenCall(index, call.id or f"call_{secrets.token_hex(12)}", call.id or "")
         opened.old = opened.vendor_id in self._known_calls
@@ -232,7 +232,7 @@ class AnswerReader:
 
 
 def _text(content: str | list[_Part] | None) -> str:
-    if isinstance(content, list):  # Mistral's reasoning models send parts; those that think are not text
+    if isinstance(content, list):  # Mistral's reasoning models send parts; reasoning parts are not text
         return "".join(part.text or "" for part in content if part.type == "text")
     return content or ""
 

@@ -1,4 +1,4 @@
-"""A question to a model, written as the body of OpenAI's chat completions."""
+"""Convert a question to a model to the body of OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def body(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> bytes:
-    """The request's body as JSON.
+    """Return the request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON, or the server can't take a picture that is asked about, or
-            a parameter that is passed on.
+        StageRefused: a function's parameters are not JSON, or the server cannot take an image of the conversation, or a
+            parameter that is passed on.
     """
     fields: dict[str, Any] = {"model": request.model, "messages": _messages(peer, request, options), "stream": True}
     if options.stream_usage:
@@ -46,16 +46,16 @@ def body(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> bytes:
 
 
 def call_ids(conversation: Iterable[Message], options: OpenAiOptions) -> frozenset[str]:
-    """The ids of the conversation's calls, as the server gets them."""
+    """The IDs of the conversation's calls, as the server gets them."""
     return frozenset(_id(m.call_id, options) for m in conversation if isinstance(m, Called))
 
 
 def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
-    """The conversation as chat messages.
+    """Return the conversation as chat messages.
 
-    Servers refuse a whole conversation in which a call is not followed at once by its result. So calls that
-    stand together become one assistant message, with the text right before them, and their results come next
-    even if the caller spoke in between; a call without a result, or a result without a call, is left out.
+    Servers refuse a whole conversation in which a call is not followed at once by its result. So consecutive calls
+    become one assistant message, with the text right before them. Their results come next even if the user spoke in
+    between. A call without a result, or a result without a call, is left out.
     """
     conversation = tuple(conversation)
     results = {m.call_id: m for m in conversation if isinstance(m, Returned)}
@@ -68,7 +68,7 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
             continue
         if isinstance(message, Called):
             if message.call_id in results:
-                if all(each.call_id in back for each in waiting):  # made because of what the ones before gave back
+                if all(each.call_id in back for each in waiting):  # made in reaction to the earlier results
                     written += map(_result, waiting)
                     waiting.clear()
                 if not waiting and not (written and written[-1]["role"] == "assistant"):
@@ -104,7 +104,7 @@ def _id(call_id: str, options: OpenAiOptions) -> str:
 
 def _content(message: Said) -> str | list[dict[str, Any]]:
     if all(isinstance(part, Text) for part in message.parts):
-        # A plain string: some servers (SambaNova) take nothing else.
+        # A plain string: some servers (SambaNova) accept nothing else.
         return " ".join(part.text for part in message.parts if isinstance(part, Text) and part.text)
     return [
         {"type": "text", "text": part.text}
@@ -126,7 +126,7 @@ def _result(returned: Returned) -> dict[str, Any]:
 def _tools(peer: Peer, request: ModelRequest, options: OpenAiOptions) -> dict[str, Any]:
     choice, offered = request.tool_choice, request.functions
     if choice not in ("auto", "none") and options.forced_tools != "as_asked":
-        # Who can't name the one function to call is offered no other.
+        # A server that cannot require one function by name gets only this function.
         offered = tuple(each for each in offered if choice in ("required", each.name))
         choice = options.forced_tools
     return {"tools": [_tool(peer, function) for function in offered], "tool_choice": _tool_choice(choice)}
@@ -140,7 +140,7 @@ def _tool(peer: Peer, function: Function) -> dict[str, Any]:
 
 
 def parameters(peer: Peer, function: Function) -> Any:
-    """A function's parameters as plain values.
+    """Return a function's parameters as plain values.
 
     Raises:
         StageRefused: they are not JSON.

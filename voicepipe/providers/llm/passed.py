@@ -1,4 +1,4 @@
-"""What a request passes on beside the port's own fields, by a provider's names for it."""
+"""Map parameters beside the port's own fields to a provider's names."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def passed_on(
     left_out: frozenset[str] = frozenset(),
     seen: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
-    """The parameters that were passed on, by the provider's own names, each value still as JSON.
+    """Return the passed-on parameters under the provider's own names, each value still as JSON.
 
     Args:
-        peer: whom it is for.
+        peer: the provider's endpoint.
         request: the question.
         names: OpenAI's name -> the provider's; None: the same names, and the provider knows them all.
         left_out: names that the provider refuses.
-        seen: OpenAI's names of those that somebody else has seen to.
+        seen: OpenAI's names of parameters that are handled elsewhere.
 
     Raises:
-        StageRefused: 400: the provider has no such parameter. An answer that is drawn otherwise than was asked for
-            would be worse than none; another provider may have it.
+        StageRefused: 400: the provider has no such parameter. An answer sampled differently from the request would be
+            worse than none; another provider may support it.
     """
     made: dict[str, Any] = {}
     for name, value in request.passed:
@@ -45,5 +45,5 @@ def passed_on(
 
 
 def refused(peer: Peer, why: str) -> StageRefused:
-    """The provider can't answer so; another one may."""
+    """Return the error for a provider that does not support a parameter; another one may."""
     return StageRefused(peer.stage, provider=peer.name, why=why, retryable=True, status=400)

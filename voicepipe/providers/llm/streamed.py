@@ -1,4 +1,4 @@
-"""An answer of server-sent events, in whatever dialect, as the port's events."""
+"""Read an answer of server-sent events, in any dialect, as the port's events."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from voicepipe.providers.net.sse import EventTooLong, SseReader
 from voicepipe.stages.model import ModelEvent
 
 WHOLE_ANSWER_BYTES: Final = 1 << 20
-"""The most that is read of an answer which does not stream."""
+"""Maximum size of an answer that does not stream."""
 
 
 class Dialect(Protocol):
-    """Reads one answer's events into the port's. No I/O."""
+    """Parses one answer's events into the port's. No I/O."""
 
     finished: bool
-    """The vendor said why the answer ends."""
+    """Whether the vendor sent a finish reason."""
 
     done: bool
-    """The vendor said that nothing follows."""
+    """Whether the vendor sent the end marker."""
 
     def data(self, data: bytes) -> None:
         """Read one event's data.
 
         Raises:
-            StageError: the vendor sent an error, or something that is not part of an answer.
+            StageError: the vendor sent an error, or data that is not part of an answer.
         """
         ...
 
@@ -37,30 +37,30 @@ class Dialect(Protocol):
         """Read an answer that came in one piece of JSON.
 
         Raises:
-            StageError: as `data`.
+            StageError: as in `data`.
         """
         ...
 
     def end(self) -> None:
-        """The stream is over.
+        """Handle the end of the stream.
 
         Raises:
-            StageBroken: the vendor never said that the answer is complete.
+            StageBroken: the vendor did not mark the answer as complete.
         """
         ...
 
     def take(self) -> Sequence[ModelEvent]:
-        """The events made since the last time."""
+        """Return the events made since the last call."""
         ...
 
 
 class Streamed:
-    """The answer's events, read from the vendor as they are asked for."""
+    """Yield the answer's events, reading from the vendor on demand."""
 
     def __init__(self, peer: Peer, answer: http.Answer, dialect: Dialect) -> None:
         self._peer, self._answer, self._dialect = peer, answer, dialect
         self._sse = SseReader()
-        # Holds what one read of the socket gave, and is emptied before the next.
+        # Holds the events of one socket read, and is emptied before the next read.
         self._made: deque[ModelEvent] = deque()
         self._failure: StageError | None = None
         self._over = False
@@ -77,12 +77,12 @@ class Streamed:
             try:
                 await self._read()
             except StageError as error:
-                self._failure = error  # raised when what came before it is taken
+                self._failure = error  # raised after the earlier events are consumed
             self._made.extend(self._dialect.take())
         return self._made.popleft()
 
     async def _read(self) -> None:
-        if self._answer.content_type == "application/json":  # an error under 200, or a server that does not stream
+        if self._answer.content_type == "application/json":  # a 200 error, or a server that does not stream
             self._over = True
             self._dialect.whole(await self._answer.body(limit_bytes=WHOLE_ANSWER_BYTES))
             return
@@ -100,7 +100,7 @@ class Streamed:
         except StageError:
             if not self._dialect.finished:
                 raise
-            chunk = b""  # the vendor had said that the answer is complete: only its token counts are lost
+            chunk = b""  # the vendor had marked the answer as complete: only its token counts are lost
         try:
             events = self._sse.push(chunk)
         except EventTooLong as error:

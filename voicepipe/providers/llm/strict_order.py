@@ -1,4 +1,4 @@
-"""Who may speak after whom, for servers that refuse what others take (Mistral).
+"""Reorder roles for servers that refuse sequences that others accept (Mistral).
 
 Source: its refusals, such as "Unexpected role 'user' after role 'tool'".
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 _BREATH: Final = " "
-"""What the agent says between a function's result and a caller who cut in: nothing that would be remembered."""
+"""The agent's message between a function's result and a user who interrupted: content-free text."""
 
 
 def kept(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Chat messages in an order that such a server takes."""
+    """Return chat messages in an order that such a server accepts."""
     written: list[dict[str, Any]] = []
     opening = True
     for message in messages:

@@ -1,4 +1,4 @@
-"""Keeps a model's thinking out of what is spoken, for servers that leave `<think>` blocks in the text."""
+"""Remove a model's reasoning from the text, for servers that leave `<think>` blocks in it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 
 class ThinkingFilter:
-    """Passes text on and drops what stands between `<think>` and `</think>`, however the deltas are cut.
+    """Passes text on and drops the text between `<think>` and `</think>`, however the deltas are cut.
 
-    At most seven characters are held back, and only while they may be the beginning of a tag.
+    At most 7 characters are held back, and only while they may be the beginning of a tag.
     """
 
     def __init__(self) -> None:
         self._held = ""
         self._inside = False
-        self._trim = False  # the empty lines after a block are part of it
+        self._trim = False  # the empty lines after a block belong to it
 
     def push(self, delta: str) -> str:
-        """The text of `delta` that may be spoken, perhaps empty."""
+        """Return the text of `delta` without reasoning, perhaps empty."""
         if not (self._inside or self._trim or self._held or "<" in delta):
-            return delta  # nearly all of them
+            return delta  # nearly all deltas
         text, self._held = self._held + delta, ""
         spoken = ""
         while True:
@@ -35,7 +35,7 @@ class ThinkingFilter:
         return spoken + self._pass(text[: len(text) - keep])
 
     def finish(self) -> str:
-        """What was held back and turned out to be text."""
+        """Return held-back characters that turned out to be text."""
         held, self._held = self._held, ""
         return self._pass(held)
 
@@ -49,7 +49,7 @@ class ThinkingFilter:
 
 
 def _beginning_of(tag: str, text: str) -> int:
-    """How many of the last characters of `text` may be the beginning of `tag`."""
+    """Return how many of the last characters of `text` may be the beginning of `tag`."""
     for n in range(min(len(tag) - 1, len(text)), 0, -1):
         if tag.startswith(text[-n:]):
             return n

@@ -1,7 +1,7 @@
-"""The tokens that a vendor counts, read so that no count of theirs can break an answer.
+"""Parse a vendor's token counts, so that no malformed count can break an answer.
 
-What is no count of tokens (negative, a fraction, beyond `MOST_TOKENS`, no number at all) makes the whole usage untold:
-the answer stands, and its tokens are reckoned from its text.
+A malformed count (negative, a fraction, beyond `MOST_TOKENS`, not a number) makes the whole usage unknown: the answer
+is kept, and its tokens are estimated from its text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Fields = dict[str, Any]
 
 
 def fields_of(raw: msgspec.Raw) -> Fields:
-    """Return a usage object's fields; none if it is missing, `null` or no object."""
+    """Return a usage object's fields; none if it is missing, `null` or not an object."""
     if not len(raw):
         return {}
     try:
@@ -30,15 +30,15 @@ def fields_of(raw: msgspec.Raw) -> Fields:
 
 
 def inner(fields: Fields, name: str) -> Fields:
-    """Return the fields of an object inside; none if there is no object of that name."""
+    """Return the fields of a nested object; none if there is no object of that name."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def told_usage(*, input: Any, output: Any, cached: Any = None, written: Any = None) -> Usage | None:
-    """Return the usage that these counts are, each of them None where the vendor tells none.
+    """Return the usage of these counts, each of them None where the vendor sends none.
 
-    What the cache had and got is of the input, so never more. None: nothing was told, or one of them is no count.
+    Cache reads and writes are part of the input, so never more. None: no counts were sent, or one of them is malformed.
     """
     if input is None and output is None:
         return None
@@ -52,7 +52,8 @@ def told_usage(*, input: Any, output: Any, cached: Any = None, written: Any = No
 
 
 def added(*values: Any) -> Any:
-    """Return the sum of counts that a vendor tells apart; None if it tells none, and something odd if one is odd."""
+    """Return the sum of counts that a vendor reports separately; None without any count, a malformed value if a count
+    is malformed."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -60,7 +61,7 @@ def added(*values: Any) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    """The count, 0 for none; a whole number that was written as a fraction (12.0) is one too."""
+    """Return the count, 0 for none; a whole number written as a fraction (12.0) is valid too."""
     if value is None:
         return 0
     if isinstance(value, float) and value.is_integer():
@@ -70,7 +71,7 @@ def _count(value: Any) -> int | None:
 
 
 def lenient(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Return the same decoder for servers that write NaN or Infinity, which are no JSON: both are read as null."""
+    """Return the same decoder for servers that write NaN or Infinity, which are not JSON: both are read as null."""
 
     def decoded(data: bytes) -> T:
         try:
@@ -84,7 +85,7 @@ def lenient(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
 
 
 def _without_constants(data: bytes) -> bytes:
-    """The same JSON with null for NaN and Infinity; the data as it is if it is no JSON even then."""
+    """Return the same JSON with null for NaN and Infinity; the unchanged data if it still is not JSON."""
     try:
         return json.dumps(json.loads(data, parse_constant=lambda _: None)).encode()
     except (ValueError, RecursionError):

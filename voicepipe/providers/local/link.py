@@ -31,11 +31,11 @@ class Link:
     idle_timeout_ms: int
 
     def broken(self, why: str) -> StageBroken:
-        """The engine failed at a job; another try may find a new one."""
+        """The engine failed at a job; another attempt may find a new engine."""
         return StageBroken(self.stage, provider=self.provider, why=why, retryable=True)
 
     def refused(self, why: str, *, status: int | None = None) -> StageRefused:
-        """What was asked for does not exist here; trying again won't help. `status` says it as HTTP would."""
+        """The requested item does not exist here; a retry does not help. `status` is the matching HTTP status."""
         return StageRefused(self.stage, provider=self.provider, why=why, retryable=False, status=status)
 
 
@@ -49,10 +49,10 @@ class Exchange:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, job: wire.Job) -> None:
-        """Hand in the job, waiting as long as the settings allow for an engine that is being started again.
+        """Send the job, waiting as long as the settings allow for an engine that is restarting.
 
         Raises:
-            StageBroken: there was none.
+            StageBroken: there was no engine.
         """
         try:
             async with asyncio.timeout(self._link.connect_timeout_ms / 1000):
@@ -67,7 +67,7 @@ class Exchange:
         self._writer.write(wire.frame(job))
 
     async def next(self) -> wire.Reply:
-        """The next reply; `wire.FINAL` tells which is the last. When this is cancelled, so is the job.
+        """Return the next reply; `wire.FINAL` lists the last ones. When this is cancelled, so is the job.
 
         Raises:
             StageError: the engine refused, stalled or broke.
@@ -90,7 +90,7 @@ class Exchange:
         return reply
 
     def close(self) -> None:
-        """Cancel the job, if it is not done. Returns at once; who waits for a reply gets `StageBroken`."""
+        """Cancel the job, if it is not done. Returns at once; a pending `receive` raises `StageBroken`."""
         self.closed = True
         if self._writer is not None:
             self._writer.close()
@@ -134,5 +134,5 @@ def link(stage: wire.Stage, spec: Spec, settings: ProviderSettings, *, model: st
 
 
 def new_session() -> str:
-    """A name under which the engine shares its time fairly, for ports that don't tell whose turn it is."""
+    """Return a name under which the engine shares its time fairly, for ports without a session."""
     return f"{os.getpid()}-{next(_numbers)}"

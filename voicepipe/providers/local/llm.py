@@ -1,4 +1,4 @@
-"""The local model: the adapter of SmolLM2-135M-Instruct."""
+"""The local LLM: the adapter of SmolLM2-135M-Instruct."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from voicepipe.stages.model import Finished, Message, Model, ModelEvent, ModelRe
 MODEL: Final = "smollm2-135m"
 
 CONTEXT_TOKENS: Final = 2048
-"""Of the engine: prompt and answer together."""
+"""Context of the engine in tokens: prompt and answer together."""
 
 BYTES_PER_TOKEN: Final = 3
-"""A low estimate: English speech has 4 to 5 with this model's vocabulary. What is denser, the engine cuts again."""
+"""Characters per token, a low estimate: English speech has 4 to 5 with this model's vocabulary. The engine cuts denser
+text again."""
 
 MESSAGE_TOKENS: Final = 8
-"""That the chat template adds to each message."""
+"""Tokens that the chat template adds to each message."""
 
 DEFAULT_OUTPUT_TOKENS: Final = 120
-"""Half a minute of speech: a spoken answer is over before, and this model often does not know when to stop."""
+"""Maximum answer, half a minute of speech: a spoken answer is shorter, and this model often does not stop."""
 
 DEFAULT_TEMPERATURE: Final = 0.3
 
 
 def open_model(spec: Spec, settings: ProviderSettings) -> Model:
-    """The factory that `registry` names.
+    """Make the adapter; `registry` names this function.
 
     Raises:
         ConfigError: another model, no socket, or missing packages.
@@ -39,8 +40,8 @@ def open_model(spec: Spec, settings: ProviderSettings) -> Model:
 
 
 class LocalModel:
-    """SmolLM2 in the engine process. It can't call functions: those of a request, and the calls and
-    results in its messages, are left out. So are pictures."""
+    """SmolLM2 in the engine process. It cannot call functions: those of a request, and the calls and results in its
+    messages, are left out. So are images."""
 
     def __init__(self, link: Link) -> None:
         self.name = link.provider
@@ -48,10 +49,10 @@ class LocalModel:
 
     @asynccontextmanager
     async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Ask. When the conversation does not fit the context its oldest messages are left out.
+        """Ask the model. When the conversation does not fit the context, its oldest messages are left out.
 
         Raises:
-            StageError: the model is another one; the engine refused, stalled or broke.
+            StageError: another model was requested; the engine refused, stalled or broke.
         """
         if request.model != MODEL:
             raise self._link.refused(f"expected the model {MODEL!r}, got {request.model!r}")
@@ -60,15 +61,15 @@ class LocalModel:
         exchange = Exchange(self._link)
         try:
             await exchange.ask(self._job(request))
-            if request.reached is not None:  # at once, or when an engine that broke is there again
+            if request.reached is not None:  # at once, or when a broken engine is back
                 request.reached()
             yield self._events(exchange)
         finally:
             exchange.close()
 
     async def warm(self, request: ModelRequest) -> None:
-        """Have the messages read before they are needed: by the session's cache, or by all free ones without a
-        session. Fails in silence."""
+        """Have the engine read the messages before they are needed: into the session's cache, or into all free ones
+        without a session. Failures are not reported."""
         job = wire.Warm(request.session, fitting(_plain(request.messages), CONTEXT_TOKENS))
         exchange = Exchange(self._link)
         try:
@@ -76,7 +77,7 @@ class LocalModel:
             while isinstance(await exchange.next(), wire.Reading):
                 pass
         except StageError:
-            pass  # the turn itself will say so
+            pass  # the turn itself will report it
         finally:
             exchange.close()
 
@@ -104,7 +105,7 @@ class LocalModel:
 
 
 def fitting(messages: tuple[tuple[str, str], ...], n_tokens: int) -> tuple[tuple[str, str], ...]:
-    """Leave out the oldest messages, but for instructions and the last, until the rest should fit."""
+    """Remove the oldest messages, except instructions and the last, until the rest should fit."""
     kept = list(messages)
     spare = n_tokens - sum(map(_tokens, kept))
     for message in messages[:-1]:
@@ -121,7 +122,7 @@ def _tokens(message: tuple[str, str]) -> int:
 
 
 def _plain(messages: tuple[Message, ...]) -> tuple[tuple[str, str], ...]:
-    """(role, text) of what was said. A caller's text can't write the marks that tell roles apart."""
+    """Return (role, text) pairs of the messages. A user's text cannot contain the marks that separate roles."""
     said = ((m.role, "".join(p.text for p in m.parts if isinstance(p, Text))) for m in messages if isinstance(m, Said))
     return tuple((role, _speakable(text)) for role, text in said if text)
 

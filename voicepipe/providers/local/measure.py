@@ -1,7 +1,7 @@
 """Measure the local engines on this machine: `python -m voicepipe.providers.local.measure CLIP.flac`.
 
-CLIP is a recording at 16 kHz mono. Prints medians and maxima in ms, and for each engine what a cancel costs: how
-long the caller waits for it, and how much CPU the engine still spends on what nobody wants any more.
+CLIP is a recording at 16 kHz mono. Prints medians and maxima in ms. For each engine it also prints the cost of a
+cancel: how long the client waits for it, and the CPU time that the engine still spends on cancelled work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from voicepipe.stages.synthesizer import Synthesizer, Voice
 from voicepipe.stages.transcriber import Hearing, Samples, Transcriber
 
 SETTLE_S: Final = 1.0
-"""After a cancel: long enough for any of the engines to notice."""
+"""Wait after a cancel: long enough for any of the engines to react."""
 
 INSTRUCTIONS: Final = "You are a friendly voice assistant on the telephone. Answer in one short sentence. " * 5
 CLAUSE: Final = "The capital of France is Paris,"
@@ -43,13 +43,13 @@ def say(line: str) -> None:
 
 
 def cpu_ms(pid: int) -> int:
-    """What a process has used, in steps of 10 ms (proc(5), fields 14 and 15 of stat)."""
+    """CPU time of a process, in steps of 10 ms (proc(5), fields 14 and 15 of stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def resident_mb(pid: int) -> int:
-    """What a process holds in memory."""
+    """Memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
@@ -60,7 +60,7 @@ async def report(name: str, once: Callable[[int], Awaitable[int]], times: int) -
 
 
 async def final_ms(transcriber: Transcriber, samples: Samples) -> int:
-    """From flush to final."""
+    """Time from flush to final."""
     async with transcriber.open(Hearing(model=stt.MODEL)) as stream:
         stream.begin(1)
         stream.push(samples)
@@ -71,7 +71,7 @@ async def final_ms(transcriber: Transcriber, samples: Samples) -> int:
 
 
 async def first_text_ms(model: Model, request: ModelRequest) -> int:
-    """From the request to the first text."""
+    """Time from the request to the first text."""
     began_ms = monotonic_ms()
     async with model.open(request) as events:
         async for event in events:
@@ -81,7 +81,7 @@ async def first_text_ms(model: Model, request: ModelRequest) -> int:
 
 
 async def first_sound_ms(synthesizer: Synthesizer, clause: str = CLAUSE) -> int:
-    """From the clause to its first sound."""
+    """Time from the clause to its first audio."""
     async with synthesizer.open(Voice(model=tts.MODEL)) as speech:
         began_ms = monotonic_ms()
         speech.say(clause)
@@ -92,7 +92,7 @@ async def first_sound_ms(synthesizer: Synthesizer, clause: str = CLAUSE) -> int:
 async def cancel(
     name: str, engine: LocalEngine, work: Callable[[], Awaitable[int]], after_s: float, times: int
 ) -> None:
-    """Cancel `work` in the middle and print what that costs."""
+    """Cancel `work` in the middle and print the cost."""
     waited_ms, wasted_ms = [], []
     for _ in range(times):
         async with asyncio.TaskGroup() as group:
@@ -121,7 +121,7 @@ def request(question: str, *, session: str) -> ModelRequest:
 
 
 async def measure(clip: Path, folder: Path, *, times: int = 9) -> None:
-    """All of it, with an engine of our own."""
+    """Run all measurements, with a separate engine."""
     samples, rate_hz = soundfile.read(clip, dtype="int16")
     if rate_hz != STT_RATE_HZ or samples.ndim != 1:
         raise SystemExit(f"{clip}: expected mono at {STT_RATE_HZ} Hz, got {samples.shape} at {rate_hz} Hz")
@@ -170,7 +170,7 @@ async def _reading_ms(model: Model) -> int:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="voicepipe.providers.local.measure", description=__doc__)
     parser.add_argument("clip", type=Path)
     clip: Path = parser.parse_args().clip

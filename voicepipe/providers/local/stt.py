@@ -1,4 +1,4 @@
-"""Local speech to text: the adapter of Moonshine tiny, English only."""
+"""Local STT: the adapter of Moonshine tiny, English only."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ PIECE_MS: Final = 15_000
 """Longer speech is cut: decoding time grows faster than length, and past 30 s the model repeats itself."""
 
 EARLIEST_CUT_MS: Final = 8_000
-"""The cut falls in the quietest spot after this, within the piece."""
+"""The cut is at the quietest point after this, within the piece."""
 
 MAX_PIECES: Final = 40
-"""Of one utterance, ten minutes of it. Past that the oldest piece is dropped and counted."""
+"""Maximum number of pieces of one utterance: ten minutes. Past that the oldest piece is dropped and counted."""
 
 MAX_FLUSHES: Final = 10
-"""Utterances of one session whose text is still to come."""
+"""Utterances of one session whose text is pending."""
 
 _PIECE_SAMPLES: Final = PIECE_MS * wire.STT_RATE_HZ // 1000
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The factory that `registry` names.
+    """Make the adapter; `registry` names this function.
 
     Raises:
         ConfigError: another model, no socket, or missing packages.
@@ -46,7 +46,7 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 
 
 class LocalTranscriber:
-    """Moonshine in the engine process. It hears an utterance as a whole, when it is flushed."""
+    """Moonshine in the engine process. It transcribes an utterance as a whole, when it is flushed."""
 
     capabilities = TranscriberCapabilities(rate_hz=wire.STT_RATE_HZ, streams=False, short_words=False)
 
@@ -56,10 +56,10 @@ class LocalTranscriber:
 
     @asynccontextmanager
     async def open(self, hearing: Hearing) -> AsyncIterator[LocalStream]:
-        """Begin one session's ear. The prompt is ignored: the model takes none.
+        """Open one session's STT stream. The prompt is ignored: the model takes none.
 
         Raises:
-            StageRefused: another model than this one, or another language than English.
+            StageRefused: another model, or another language than English, was requested.
         """
         if hearing.model != MODEL:
             raise self._link.refused(f"expected the model {MODEL!r}, got {hearing.model!r}")
@@ -74,7 +74,7 @@ class LocalTranscriber:
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A stretch of an utterance that won't change, and what was heard in it once that is known."""
+    """A closed piece of an utterance, and its text once that is known."""
 
     samples: Samples
     text: str | None = None
@@ -84,17 +84,17 @@ class _Piece:
 class _Utterance:
     number: int
     pieces: deque[_Piece] = field(default_factory=lambda: deque(maxlen=MAX_PIECES))
-    """Closed ones. Full: the oldest is dropped, see `push`."""
+    """Closed pieces. Full: the oldest is dropped, see `push`."""
 
     rest: list[Samples] = field(default_factory=list)
-    """What came after the last closed piece, less than `PIECE_MS`."""
+    """Audio after the last closed piece, less than `PIECE_MS`."""
 
     rest_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Flush:
-    """A question, with the utterance as it was when it was asked."""
+    """A flush, with the utterance as it was at that time."""
 
     utterance: int
     number: int
@@ -102,33 +102,33 @@ class _Flush:
 
     @property
     def text(self) -> str:
-        """Of all pieces, once each has one."""
+        """The text of all pieces, once each has its text."""
         return " ".join(piece.text for piece in self.pieces if piece.text)
 
 
 class LocalStream:
-    """One session's ear. Closed pieces of long speech are decoded while the caller goes on, so that
-    the answer to a flush never waits for more than one piece."""
+    """One session's STT stream. Closed pieces of long speech are decoded while the user goes on speaking, so that a
+    flush never waits for more than one piece."""
 
     def __init__(self, link: Link) -> None:
         self.dropped_samples = 0
-        """Heard, but forgotten before anybody asked."""
+        """Audio that was dropped before a flush."""
         self._link, self._session = link, new_session()
         self._utterance = _Utterance(0)
         self._flushes: dict[int, _Flush] = {}
-        """utterance -> what was asked last. One for each: a later flush of the same utterance replaces one that
-        waits. Full means that the engine is ten utterances behind: the oldest is dropped."""
+        """utterance -> its latest flush. One for each: a later flush of the same utterance replaces one that waits.
+        Full means that the engine is ten utterances behind: the oldest is dropped."""
         self._wake = asyncio.Event()
         self._exchange: Exchange | None = None
         self._failure: StageError | None = None
         self._closed = False
 
     def begin(self, utterance: int) -> None:
-        """A new utterance starts with the next `push`."""
+        """Start a new utterance with the next `push`."""
         self._utterance = _Utterance(utterance)
 
     def push(self, samples: Samples) -> None:
-        """Hear more: int16, (n_samples,), at 16 kHz. It is copied."""
+        """Append audio: int16, (n_samples,), at 16 kHz. It is copied."""
         utterance = self._utterance
         utterance.rest.append(samples.copy())
         utterance.rest_samples += samples.size
@@ -136,7 +136,7 @@ class LocalStream:
             self._close_piece(utterance)
 
     def flush(self, flush: int) -> None:
-        """Ask for the text of all since `begin`."""
+        """Request the text of all audio since `begin`."""
         utterance = self._utterance
         rest = _Piece(_joined(utterance.rest))
         if len(self._flushes) == MAX_FLUSHES and utterance.number not in self._flushes:
@@ -145,7 +145,7 @@ class LocalStream:
         self._wake.set()
 
     def close(self) -> None:
-        """End the iteration, and the decode that runs."""
+        """End the iteration, and cancel the running decode."""
         self._closed = True
         self._wake.set()
         if self._exchange is not None:
@@ -155,10 +155,10 @@ class LocalStream:
         return self
 
     async def __anext__(self) -> Heard:
-        """The next final; one for each flush that was not replaced by a later one.
+        """Return the next final; one for each flush that was not replaced by a later one.
 
         Raises:
-            StageError: the engine refused, stalled or broke; again each time that it is asked on.
+            StageError: the engine refused, stalled or broke; again on each later call.
         """
         while not self._closed:
             if self._failure is not None:

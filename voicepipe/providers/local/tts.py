@@ -1,4 +1,4 @@
-"""The local voice: the adapter of Hibari."""
+"""Local TTS: the adapter of Hibari."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 
 MODEL: Final = "hibari"
 VOICES: Final = ("heart",)
-"""The one inside the wheel; the library would download others."""
+"""The voice inside the wheel; the library would download others."""
 
 SLOWEST: Final = 0.5
 FASTEST: Final = 2.0
-"""The voice was made for speeds between these (its documentation); others are brought to the nearer."""
+"""The speeds that the voice supports (its documentation); others are clamped to the nearer bound."""
 
 MAX_CLAUSES: Final = 256
-"""That may wait to be spoken, half an hour of speech. Full refuses: no model means to say more in one turn."""
+"""Maximum number of waiting clauses, half an hour of speech. Full: refuse; no model generates more in one turn."""
 
 PIECE_CHARACTERS: Final = 200
-"""Spoken in one call, at most: about 12 s of sound and 100 ms of work, which is what a cancel may have to wait for."""
+"""Maximum length of one native call: about 12 s of audio and 100 ms of work, the longest delay of a cancel."""
 
 WORD_CHARACTERS: Final = 30
 """Longer words are cut: the voice has no name for numbers of more than 36 digits, and fails at them."""
@@ -37,7 +37,7 @@ _SLICE_SAMPLES: Final = RATE_HZ // 5
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The factory that `registry` names.
+    """Make the adapter; `registry` names this function.
 
     Raises:
         ConfigError: another model, no socket, or missing packages.
@@ -54,7 +54,7 @@ class LocalSynthesizer:
         self._link = link
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """There is nothing to do: the engine has loaded the voice."""
+        """Do nothing: the engine has loaded the voice."""
         return nullcontext()
 
     @asynccontextmanager
@@ -62,7 +62,7 @@ class LocalSynthesizer:
         """Begin one turn's speech. The language is ignored: the voice reads everything as English.
 
         Raises:
-            StageRefused: another model or voice than the one that is there.
+            StageRefused: another model or voice than the existing one was requested.
         """
         if voice.model != MODEL:
             raise self._link.refused(f"expected the model {MODEL!r}, got {voice.model!r}")
@@ -76,14 +76,14 @@ class LocalSynthesizer:
 
 
 class LocalSpeech:
-    """One turn's voice. Each piece of text is asked for when the sound before it has been taken, which is soon
-    enough at fifty times real time, and makes a consumer that stops the end of it."""
+    """One turn's speech. Each piece of text is requested when the earlier audio has been taken, which is soon enough at
+    50 times real time. So a consumer that stops also stops the synthesis."""
 
     def __init__(self, link: Link, speed: float) -> None:
         self._link, self._speed, self._session = link, speed, new_session()
-        # Full refuses, see MAX_CLAUSES. Items: (clause, piece of its text).
+        # Full: refuse, see MAX_CLAUSES. Items: (clause, piece of its text).
         self._waiting: deque[tuple[int, str]] = deque()
-        self._sound: deque[Spoken] = deque()  # of one sentence at most: no more is asked for while there is some
+        self._sound: deque[Spoken] = deque()  # audio of one sentence at most: no more is requested while there is some
         self._speaking: tuple[int, Exchange] | None = None
         self._n_said = 0
         self._changed = asyncio.Event()
@@ -91,7 +91,7 @@ class LocalSpeech:
         self._finished = self._closed = False
 
     def say(self, clause: str) -> None:
-        """Speak this clause after those before it."""
+        """Queue this clause after the earlier ones."""
         if len(self._waiting) >= MAX_CLAUSES:
             self._failure = self._link.refused(f"expected {MAX_CLAUSES} waiting clauses at most")
         self._waiting.extend((self._n_said, piece) for piece in pieces(clause))
@@ -99,12 +99,12 @@ class LocalSpeech:
         self._changed.set()
 
     def finish(self) -> None:
-        """No clause follows."""
+        """Mark the end: no clause follows."""
         self._finished = True
         self._changed.set()
 
     def close(self) -> None:
-        """End the iteration, and what is being spoken."""
+        """End the iteration, and cancel the running synthesis."""
         self._closed = True
         self._changed.set()
         if self._speaking is not None:
@@ -114,11 +114,10 @@ class LocalSpeech:
         return self
 
     async def __anext__(self) -> Spoken:
-        """Sound, 200 ms at a time. A clause without a speakable character has none.
+        """Return audio, 200 ms at a time. A clause without a speakable character has none.
 
         Raises:
-            StageError: the engine refused, stalled or broke, or too many clauses waited; again each time that it
-                is asked on.
+            StageError: the engine refused, stalled or broke, or too many clauses waited; again on each later call.
         """
         while not self._closed:
             if self._failure is not None:
@@ -135,7 +134,7 @@ class LocalSpeech:
         raise StopAsyncIteration
 
     async def _speak(self) -> None:
-        """Fetch the next sentence's sound, or notice that a piece is over."""
+        """Fetch the next sentence's audio, or detect that a piece is over."""
         try:
             if self._speaking is None:
                 clause, text = self._waiting.popleft()
@@ -154,7 +153,7 @@ class LocalSpeech:
 
 
 def pieces(clause: str) -> list[str]:
-    """Cut a clause into texts of `PIECE_CHARACTERS` at most, between words, each with something to say."""
+    """Cut a clause into texts of `PIECE_CHARACTERS` at most, between words, each with speakable text."""
     words = [
         word[i : i + WORD_CHARACTERS]
         for word in clause.encode("utf-8", "replace").decode().split()

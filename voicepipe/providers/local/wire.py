@@ -1,10 +1,9 @@
-"""What an adapter and the engine process say on their Unix socket.
+"""Messages between an adapter and the engine process on their Unix socket.
 
-A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a
-`type`. One connection carries one job (`Transcribe`, `Generate`, `Warm`, `Speak`): the request goes up, replies
-come down, the last of them is named in `FINAL`. Closing the connection cancels the job. `Attach` is the exception:
-its connection is a lease that keeps the engine alive, and on which it tells how loading goes.
-Sound is raw little-endian int16.
+A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a `type`. One
+connection carries one job (`Transcribe`, `Generate`, `Warm`, `Speak`). The request goes up and replies come down;
+`FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its connection is a
+lease that keeps the engine running, and on which the engine reports how loading goes. Audio is raw little-endian int16.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 VERSION: Final = 1
-"""Of these messages. An engine of another version is not attached to."""
+"""Version of these messages. A client does not attach to an engine of another version."""
 
 MAX_FRAME_BYTES: Final = 8 << 20
-"""Longer frames are refused unread; the longest lawful one is about 1 MB (30 s at 16 kHz)."""
+"""Longer frames are refused unread; the longest valid one is about 1 MB (30 s at 16 kHz)."""
 
 Stage = Literal["stt", "llm", "tts"]
 STAGES: Final[tuple[Stage, ...]] = ("stt", "llm", "tts")
@@ -31,14 +30,14 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Keep the engine alive while this connection is open, and load these stages. Answered by `Progress`, `Ready`."""
+    """Keep the engine running while this connection is open, and load these stages. Answered by `Progress`, `Ready`."""
 
     version: int
     stages: tuple[Stage, ...]
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """Give the lease back. An engine that nobody else uses ends at once."""
+    """Give the lease back. An engine without other clients ends at once."""
 
 
 class Transcribe(msgspec.Struct, frozen=True, tag="transcribe"):
@@ -78,7 +77,7 @@ Request = Attach | Leave | Job
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """How far a stage's engine is."""
+    """Loading progress of a stage's engine."""
 
     stage: Stage
     state: Literal["loading", "ready", "failed"]
@@ -87,7 +86,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """No stage that was asked for is still loading."""
+    """All requested stages have finished loading."""
 
     version: int
     pid: int
@@ -100,13 +99,13 @@ class Heard(msgspec.Struct, frozen=True, tag="heard"):
 
 
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
-    """More of a `Generate`'s answer."""
+    """A part of a `Generate`'s answer."""
 
     text: str
 
 
 class Reading(msgspec.Struct, frozen=True, tag="reading"):
-    """A `Generate` or `Warm` is still reading its messages: long ones take longer than a stalled engine may."""
+    """A `Generate` or `Warm` is still reading its messages: long ones take longer than the stall timeout."""
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
@@ -119,17 +118,17 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Audio(msgspec.Struct, frozen=True, tag="audio"):
-    """Sound of a `Speak`: int16 at `TTS_RATE_HZ`."""
+    """Audio of a `Speak`: int16 at `TTS_RATE_HZ`."""
 
     samples: bytes
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """Nothing more follows."""
+    """The job is complete."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The engine won't do it."""
+    """The engine refuses the job."""
 
     why: str
     retryable: bool
@@ -137,7 +136,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Broken(msgspec.Struct, frozen=True, tag="broken"):
-    """The engine tried and failed."""
+    """The engine failed at the job."""
 
     why: str
 
@@ -154,13 +153,13 @@ T = TypeVar("T")
 
 
 def frame(message: Request | Reply) -> bytes:
-    """The message as it goes over the socket, length and all."""
+    """Return the message's frame, including its length."""
     body = _ENCODER.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 async def receive(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
-    """The next message, or None when the other side has closed.
+    """Return the next message, or None when the other side has closed.
 
     Raises:
         ValueError: the frame is too long, or is none of the decoder's messages.

@@ -1,7 +1,7 @@
-"""What adapters share on their way to a vendor.
+"""Code that adapters share for their connections to a vendor.
 
-`http` keeps the connections, `ws` holds a socket, `contexts` shares one between turns and `warm` has them open before
-they are needed, `failures` and `ws_failures` map what goes wrong to `StageError`
-once, `sse` reads event streams, `gaps` knows where audio was dropped, `peer` says whom we speak to, `openai` says how
-OpenAI-shaped servers differ.
+`http` keeps the connections, `ws` holds a WebSocket, `contexts` shares a WebSocket between turns, and `warm` opens
+WebSockets before they are needed. `failures` and `ws_failures` map failures to `StageError`; `sse` reads event streams;
+`gaps` maps positions across dropped audio. `peer` describes the endpoint; `openai` describes how OpenAI-shaped servers
+differ.
 """

@@ -1,9 +1,9 @@
-"""One socket, many contexts: a vendor's voice speaks turn after turn over one connection, each in a context of its own.
+"""One WebSocket, many contexts: a vendor's TTS serves turn after turn on one connection, each in its own context.
 
-Turns follow one another on a socket and never share it while both speak: what one turn does not take makes the vendor
-wait, and must not make another turn wait. What a turn leaves behind may overlap the next: a context that was cancelled
-lingers until the vendor confirms its end, its messages are dropped, and the next turn begins at once.
-`warm` says which socket a turn gets.
+Turns follow one another on a WebSocket and never share it while both produce audio. A turn that does not read makes the
+vendor wait, and must not make another turn wait. A cancelled context may overlap the next turn: it stays until the
+vendor confirms its end, its messages are dropped, and the next turn begins at once. `warm` selects the WebSocket of a
+turn.
 """
 
 from __future__ import annotations
@@ -28,80 +28,84 @@ B = TypeVar("B")
 T = TypeVar("T")
 
 HELD = 32
-"""Messages of the living context that wait to be taken; a vendor's hold 20 to 200 ms of sound each."""
+"""Messages of the active context that wait to be read; a vendor's hold 20 to 200 ms of audio each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a vendor wants its sockets to be shared."""
+    """A vendor's rules for sharing its WebSockets."""
 
     line: Line
 
     contexts: int = 1
-    """The most contexts that it holds on a socket, those among them whose end it has yet to confirm."""
+    """Maximum number of contexts on a WebSocket, including cancelled ones whose end the vendor has not confirmed."""
 
     confirms_cancel: bool = True
-    """It says when a cancelled context is over. False: a socket on which something was cancelled is not used again."""
+    """Whether the vendor reports the end of a cancelled context. False: a WebSocket with a cancelled context is not
+    used again."""
 
     idle_ms: int = 120_000
-    """A socket that nobody used for so long is replaced; less than the vendor's own limit."""
+    """An idle WebSocket is replaced after this time; less than the vendor's own limit."""
 
     age_ms: int = 3_000_000
-    """A socket of this age takes no further turn; less than the vendor's own limit by the longest turn."""
+    """A WebSocket of this age takes no further turn; less than the vendor's own limit by the longest turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note(Generic[B]):
-    """A vendor's message, and whose it is."""
+    """A vendor's message, and its context."""
 
     context: str | None
-    """As the vendor repeats it: `Context.key`, perhaps with a dot and more after it. None: the only one there is."""
+    """The context as the vendor repeats it: `Context.key`, perhaps with a dot and a suffix. None: the only context."""
 
     body: B
 
     closes: bool = False
-    """The vendor holds nothing of that context any more."""
+    """The vendor has closed that context."""
 
 
 @dataclass(frozen=True)
 class Source(Generic[B]):
-    """Where a kind of socket leads, and how its messages are read. Two with the same peer and path are the same."""
+    """The address of a kind of WebSocket, and the parser of its messages. Two with the same peer and path are the
+    same."""
 
     peer: Peer
     path: str
     plan: Plan = field(compare=False)
 
     read: Callable[[str | bytes], Iterable[Note[B]]] = field(compare=False)
-    """May raise StageError for a message that ends the socket's use: an error that is nobody's own, or garbage."""
+    """May raise StageError for a message that ends the WebSocket's use: an error without a context, or a malformed
+    message."""
 
 
 class Context(Generic[B]):
-    """One turn's use of a socket."""
+    """One turn's use of a WebSocket."""
 
     def __init__(self, socket: SharedSocket[B]) -> None:
         self.key = uuid4().hex
-        """What to call it at the vendor; for several contexts in one turn, with a dot and more after it."""
+        """Its name at the vendor; for several contexts in one turn, with a dot and a suffix."""
 
         self.cancel: Callable[[], Sequence[str] | None] = lambda: None
-        """Asked when the turn is left: the messages that end what is open at the vendor; None when nothing is."""
+        """Called when the turn is left: returns the messages that end open contexts at the vendor; None when none is
+        open."""
 
         self.is_trusted = True
-        """False: something went wrong in a way that may be the socket's, so that nobody else should get it."""
+        """False: a failure may be the WebSocket's, so that no other turn should get it."""
 
         self._socket = socket
         self._began_s = clock.loop_s()
-        # Full means that the turn does not take its sound: the socket is not read, and the vendor has to wait.
+        # Full means that the turn does not read its audio: the WebSocket is not read, and the vendor has to wait.
         self._heard: asyncio.Queue[B | StageError] = asyncio.Queue(maxsize=HELD)
 
     def send(self, text: str) -> None:
-        """Send a message after all that was given before it, as soon as the socket is up. Returns at once."""
+        """Send a message after all earlier ones, as soon as the WebSocket is open. Returns at once."""
         self._socket.socket.send(text)
 
     async def receive(self) -> B:
-        """The next message of this context, or of none. May be cancelled without losing one.
+        """Return the next message of this context, or of none. May be cancelled without losing a message.
 
         Raises:
-            StageError: the socket can't be used any more.
+            StageError: the WebSocket cannot be used any more.
         """
         heard = await self._heard.get()
         if isinstance(heard, StageError):
@@ -109,30 +113,31 @@ class Context(Generic[B]):
         return heard
 
     async def settled(self) -> None:
-        """Wait until the socket is up, or has failed: `receive` tells which."""
+        """Wait until the WebSocket is open, or has failed: `receive` then raises the failure."""
         await self._socket.settled.wait()
 
     @property
     def up_s(self) -> float | None:
-        """When the socket was up, by the loop's clock; None while it is not."""
+        """When the WebSocket was open, by the loop's clock; None while it is not."""
         return self._socket.up_s
 
     @property
     def connect_hidden_ms(self) -> int | None:
-        """How much of the socket's connecting was over before this turn had begun; None while it is not up."""
+        """The part of the connection time that was over before this turn began; None while the WebSocket is not
+        open."""
         socket = self._socket
         if socket.up_s is None:
             return None
         return round(1_000 * max(0.0, min(socket.up_s, self._began_s) - socket.began_s))
 
-    # --- for the socket -----------------------------------------------------------------------
+    # --- for the WebSocket -----------------------------------------------------------------------
 
     async def hear(self, heard: B | StageError) -> None:
-        """Give a message, when there is room."""
+        """Queue a message, when there is room."""
         await self._heard.put(heard)
 
     def close(self) -> None:
-        """Let go of what was not taken, and of whoever waits to give more."""
+        """Drop unread messages, and wake the task that waits to queue more."""
         while not self._heard.empty():
             self._heard.get_nowait()
 
@@ -141,19 +146,19 @@ class SharedSocket(Generic[B]):
     """A connection that serves one turn at a time."""
 
     def __init__(self, source: Source[B], owned: Helpers, *, changed: Callable[[], None]) -> None:
-        """Dials at once; `changed` is called when it is up, free again, or over."""
+        """Dials at once; `changed` is called when it is open, free again, or over."""
         self.socket = VendorSocket(source.peer, source.path, source.plan.line)
         self.began_s = self.rested_s = clock.loop_s()
         """When it was dialled, and when it was last used."""
 
         self.up_s: float | None = None
-        """When it was up."""
+        """When it was open."""
 
         self.settled = asyncio.Event()
-        """It is up, or over."""
+        """Set when it is open, or over."""
 
         self.over = False
-        """It can't be used any more."""
+        """Whether it cannot be used any more."""
 
         self.living: Context[B] | None = None
         self._lingering: set[str] = set()
@@ -169,12 +174,12 @@ class SharedSocket(Generic[B]):
 
     @property
     def is_old(self) -> bool:
-        """Whether the vendor may soon hang up whatever is done on it."""
+        """Whether the vendor may soon close it for its age, even in use."""
         return (clock.loop_s() - self.began_s) * 1_000 >= self._source.plan.age_ms
 
     @property
     def is_rested(self) -> bool:
-        """Whether nobody used it for so long that the vendor may soon hang up."""
+        """Whether it was idle for so long that the vendor may soon close it."""
         return (clock.loop_s() - self.rested_s) * 1_000 >= self._source.plan.idle_ms
 
     def begin(self) -> Context[B]:
@@ -184,7 +189,7 @@ class SharedSocket(Generic[B]):
         return self.living
 
     def end(self) -> None:
-        """The turn was left. What is open at the vendor is cancelled there."""
+        """End the turn. Contexts that are open at the vendor are cancelled there."""
         context, self.living = self.living, None
         assert context is not None
         self.rested_s = clock.loop_s()
@@ -202,13 +207,13 @@ class SharedSocket(Generic[B]):
                 self.socket.send(message)
 
     def leave(self) -> None:
-        """Hang up; a dial that is under way is given up."""
+        """Close it; a dial in progress is cancelled."""
         self.over = True
         self.socket.leave()
         self._carrying.cancel()
 
     async def _read(self) -> None:
-        """Give each message to its turn, or drop it, until the socket fails."""
+        """Pass each message to its turn, or drop it, until the WebSocket fails."""
         try:
             await self.socket.connected()
             self.up_s = clock.loop_s()
@@ -219,7 +224,7 @@ class SharedSocket(Generic[B]):
                     await self._give(note)
         except StageError as failure:
             await self._fail(failure)
-        except Exception as bug:  # it must not end those who share the sockets' lifetime
+        except Exception as bug:  # it must not end other users of the WebSockets' task group
             log_crash(f"reading from {self._source.peer.name}", bug)
             why = f"internal error ({type(bug).__name__})"
             await self._fail(failures.broken(self._source.peer, why, retryable=False))
@@ -234,7 +239,7 @@ class SharedSocket(Generic[B]):
     async def _give(self, note: Note[B]) -> None:
         key = None if note.context is None else note.context.partition(".")[0]
         if key is None and self._lingering:
-            key = next(iter(self._lingering))  # a vendor without names holds one context at a time
+            key = next(iter(self._lingering))  # a vendor without context names holds one context at a time
         if key in self._lingering:
             if note.closes:
                 self._lingering.discard(key)
@@ -244,7 +249,7 @@ class SharedSocket(Generic[B]):
 
 
 def decoded(peer: Peer, decoder: msgspec.json.Decoder[T], message: str | bytes) -> T:
-    """A message as what the vendor's are.
+    """Return a message as the type of the vendor's messages.
 
     Raises:
         StageError: it is none of the vendor's own.

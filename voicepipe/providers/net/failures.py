@@ -1,8 +1,8 @@
-"""What goes wrong at a vendor, as the one tree of errors. Mapped here and nowhere else.
+"""Map vendors' failures to the one tree of errors. This is the only place that maps them.
 
-`retryable` follows the vendor's own words: true for rate limits, overload, server faults and every transport
-fault, since another try may succeed; false where the same request with the same settings can only fail again
-(a wrong key, an unknown model, a request that makes no sense). `StageRefused.status` tells those apart.
+`retryable` follows the vendor's own report. It is true for rate limits, overload, server faults and every transport
+fault, since another attempt may succeed. It is false where the same request with the same settings can only fail again:
+a wrong key, an unknown model, an invalid request. `StageRefused.status` distinguishes these.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from voicepipe.errors import StageBroken, StageError, StageExpired, StageRefused
 from voicepipe.providers.net.peer import Peer
 
 QUOTE_CHARS = 200
-"""The most of a vendor's own words that an error repeats."""
+"""Maximum length of a vendor's text that an error repeats."""
 
 RETRYABLE_STATUS = frozenset({408, 409, 421, 425, 429})
-"""Refusals below 500 that pass by themselves: RFC 9110, RFC 8470, and RFC 6585 for 429."""
+"""Statuses below 500 that are temporary: RFC 9110, RFC 8470, and RFC 6585 for 429."""
 
 _MEANINGS = {
     401: "the key was refused",
@@ -40,7 +40,8 @@ _KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{
 
 
 def quote(peer: Peer, words: str) -> str:
-    """At most `QUOTE_CHARS` of a vendor's words, in one printable line, without anything that looks like a key."""
+    """Return at most `QUOTE_CHARS` of a vendor's text, in one printable line, without anything that looks like a
+    key."""
     if peer.secret:
         words = words.replace(peer.secret, "[key]")
     words = _KEY_LIKE.sub("[key]", words[: 8 * QUOTE_CHARS])
@@ -49,7 +50,8 @@ def quote(peer: Peer, words: str) -> str:
 
 
 def retry_after_ms(value: str | None) -> int | None:
-    """A `Retry-After` header, seconds or an HTTP date (RFC 9110, 10.2.3), as ms from now; None if there is none."""
+    """Return a `Retry-After` header, seconds or an HTTP date (RFC 9110, 10.2.3), as ms from now; None if there is
+    none."""
     if value is None:
         return None
     try:
@@ -63,11 +65,11 @@ def retry_after_ms(value: str | None) -> int | None:
 
 
 def refused(peer: Peer, status: int, body: bytes, *, retry_after: str | None = None) -> StageRefused:
-    """The error for an answer with this status; `body` may be JSON in any of the vendors' shapes, or not."""
+    """Return the error for an answer with this status; `body` may be JSON in any of the vendors' shapes, or not."""
     details = _details(body)
     if status == 400 and any(each.get("reason") == "API_KEY_INVALID" for each in details):
         status = 401  # Gemini's way to refuse a key
-    if retry_after is None:  # Gemini's stands in the body: "37s"
+    if retry_after is None:  # Gemini's is in the body: "37s"
         retry_after = next((str(each["retryDelay"]).rstrip("s") for each in details if "retryDelay" in each), None)
     why = f"HTTP {status}: {_MEANINGS.get(status, 'refused')}"
     # Vendors repeat parts of the key in the text of a 401.
@@ -83,10 +85,10 @@ def refused(peer: Peer, status: int, body: bytes, *, retry_after: str | None = N
 
 
 def in_band(peer: Peer, error: bytes) -> StageError:
-    """The error for one that a vendor sends inside an answer that it began with 200.
+    """Return the error for an error that a vendor sends inside an answer that began with 200.
 
-    `error` is the JSON of the event or body. An integer `code` or `status` from 400 to 599 counts as the HTTP
-    status that can't be sent any more; without one the answer counts as broken.
+    `error` is the JSON of the event or body. An integer `code` or `status` from 400 to 599 counts as the HTTP status
+    that can no longer be sent. Without one the answer counts as broken.
     """
     inner = _error_object(error)
     for key in ("code", "status", "status_code"):
@@ -101,18 +103,18 @@ def in_band(peer: Peer, error: bytes) -> StageError:
 
 
 def broken(peer: Peer, why: str, *, retryable: bool = True) -> StageBroken:
-    """The error for an answer that ended early or made no sense."""
+    """Return the error for an answer that ended early or could not be parsed."""
     return StageBroken(peer.stage, provider=peer.name, why=why, retryable=retryable)
 
 
 def expired(peer: Peer, words: str) -> StageExpired:
-    """The error for a connection that the vendor ended for its age."""
+    """Return the error for a connection that the vendor closed for its age."""
     why = f"the vendor ended its stream for its age ({quote(peer, words) or 'no reason'})"
     return StageExpired(peer.stage, provider=peer.name, why=why, retryable=True)
 
 
 def vendor_words(body: bytes) -> str:
-    """The message in an error body: `{"error": {"message"}}`, `{"error": "..."}`, `{"message"}`, `{"detail"}`,
+    """Return the message in an error body: `{"error": {"message"}}`, `{"error": "..."}`, `{"message"}`, `{"detail"}`,
     `{"err_msg"}` (Deepgram), text."""
     inner = _error_object(body)
     for key in ("message", "detail", "error", "msg", "err_msg", "code", "type"):
@@ -120,9 +122,9 @@ def vendor_words(body: bytes) -> str:
         if isinstance(words, str) and words:
             return words
         if isinstance(words, list) and words and isinstance(words[0], dict):
-            return str(words[0].get("msg", ""))  # FastAPI's; the rest of it repeats what was sent
+            return str(words[0].get("msg", ""))  # FastAPI's; the rest of it repeats the request
     text = body.decode("utf-8", "replace")
-    return "" if inner or text.lstrip()[:1] in ("<", "{") else text  # pages of proxies say nothing in a line
+    return "" if inner or text.lstrip()[:1] in ("<", "{") else text  # proxies' HTML pages have no useful text
 
 
 def _error_object(body: bytes) -> dict[str, Any]:
@@ -139,13 +141,13 @@ def _error_object(body: bytes) -> dict[str, Any]:
 
 
 def _details(body: bytes) -> list[dict[str, Any]]:
-    """What Google's errors add to their words."""
+    """Return the additional details of Google's errors."""
     details = _error_object(body).get("details")
     return [each for each in details if isinstance(each, dict)] if isinstance(details, list) else []
 
 
 def explain(peer: Peer, error: BaseException) -> StageError | None:
-    """The stage error for a transport failure, or None if `error` is not one."""
+    """Return the stage error for a transport failure, or None if `error` is not one."""
     idle, connect = peer.idle_timeout_ms, peer.connect_timeout_ms
     match error:
         case aiohttp.ConnectionTimeoutError():
@@ -180,9 +182,9 @@ def _timeout(peer: Peer, why: str) -> StageTimeout:
 
 
 class Translated:
-    """`with Translated(peer):` around vendor I/O turns its transport failures into stage errors.
+    """Turn transport failures of vendor I/O into stage errors: `with Translated(peer):`.
 
-    Put only I/O inside, never a `yield`: what a consumer raises is none of the vendor's doing.
+    Put only I/O inside, never a `yield`: a consumer's exception is not the vendor's.
     """
 
     __slots__ = ("_peer",)

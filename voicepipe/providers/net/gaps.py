@@ -1,12 +1,12 @@
-"""Where audio was dropped or padded on its way to a vendor, so that the vendor's positions can be told in ours."""
+"""Map a vendor's audio positions to ours across audio that was dropped or padded."""
 
 from __future__ import annotations
 
 from collections import deque
 
 REMEMBERED = 64
-"""Gaps that are told apart. Drops at one place are one gap; more places than this in one's memory is a line that
-stutters for minutes, whose oldest positions nobody asks about."""
+"""Maximum number of separate gaps. Drops at one place are one gap. More gaps than this mean a connection that stutters
+for minutes, whose oldest positions are no longer requested."""
 
 
 class Gaps:
@@ -14,9 +14,9 @@ class Gaps:
 
     def __init__(self) -> None:
         self.lost = 0
-        """All that was dropped, less all that was added."""
+        """Total dropped, less total added."""
 
-        # (place at the vendor, lost up to there, the place in all that there was)
+        # (place at the vendor, lost up to there, the place in all audio)
         self._gaps: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED)
 
     def __bool__(self) -> bool:
@@ -24,7 +24,7 @@ class Gaps:
         return bool(self._gaps)
 
     def note(self, sent: int, lost: int) -> None:
-        """After `sent` had been sent, `lost` was dropped; a negative number says that so much more was sent."""
+        """Record that after `sent` had been sent, `lost` was dropped; a negative number means that padding was sent."""
         place = self.place(sent)
         self.lost += lost
         at = sent
@@ -33,5 +33,5 @@ class Gaps:
         self._gaps.append((at, self.lost, place))
 
     def place(self, sent: int) -> int:
-        """The place in all that there was of the place `sent` in what was sent; of a gap, its beginning."""
+        """Return the place in all audio of the place `sent` in the sent audio; of a gap, its beginning."""
         return next((max(sent + lost, place) for at, lost, place in reversed(self._gaps) if at < sent), sent)

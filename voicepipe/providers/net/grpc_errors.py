@@ -1,4 +1,4 @@
-"""Errors that bear a code of gRPC, as vendors put into JSON what they mean by a call."""
+"""Errors with a code of gRPC, which vendors put into JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ STATUS: Final = {3: 400, 5: 404, 7: 403, 8: 429, 14: 503, 16: 401}
 
 
 def failure(peer: Peer, code: int, words: str) -> StageError:
-    """The stage error for a code and what the vendor said with it; without a known code the answer counts as broken."""
+    """Return the stage error for a code and the vendor's text; without a known code the answer counts as broken."""
     body = msgspec.json.encode({"message": words})
     return failures.refused(peer, STATUS[code], body) if code in STATUS else failures.in_band(peer, body)

@@ -1,7 +1,7 @@
 """Keep-alive HTTP to vendors: one connection pool for each event loop, shared by every adapter in it.
 
-An adapter is made once, outside of any loop, and asks for the pool when it has a request to send. The
-composition root owns the pool's end: `async with http.lifetime(): ...` around everything that uses providers.
+An adapter is made once, outside of any loop, and gets the pool when it has a request to send. The composition root
+closes the pool: `async with http.lifetime(): ...` around everything that uses providers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from voicepipe.providers.net.peer import Peer
 from voicepipe.telemetry.tracing import OUTGOING
 
 KEEP_ALIVE_S = 120
-"""How long an unused connection is kept. Callers think for seconds; a new TLS connection costs two round trips."""
+"""How long an unused connection is kept. Users think for seconds; a new TLS connection costs two round trips."""
 
 READ_BYTES = 9_600
-"""The most that one read returns: 200 ms of 24 kHz speech."""
+"""Maximum size of one read: 200 ms of 24 kHz speech."""
 
 ERROR_BODY_BYTES = 16_384
-"""The most of an error's body that is read."""
+"""Maximum size of an error's body that is read."""
 
 _POOLS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = weakref.WeakKeyDictionary()
 
@@ -36,7 +36,7 @@ def _pool() -> aiohttp.ClientSession:
     loop = asyncio.get_running_loop()
     pool = _POOLS.get(loop)
     if pool is None or pool.closed:
-        # No limit on connections: sessions are admitted above, and a wait here would look like a slow vendor.
+        # No limit on connections: sessions are limited above, and a wait here would look like a slow vendor.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=300)
         # identity: a compressing proxy holds an event stream back until its buffer is full.
         pool = aiohttp.ClientSession(
@@ -50,7 +50,7 @@ def _pool() -> aiohttp.ClientSession:
 
 
 def _connections() -> aiohttp.TraceConfig:
-    """Tells each request's `reached` when it has its connection."""
+    """Calls each request's `reached` when it has its connection."""
     trace = aiohttp.TraceConfig()
 
     async def tell(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
@@ -71,7 +71,7 @@ async def close() -> None:
 
 @asynccontextmanager
 async def lifetime() -> AsyncIterator[None]:
-    """Everything that uses providers runs inside; leaving closes the running loop's connections."""
+    """Run everything that uses providers inside; leaving closes the running loop's connections."""
     try:
         yield
     finally:
@@ -79,31 +79,31 @@ async def lifetime() -> AsyncIterator[None]:
 
 
 class Answer:
-    """A vendor's answer with status 200, its body still coming."""
+    """A vendor's answer with status 200, its body still arriving."""
 
     def __init__(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
         self._content = response.content
         self._translated = failures.Translated(peer)
         self.content_type = response.content_type.lower()
-        """Without parameters, `text/event-stream`."""
+        """The content type without parameters, such as `text/event-stream`."""
 
         self.header: Mapping[str, str] = response.headers
 
     async def read(self, most_bytes: int = READ_BYTES) -> bytes:
-        """The next 1 to `most_bytes` bytes of the body, as soon as there are some; empty at its end.
+        """Return the next 1 to `most_bytes` bytes of the body, as soon as there are some; empty at its end.
 
         Raises:
-            StageTimeout: nothing came for the peer's idle time.
+            StageTimeout: nothing arrived for the peer's idle time.
             StageBroken: the connection was cut before the body's end.
         """
         with self._translated:
             return await self._content.read(most_bytes)
 
     async def body(self, *, limit_bytes: int) -> bytes:
-        """The rest of the body, or its first `limit_bytes`.
+        """Return the rest of the body, or its first `limit_bytes`.
 
         Raises:
-            StageError: as `read`.
+            StageError: as in `read`.
         """
         parts, n_bytes = list[bytes](), 0
         while n_bytes < limit_bytes and (chunk := await self.read()):
@@ -122,10 +122,11 @@ async def post(
     headers: Mapping[str, str] | None = None,
     reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    """Ask `peer`, and yield its answer when its headers are there. `reached` is called when there is a connection.
+    """Send a request to `peer`, and yield its answer when its headers have arrived. `reached` is called when there is a
+    connection.
 
-    Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next
-    request. Redirects are not followed: they would carry the caller's words to somewhere that nobody named.
+    Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next request.
+    Redirects are not followed: they would send the user's words to a host that is not in the settings.
 
     Raises:
         StageRefused: the status was not 200.
@@ -137,7 +138,7 @@ async def post(
         sent["traceparent"] = OUTGOING.get()
     if json is not None:
         sent["Content-Type"] = "application/json"
-    # aiohttp writes it in pieces, a turn of the loop for each
+    # aiohttp writes it in pieces, an iteration of the loop for each
     data = form if json is None else io.BytesIO(json)
     async with _asked(peer, "POST", path, data=data, headers=sent, reached=reached) as answer:
         yield answer
@@ -145,7 +146,7 @@ async def post(
 
 @asynccontextmanager
 async def get(peer: Peer, path: str) -> AsyncIterator[Answer]:
-    """As `post`, for what only has to be read."""
+    """Send a GET request, otherwise as `post`."""
     async with _asked(peer, "GET", path, data=None, headers={}) as answer:
         yield answer
 
@@ -179,7 +180,7 @@ async def _asked(
 
 
 async def touch(peer: Peer, path: str) -> None:
-    """Open a connection to `peer` that the next request finds ready. Fails in silence."""
+    """Open a connection to `peer` for the next request. Failures are not reported."""
     try:
         with failures.Translated(peer):
             async with _pool().head(
@@ -199,7 +200,7 @@ async def _refusal(peer: Peer, response: aiohttp.ClientResponse) -> StageError:
 
 
 def _timeout(peer: Peer) -> aiohttp.ClientTimeout:
-    # No total: an answer may be long. ceil_threshold keeps aiohttp from rounding bounds up to whole seconds.
+    # No total: an answer may be long. ceil_threshold keeps aiohttp from rounding timeouts up to whole seconds.
     return aiohttp.ClientTimeout(
         total=None,
         connect=peer.connect_timeout_ms / 1_000,

@@ -1,4 +1,4 @@
-"""How the servers that speak OpenAI's HTTP differ, as data: the options of providers of kind `openai`.
+"""Differences between servers that speak OpenAI's HTTP, as data: the options of providers of kind `openai`.
 
 One `[providers.NAME]` may serve all three stages, so one type holds the options of all.
 """
@@ -24,26 +24,27 @@ Prefill = Literal["", "prefix", "partial"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAiOptions:
-    """What one OpenAI-shaped server wants otherwise than the others."""
+    """Deviations of one OpenAI-shaped server."""
 
     auth_scheme: str = "Bearer"
-    """The word before the key; Inworld wants `Basic`."""
+    """The word before the key; Inworld requires `Basic`."""
 
     headers: str = ""
     """A JSON object of strings, sent as headers with every request: Modal's proxy keys, OpenRouter's `X-Title`."""
 
     stream_usage: bool = True
-    """Ask for token counts with `stream_options`; Cohere's compatible endpoint refuses that field."""
+    """Request token counts with `stream_options`; Cohere's compatible endpoint refuses that field."""
 
     max_tokens_field: TokensField = "max_tokens"
-    """OpenAI's reasoning models refuse `max_tokens`, most other servers know nothing else."""
+    """The field for the token limit. OpenAI's reasoning models refuse `max_tokens`, most other servers know nothing
+    else."""
 
     most_output_tokens: int = 0
-    """The longest answer that may be asked for; 0: any. MiniMax's is 2048."""
+    """Maximum `max_tokens` of a request; 0: any. MiniMax's is 2048."""
 
     least_temperature: float = 0.0
     most_temperature: float = 2.0
-    """A temperature outside is sent as the nearest inside: MiniMax's and Moonshot's end at 1."""
+    """A temperature outside this range is clamped to it: MiniMax's and Moonshot's end at 1."""
 
     session_field: str = ""
     """A field of the request's body for the session's opaque name, which keeps its cache on one replica: OpenAI and
@@ -53,36 +54,38 @@ class OpenAiOptions:
     """The same as a header: Fireworks `x-session-affinity`, xAI `x-grok-conv-id`."""
 
     refuses: frozenset[str] = frozenset()
-    """Fields of a chat request that are never sent, wherever they come from; a text of names with spaces between."""
+    """Fields of a chat request that are never sent, from any source; names separated by spaces."""
 
     model_refuses: frozenset[str] = frozenset()
-    """The same, of this model only."""
+    """The same, for this model only."""
 
     forced_tools: ForcedTools = "as_asked"
-    """What `tool_choice` says when a function must be called: `required` or its name; `any` to Mistral; `auto` to who
-    can't be forced. When one function is asked for that can't be named, it is the only one that is offered."""
+    """The value of `tool_choice` when a function must be called: `required` or the function's name; `any` for Mistral;
+    `auto` for a server that cannot require a call. A required function that cannot be named is the only one offered."""
 
     call_ids: CallIds = "any"
-    """`nine`: the ids of calls are nine letters and digits, as Mistral wants them."""
+    """`nine`: the IDs of calls are 9 letters and digits, as Mistral requires."""
 
     strict_order: bool = False
-    """Mistral's rules: the system speaks first only, and no caller right after a function's result."""
+    """Mistral's rules: system messages only at the start, and no user message right after a function's result."""
 
     prefill: Prefill = ""
-    """The mark of an agent's message at the end of a question, for servers that go on with it then: `prefix` (Mistral;
-    DeepSeek's beta address) or `partial` (Moonshot). A catalog's rule (`prefill = true`) says which models do."""
+    """The mark of an agent's message at the end of a conversation, for servers that then continue it: `prefix`
+    (Mistral; DeepSeek's beta address) or `partial` (Moonshot). A catalog's rule (`prefill = true`) names the models
+    that do."""
 
     text_only: bool = False
-    """It takes no pictures, and no message in parts."""
+    """The server takes no images, and no message in parts."""
 
     speech_format: SpeechFormat = "pcm"
-    """What to ask a voice for. Groq's give `wav` only."""
+    """The format that a TTS request names. Groq's give `wav` only."""
 
     speech_rate_hz: int = 24_000
-    """The rate of headerless speech. OpenAI's is 24 kHz; a server that passes on a voice's own rate may differ."""
+    """The sample rate of headerless speech. OpenAI's is 24 kHz; a server that passes on a voice's own rate may
+    differ."""
 
     default_voice: str = ""
-    """Sent when the agent names no voice. Empty: left out, which OpenAI and Speaches refuse."""
+    """The voice when the agent names none. Empty: left out, which OpenAI and Speaches refuse."""
 
     llm_extra: str = ""
     """A JSON object merged into each chat request: `{"reasoning_effort": "none"}`."""
@@ -98,7 +101,7 @@ class OpenAiOptions:
 
     @classmethod
     def of(cls, spec: Spec, settings: ProviderSettings) -> OpenAiOptions:
-        """Read `settings.options` over what is known of the server at `base_url`.
+        """Read `settings.options`, with the known facts of the server at `base_url` as defaults.
 
         Raises:
             ConfigError: an option is unknown or has a wrong value.
@@ -134,7 +137,7 @@ READERS: Final[Mapping[str, options.Read]] = {
 
 
 def extra(text: str) -> dict[str, msgspec.Raw]:
-    """The members of a JSON object that an option holds, each still as JSON; none for an empty text."""
+    """Return the members of a JSON object that an option holds, each still as JSON; none for an empty text."""
     made: dict[str, Any] = options.members(text)
     return made
 

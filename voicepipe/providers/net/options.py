@@ -1,4 +1,4 @@
-"""Reads a provider's table of options into the fields of the dataclass that its adapter understands."""
+"""Parse a provider's table of options into the fields of its adapter's dataclass."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from voicepipe.registry import ProviderSettings, Spec, Stage
 STAGES = frozenset({"stt", "llm", "tts"})
 
 Read = Callable[[str], Any]
-"""A text as the option's value.
+"""Parse a text as the option's value.
 
-Raises:
-    ValueError: its text says what was expected.
+Raises: ValueError: its text names what was expected.
 """
 
 
@@ -29,10 +28,10 @@ def read(
     stage: Stage | None = None,
     others: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The options that `settings` name, each as its reader reads it.
+    """Return the options of `settings`, each parsed by its reader.
 
-    With a `stage`, those whose name begins with another one's, such as `stt_`, are passed over: one section may serve
-    several stages. So are `others`, which other models of the vendor understand.
+    With a `stage`, options with another stage's prefix, such as `stt_`, are skipped: one section may serve several
+    stages. So are `others`, which other models of the vendor accept.
 
     Raises:
         ConfigError: an option is unknown or has a wrong value.
@@ -54,14 +53,14 @@ def read(
 
 
 def flag(text: str) -> bool:
-    """`true` or `false`."""
+    """Parse `true` or `false`."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def whole(low: int, high: int, what: str) -> Read:
-    """A whole number from `low` to `high`; `what` names it in the refusal."""
+    """Parse a whole number from `low` to `high`; `what` names it in the error."""
 
     def read_whole(text: str) -> int:
         if not text.isdecimal() or not low <= int(text) <= high:
@@ -72,7 +71,7 @@ def whole(low: int, high: int, what: str) -> Read:
 
 
 def number(low: float, high: float) -> Read:
-    """A number from `low` to `high`."""
+    """Parse a number from `low` to `high`."""
 
     def read_number(text: str) -> float:
         try:
@@ -87,7 +86,7 @@ def number(low: float, high: float) -> Read:
 
 
 def one_of(*choices: str) -> Read:
-    """One of some words."""
+    """Parse one of a set of words."""
 
     def read_choice(text: str) -> str:
         if text not in choices:
@@ -98,12 +97,12 @@ def one_of(*choices: str) -> Read:
 
 
 def words(text: str) -> frozenset[str]:
-    """Words with spaces between."""
+    """Parse words separated by spaces."""
     return frozenset(text.split())
 
 
 def json_object(of: type = msgspec.Raw) -> Read:
-    """A JSON object whose members are of the type `of`; kept as its text."""
+    """Check a JSON object whose members are of the type `of`; return its text."""
 
     def read_object(text: str) -> str:
         try:
@@ -116,11 +115,11 @@ def json_object(of: type = msgspec.Raw) -> Read:
 
 
 def query(pairs: Sequence[tuple[str, str]], extra: str) -> list[tuple[str, str]]:
-    """The pairs of a query, with those of a JSON object of texts put over them."""
+    """Return the pairs of a query, overridden by those of a JSON object of texts."""
     more = members(extra, str)
     return [*(pair for pair in pairs if pair[0] not in more), *more.items()]
 
 
 def members(text: str, of: type = msgspec.Raw) -> dict[str, Any]:
-    """The members of a JSON object, each as `of`; with `msgspec.Raw` each stays JSON. None for an empty text."""
+    """Return the members of a JSON object, each as `of`; with `msgspec.Raw` each stays JSON. None for an empty text."""
     return msgspec.json.decode(text, type=dict[str, of]) if text else {}  # type: ignore[valid-type]

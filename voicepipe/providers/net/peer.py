@@ -1,4 +1,4 @@
-"""Whom an adapter speaks to, as a plain value."""
+"""The endpoint that an adapter connects to, as a plain value."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from voicepipe.registry import ProviderSettings, Spec, Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One vendor's server as one stage sees it; `name` is the spec that errors bear."""
+    """One vendor's server as one stage sees it; `name` is the spec that errors show."""
 
     stage: Stage
     name: str
     base_url: str
-    """Without a slash at its end."""
+    """Without a trailing slash."""
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Sent with every request; holds the key."""
+    """Sent with every request; contains the key."""
 
     secret: str = field(default="", repr=False)
-    """The key itself, so that it can be blanked from what the vendor says."""
+    """The key itself, so that it can be removed from the vendor's texts."""
 
     connect_timeout_ms: int
     idle_timeout_ms: int
@@ -41,9 +41,9 @@ class Peer:
         more_headers: Mapping[str, str] = MappingProxyType({}),
         scheme: Literal["http", "ws"] = "http",
     ) -> Peer:
-        """The peer that `settings` describe; `scheme` says what is spoken to it, with TLS or without.
+        """Return the peer that `settings` describe; `scheme` names the protocol, with TLS or without.
 
-        The key goes into `key_header`, after `auth_scheme` unless that is empty; `more_headers` go along.
+        The key goes into `key_header`, after `auth_scheme` unless that is empty; `more_headers` are added.
 
         Raises:
             ConfigError: there is no `base_url`, or it is not one of that scheme.

@@ -1,4 +1,4 @@
-"""Server-sent events from bytes, whatever way they are cut.
+"""Parse server-sent events from bytes, however they are cut.
 
 Source: WHATWG HTML, 9.2.6 "Interpreting an event stream". Left out: `id` and `retry`, which serve reconnecting.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LINE_BYTES = 1 << 20
-"""The longest line, and the most data of one event, that is taken: a whole tool call fits many times over."""
+"""Maximum length of a line, and of one event's data: a whole tool call fits many times over."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(ValueError):
-    """A line or an event's data went past `LINE_BYTES`."""
+    """A line or an event's data exceeded `LINE_BYTES`."""
 
 
 class Event(NamedTuple):
@@ -25,10 +25,10 @@ class Event(NamedTuple):
 
 
 class SseReader:
-    """Takes the chunks of one event stream and gives the events that they complete."""
+    """Takes the chunks of one event stream and returns the events that they complete."""
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []  # the pieces of a line without its end yet
+        self._held: list[bytes] = []  # the pieces of an incomplete line
         self._held_bytes = 0
         self._at_start = True
         self._after_cr = False
@@ -37,7 +37,7 @@ class SseReader:
         self._data_bytes = 0
 
     def push(self, chunk: bytes) -> list[Event]:
-        """The events that `chunk` completes, in order.
+        """Return the events that `chunk` completes, in order.
 
         Raises:
             EventTooLong: the server sent a line or an event without end.
@@ -56,7 +56,8 @@ class SseReader:
         return [event for line in lines if (event := self._line(line.rstrip(b"\r\n"))) is not None]
 
     def finish(self) -> Event | None:
-        """The event that the stream's end leaves without its blank line, if it has data; some servers send no more."""
+        """Return the event that the stream's end leaves without its blank line, if it has data; some servers send no
+        more."""
         if self._held:
             line, self._held = b"".join(self._held), []
             self._line(line)
@@ -84,7 +85,7 @@ class SseReader:
             self._data.append(value)
         elif name == b"event":
             self._name = value
-        return None  # a comment has the empty name; other fields mean nothing here
+        return None  # a comment has the empty name; other fields are ignored here
 
     def _dispatch(self) -> Event | None:
         name, data = self._name, self._data

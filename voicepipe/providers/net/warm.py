@@ -1,12 +1,12 @@
-"""Sockets for turns, opened before they are needed.
+"""Open WebSockets for turns before they are needed.
 
     async with warm.lifetime():                    # the composition root, around everything that uses providers
-        with warm.wanted(source):                  # a session that will speak: sockets are dialled now
-            async with warm.lease(source) as context:  # a turn: the socket is there
+        with warm.wanted(source):                  # a session with speech output: dial now
+            async with warm.lease(source) as context:  # a turn: the WebSocket is open
                 ...
 
-Kept alive and replaced as the vendor's `Plan` says; one that dies is noticed by its pings, and replaced, while nobody
-uses it. Outside of a lifetime each turn dials for itself, which is right and slow.
+WebSockets are kept alive and replaced as the vendor's `Plan` says. Pings detect a dead idle WebSocket, and it is
+replaced. Outside of a lifetime each turn dials for itself, which is correct and slow.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.helpers import Helpers, helpers
 
 CALLERS_PER_SOCKET = 4
-"""Sessions for which one free socket is kept: of callers in conversation about one in four is being spoken to.
-Source: Cartesia docs, "Concurrency and WebSocket Limits", which counts four conversations to one generation."""
+"""Sessions per free WebSocket: of users in a conversation, about one in four is hearing the agent. Source: Cartesia
+docs, "Concurrency and WebSocket Limits", which counts four conversations to one generation."""
 
 LONGEST_PAUSE_S = 30.0
-"""The most between two tries to dial a vendor that does not answer; the first pause is a second."""
+"""Maximum pause between two attempts to dial a vendor that does not answer; the first pause is 1 s."""
 
 TOUCH_S = 60.0
-"""How often an idle HTTP connection is used, so that it stays: our side keeps it for two minutes, servers for a minute
-or more."""
+"""Interval in which an idle HTTP connection is used, so that it stays open: our side keeps it for two minutes, servers
+for a minute or more."""
 
 LOOK_S = 1.0
-"""How often a shelf looks for sockets that have rested too long, and whether a vendor may be dialled again."""
+"""Interval of checks for WebSockets that were idle too long, and whether a vendor may be dialled again."""
 
 _KEEPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Keeper]] = weakref.WeakKeyDictionary()
-"""One for each lifetime that is running in the loop: two servers may run in one. The newest is asked."""
+"""One pool set for each lifetime that is running in the loop: two servers may run in one. The newest is used."""
 
 
 @asynccontextmanager
 async def lifetime() -> AsyncIterator[None]:
-    """Sockets opened inside outlive the turn that they were opened for; leaving hangs up on all of them."""
+    """Keep WebSockets opened inside for later turns; leaving closes all of them."""
     loop = asyncio.get_running_loop()
     async with helpers() as owned:
         keeper, keepers = _Keeper(owned), _KEEPERS.setdefault(loop, [])
@@ -63,7 +63,7 @@ def _newest_keeper() -> _Keeper | None:
 
 @contextmanager
 def wanted(source: Source[Any]) -> Iterator[None]:
-    """For as long as a session may want to speak: keep sockets ready for it. Returns at once, and never fails."""
+    """Keep WebSockets ready for a session while the block runs. Returns at once, and never fails."""
     keeper = _newest_keeper()
     if keeper is None:
         yield
@@ -77,7 +77,7 @@ def wanted(source: Source[Any]) -> Iterator[None]:
 
 @contextmanager
 def touched(peer: Peer, path: str) -> Iterator[None]:
-    """The same for a vendor that is asked over HTTP: a connection from `http`'s pool is open, and stays so."""
+    """Keep a connection from `http`'s pool open, for a vendor that is used over HTTP."""
     keeper = _newest_keeper()
     if keeper is None:
         yield
@@ -91,9 +91,10 @@ def touched(peer: Peer, path: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def lease(source: Source[B]) -> AsyncIterator[Context[B]]:
-    """Begin a turn, on a socket that is ready if there is one: yields at once, `receive` tells if dialling failed.
+    """Begin a turn, on a WebSocket that is ready if there is one: yields at once; if dialling failed, `receive` raises
+    it.
 
-    Leaving sends what `Context.cancel` says, and gives the socket back, or hangs up within 100 ms.
+    Leaving sends the messages of `Context.cancel`, and gives the WebSocket back, or closes it within 100 ms.
     """
     keeper = _newest_keeper()
     if keeper is not None:
@@ -113,16 +114,16 @@ async def lease(source: Source[B]) -> AsyncIterator[Context[B]]:
 
 
 class _Keeper:
-    """All sockets of an event loop."""
+    """All WebSockets of an event loop."""
 
     def __init__(self, owned: Helpers) -> None:
         self._owned = owned
         self._shelves: dict[Source[Any], _Shelf[Any]] = {}
         self._touching: dict[Peer, tuple[int, asyncio.Task[None]]] = {}
-        """HTTP peer -> how many sessions may want it, and who keeps a connection for them."""
+        """HTTP peer -> the number of sessions that may use it, and the task that keeps a connection for them."""
 
     def shelf(self, source: Source[B]) -> _Shelf[B]:
-        """Where the sockets to a source are kept."""
+        """Return the pool of the WebSockets to a source."""
         shelf = self._shelves.get(source)
         if shelf is None:
             shelf = self._shelves[source] = _Shelf(source, self._owned)
@@ -135,7 +136,7 @@ class _Keeper:
             del self._shelves[source]
 
     def touching(self, peer: Peer, path: str, more: int) -> None:
-        """So many sessions more, or less, may want to ask a peer."""
+        """Add this number of sessions, possibly negative, to those that may use a peer."""
         n_before, task = self._touching.pop(peer, (0, None))
         if task is None:
             task = self._owned.start(self._touch(peer, path), name=f"warm-{peer.name}")
@@ -150,35 +151,36 @@ class _Keeper:
             await asyncio.sleep(TOUCH_S)
 
     def close(self) -> None:
-        """Hang up on all."""
+        """Close all."""
         for shelf in self._shelves.values():
             shelf.close()
 
 
 class _Shelf(Generic[B]):
-    """The sockets to one source: those in use, those that are ready, those that are being dialled."""
+    """The WebSockets to one source: in use, ready, or being dialled."""
 
     def __init__(self, source: Source[B], owned: Helpers) -> None:
         self._source, self._owned = source, owned
-        self._sockets: set[SharedSocket[B]] = set()  # bounded: one for each turn, and those kept free for callers
+        self._sockets: set[SharedSocket[B]] = set()  # bounded: one for each turn, and those kept free for sessions
         self._n_callers = 0
         self._changed = asyncio.Event()
         self._n_failed = 0
         self._not_before_s = 0.0
 
     def callers(self, more: int) -> None:
-        """So many sessions more, or less, may want to speak."""
+        """Add this number of sessions, possibly negative."""
         self._n_callers += more
         self._changed.set()
 
     def take(self) -> SharedSocket[B]:
-        """A socket on which a turn may begin: one that is up, or is being dialled, or is dialled now."""
+        """Return a WebSocket on which a turn may begin: one that is open, or is being dialled, or is dialled now."""
         free = [socket for socket in self._sockets if socket.is_free]
         self._changed.set()
         return max(free, key=lambda socket: (socket.up_s is not None, socket.rested_s), default=None) or self._dial()
 
     async def keep(self) -> None:
-        """Have as many sockets ready as the callers want; returns when there are neither callers nor sockets."""
+        """Keep as many WebSockets ready as the sessions need; returns when there are neither sessions nor
+        WebSockets."""
         while self._n_callers or self._sockets:
             self._changed.clear()
             self._drop_dead()
@@ -188,7 +190,7 @@ class _Shelf(Generic[B]):
                     await self._changed.wait()
 
     def close(self) -> None:
-        """Hang up on all."""
+        """Close all."""
         for socket in self._sockets:
             socket.leave()
 
@@ -207,7 +209,7 @@ class _Shelf(Generic[B]):
         wanted = math.ceil(self._n_callers / CALLERS_PER_SOCKET)
         if len(ready) < wanted and clock.loop_s() >= self._not_before_s:
             ready += [self._dial() for _ in range(wanted - len(ready))]
-        if sum(socket.up_s is not None for socket in ready) >= wanted:  # the old ones serve until the new ones are up
+        if sum(socket.up_s is not None for socket in ready) >= wanted:  # old ones are used until then
             for socket in idle:
                 if socket.is_rested or socket.is_old:
                     socket.leave()

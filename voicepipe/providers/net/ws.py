@@ -1,10 +1,10 @@
-"""One WebSocket to a vendor: dialled in the background, fed without waiting, kept alive, hung up promptly.
+"""One WebSocket to a vendor: dialled in the background, written without waiting, kept alive, closed promptly.
 
     async with dial(peer, "/listen?model=nova-3", line) as socket:
         socket.send_audio(pcm)  # at once, dialled or not
         message = await socket.receive()
 
-It never dials again: a broken stream is over, and whoever owns it opens another.
+It never reconnects: a broken stream is over, and its owner opens another.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.helpers import helpers
 
 PING_S = 5.0
-"""Between two pings. A line that died without a word is noticed so much plus the peer's idle time later, at most."""
+"""Interval of pings. A connection that died silently is detected after this time plus the peer's idle time, at most."""
 
 HANG_UP_S = 0.08
-"""How long a farewell may take; the port allows 100 ms for leaving."""
+"""Time limit for the goodbye message; the port allows 100 ms for leaving."""
 
 JOINED_MS = 200
-"""Audio that waits leaves in messages of at most this: thousands of small ones would hold the event loop."""
+"""Waiting audio is sent in messages of at most this size: thousands of small ones would hold the event loop."""
 
 WAITING_TEXTS = 1_000
-"""The most control messages that wait; a live line never has more than a few."""
+"""Maximum number of waiting control messages; a working connection never has more than a few."""
 
-# The library writes headers, the key among them, and audio to its log when debugging is on for everybody.
+# At debug level the library logs headers, the key among them, and audio.
 _QUIET = logging.getLogger(f"{__name__}.wire")
 _QUIET.setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """How a vendor wants its socket to be used."""
+    """A vendor's rules for using its WebSocket."""
 
     audio_bytes_per_ms: int = 32
-    """Of what `send_audio` takes; 16 kHz PCM16 is 32."""
+    """Bytes per ms of the audio that `send_audio` takes; 16 kHz PCM16 is 32."""
 
     buffer_ms: int = 30_000
-    """The most audio that waits; past it the oldest is dropped and counted."""
+    """Maximum waiting audio; beyond it the oldest is dropped and counted."""
 
     wrap: Callable[[bytes], str] | None = None
-    """Makes a text of audio, for vendors that take it so; None: it is sent as it is."""
+    """Encodes audio as text, for vendors that take it so; None: it is sent unchanged."""
 
     greeting: str | None = None
     """Sent first."""
 
     least_ms: int = 0
-    """The least audio in one message. Less waits for more; before a text it is filled up with silence."""
+    """Minimum audio in one message. Less waits for more; before a text it is padded with silence."""
 
     keep_alive: str | bytes | None = None
-    """Sent when nothing else was for `keep_alive_ms`. Bytes are audio that nobody pushed: silence."""
+    """Sent when nothing else was for `keep_alive_ms`. Bytes are padding audio: silence."""
 
     keep_alive_ms: int = 5_000
 
     farewell: str | None = None
-    """Said before the socket is closed."""
+    """Sent before the WebSocket is closed."""
 
     message_bytes: int = 1 << 20
-    """The longest message that is taken."""
+    """Maximum length of a received message."""
 
     pong_ms: int | None = None
     """How long a ping may stay unanswered; None: for the peer's idle time."""
@@ -81,10 +81,10 @@ class Line:
 async def dial(
     peer: Peer, path: str, line: Line, *, reached: Callable[[int], None] | None = None
 ) -> AsyncIterator[VendorSocket]:
-    """Yield a socket to `peer.base_url + path` at once, and dial in the background: `receive` tells how that went.
+    """Yield a WebSocket to `peer.base_url + path` at once, and dial in the background: `receive` raises a failure.
 
-    `reached` is called when the line is up, with how many ms that took. Leaving closes the socket within 100 ms, also
-    when cancelled; what still waits to be sent is forgotten.
+    `reached` is called when the connection is open, with the ms that this took. Leaving closes the WebSocket within 100
+    ms, also when cancelled; unsent messages are dropped.
     """
     async with helpers() as owned:
         socket = VendorSocket(peer, path, line, reached=reached)
@@ -96,44 +96,44 @@ async def dial(
 
 
 class _Dial(connect):
-    """Redirects are not followed: they would carry the caller's words to somewhere that nobody named."""
+    """Refuse redirects: they would send the user's words to a host that is not in the settings."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 class VendorSocket:
-    """A line that may not be up yet, or be slow; see `dial`."""
+    """A WebSocket that may not be open yet, or be slow; see `dial`."""
 
     def __init__(self, peer: Peer, path: str, line: Line, *, reached: Callable[[int], None] | None = None) -> None:
         self._peer, self._path, self._line, self._reached = peer, path, line, reached
         self._connection: ClientConnection | None = None
         self._failure: StageError | None = None
         self._settled = asyncio.Event()  # dialled, or failed to
-        # Full means that the vendor takes less than comes: the oldest audio goes, counted; a text too many breaks the
-        # line, since nothing of it gets through any more.
+        # Full means that the vendor takes less than comes: the oldest audio is dropped, and counted. One text too many
+        # breaks the connection, since nothing of it gets through any more.
         self._waiting: deque[bytes | str] = deque()
         self._waiting_bytes = self._waiting_texts = 0
         self._some = asyncio.Event()
         self._least_bytes = line.least_ms * line.audio_bytes_per_ms
         self._gaps = Gaps()
         self.sent_bytes = 0
-        """How much audio has been sent, silence that nobody pushed included."""
+        """Amount of audio sent, including padding."""
 
         self.dropped_bytes = 0
-        """How much audio was never sent."""
+        """Amount of audio that was never sent."""
 
     @property
     def in_step(self) -> bool:
-        """Whether the vendor's places are those of all audio that was given to `send_audio`."""
+        """Whether the vendor's positions equal those of all audio that was given to `send_audio`."""
         return not self._gaps
 
     def pushed_at(self, sent_bytes: int) -> int:
-        """The place in all audio that was given to `send_audio` of a place in the audio that the vendor got."""
+        """Return the position in all audio given to `send_audio` of a position in the audio that the vendor got."""
         return self._gaps.place(sent_bytes)
 
     def send(self, text: str) -> None:
-        """Send a message after all that was given before it. Returns at once."""
+        """Send a message after all earlier ones. Returns at once."""
         if self._waiting_texts == WAITING_TEXTS:
             self._fail(failures.broken(self._peer, f"it left {WAITING_TEXTS} messages untaken"))
             if self._connection is not None:
@@ -144,7 +144,7 @@ class VendorSocket:
         self._some.set()
 
     def send_audio(self, data: bytes) -> None:
-        """Send audio. Returns at once; nothing is sent for no bytes, by which some vendors mean the end."""
+        """Send audio. Returns at once; nothing is sent for 0 bytes, which mean the end at some vendors."""
         if not data:
             return
         self._waiting.append(data)
@@ -155,10 +155,10 @@ class VendorSocket:
             self._drop_oldest()
 
     async def connected(self) -> ClientConnection:
-        """Wait until the vendor has taken the call.
+        """Wait until the vendor has accepted the connection.
 
         Raises:
-            StageError: it could not be reached, or refused.
+            StageError: the vendor could not be reached, or refused.
         """
         await self._settled.wait()
         if self._failure is not None:
@@ -167,10 +167,10 @@ class VendorSocket:
         return self._connection
 
     async def receive(self) -> str | bytes:
-        """The vendor's next message. May be cancelled without losing one.
+        """Return the vendor's next message. May be cancelled without losing a message.
 
         Raises:
-            StageError: as `connected` does; or it left our pings unanswered, or the connection ended.
+            StageError: as in `connected`; or the vendor left our pings unanswered, or the connection ended.
         """
         connection = await self.connected()
         try:
@@ -181,11 +181,11 @@ class VendorSocket:
         raise self._failure
 
     def leave(self) -> None:
-        """Whoever still receives is told that the line is over; see `dial`."""
+        """End pending `receive` calls; see `dial`."""
         self._fail(failures.broken(self._peer, "the line was left"))
 
     async def carry(self) -> None:
-        """Dial, send what is given, and hang up when cancelled. Failures are kept for `receive`."""
+        """Dial, send the queued messages, and close when cancelled. Failures are kept for `receive`."""
         began_s = clock.loop_s()
         try:
             with ws_failures.Opening(self._peer):
@@ -199,7 +199,7 @@ class VendorSocket:
         try:
             await self._send_all(connection)
         except ConnectionClosed:
-            pass  # `receive` tells
+            pass  # `receive` raises it
         finally:
             await self._hang_up(connection)
 
@@ -213,7 +213,7 @@ class VendorSocket:
             self._peer.base_url + self._path,
             additional_headers=dict(self._peer.headers),
             user_agent_header="voicepipe",
-            compression=None,  # audio does not shrink, and it costs a window of memory for each caller
+            compression=None,  # audio does not shrink, and compression costs a window of memory for each connection
             proxy=None,
             open_timeout=self._peer.connect_timeout_ms / 1_000,
             ping_interval=min(PING_S, pong_s),
@@ -230,10 +230,10 @@ class VendorSocket:
         while (message := await self._next()) is not None:
             await connection.send(wrap(message) if wrap is not None and isinstance(message, bytes) else message)
             if self._waiting:
-                await asyncio.sleep(0)  # a backlog leaves room for others
+                await asyncio.sleep(0)  # a backlog lets other tasks run
 
     async def _next(self) -> bytes | str | None:
-        """What to send now: what waits, or the keep-alive when nothing has for long enough; None when it is over."""
+        """Return what to send now: queued messages, or the keep-alive after enough idle time; None when it is over."""
         keep_alive = self._line.keep_alive
         try:
             async with asyncio.timeout(None if keep_alive is None else self._line.keep_alive_ms / 1_000):
@@ -257,7 +257,7 @@ class VendorSocket:
         return bool(self._waiting) and (self._waiting_texts > 0 or self._waiting_bytes >= self._least_bytes)
 
     def _padding(self, silence: bytes) -> bytes:
-        """Silence that is sent now, and that nobody pushed."""
+        """Count padding silence that is sent now."""
         if silence:
             self._gaps.note(self.sent_bytes, -len(silence))
             self.sent_bytes += len(silence)
@@ -289,7 +289,7 @@ class VendorSocket:
                     await connection.send(self._line.farewell)
                 await connection.close()
         except (TimeoutError, ConnectionClosed):
-            pass  # it does not listen any more
+            pass  # the peer no longer reads
         finally:
             connection.transport.abort()
 

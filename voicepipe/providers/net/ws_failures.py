@@ -1,4 +1,4 @@
-"""What goes wrong on a vendor's WebSocket, as the one tree of errors: `failures`, for the other transport."""
+"""Map failures of a vendor's WebSocket to the one tree of errors, as `failures` does for HTTP."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from voicepipe.providers.net import failures
 from voicepipe.providers.net.peer import Peer
 
 LASTING_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
-"""Close codes by which a vendor says that we sent what it can't take; the same again fails again (RFC 6455, 7.4.1)."""
+"""Close codes by which a vendor rejects our message; the same message fails again (RFC 6455, 7.4.1)."""
 
 
 def unreachable(peer: Peer, error: Exception) -> StageError | None:
-    """The stage error for a failed opening, or None if `error` is not one."""
+    """Return the stage error for a failed opening, or None if `error` is not one."""
     match error:
         case InvalidStatus(response=answer):
             return failures.refused(
@@ -42,7 +42,7 @@ def unreachable(peer: Peer, error: Exception) -> StageError | None:
 
 
 def cut(peer: Peer, error: ConnectionClosed, *, pong_ms: int) -> StageError:
-    """The stage error for a connection that ended; only the vendor's own close frame can say that it is for good."""
+    """Return the stage error for a connection that ended; only the vendor's own close frame can make it permanent."""
     said = error.rcvd
     if said is None:
         if error.sent is not None and "ping timeout" in error.sent.reason:
@@ -55,7 +55,7 @@ def cut(peer: Peer, error: ConnectionClosed, *, pong_ms: int) -> StageError:
 
 
 class Opening:
-    """`with Opening(peer):` around the dialling turns its failures into stage errors."""
+    """Turn failures of the dialling into stage errors: `with Opening(peer):`."""
 
     __slots__ = ("_peer",)
 

@@ -1,11 +1,12 @@
-"""Wyoming, the protocol of Home Assistant's ears and voices: events over TCP, as lines of JSON with bytes after them.
+"""Wyoming, the protocol of Home Assistant's STT and TTS: events over TCP, as lines of JSON with bytes after them.
 
     async with connected(peer) as line:
         await line.write("synthesize", {"text": "Hello."})
         event = await line.read()
 
-An event is a line `{"type", "data", "data_length", "payload_length"}`, then so many bytes of JSON that are laid over
-`data`, then so many bytes of sound. Source: the README of the protocol's own package, `wyoming`, and its `event.py`.
+An event is a line `{"type", "data", "data_length", "payload_length"}`, then `data_length` bytes of JSON that are merged
+into `data`, then `payload_length` bytes of audio. Source: the README of the protocol's own package, `wyoming`, and its
+`event.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from voicepipe.registry import ProviderSettings, Spec, Stage
 SCHEME: Final = "tcp://"
 
 EVENT_BYTES: Final = 1 << 20
-"""The longest line, data and sound that are taken."""
+"""Maximum length of a line, of its data and of its audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,19 @@ _data = msgspec.json.Decoder(dict[str, Any])
 
 
 def encoded(kind: str, data: dict[str, Any], payload: bytes = b"") -> bytes:
-    """An event's bytes."""
+    """Return an event's bytes."""
     body = msgspec.json.encode(data)
     head = {"type": kind, "version": "1.10.2", "data_length": len(body), "payload_length": len(payload)}
     return msgspec.json.encode(head) + b"\n" + body + payload
 
 
 def sound(rate_hz: int) -> dict[str, Any]:
-    """How sound is told of: 16-bit mono."""
+    """The audio format of events: 16-bit mono."""
     return {"rate": rate_hz, "width": 2, "channels": 1, "timestamp": None}
 
 
 def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> Peer:
-    """The peer that `settings` describe.
+    """Return the peer that `settings` describe.
 
     Raises:
         ConfigError: its address is not one of Wyoming's.
@@ -71,7 +72,7 @@ def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> Peer:
     url = urlsplit(settings.base_url)
     try:
         fits = settings.base_url.startswith(SCHEME) and url.hostname is not None and url.port is not None
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         fits = False
     if not fits:
         raise ConfigError(
@@ -97,7 +98,7 @@ class WyomingLine:
         """Send an event.
 
         Raises:
-            StageError: the connection was cut, or takes nothing.
+            StageError: the connection was cut, or the server reads nothing.
         """
         self._writer.write(encoded(kind, data, payload))
         try:
@@ -109,10 +110,11 @@ class WyomingLine:
             raise self._cut() from None
 
     async def read(self) -> Event:
-        """The next event.
+        """Return the next event.
 
         Raises:
-            StageError: it is an error or none of the protocol's, the connection was cut, or nothing came for long.
+            StageError: it is an error or none of the protocol's, the connection was cut, or nothing came within the
+                timeout.
         """
         try:
             async with asyncio.timeout(self._peer.idle_timeout_ms / 1_000):
@@ -154,10 +156,10 @@ class WyomingLine:
 
 @asynccontextmanager
 async def connected(peer: Peer) -> AsyncIterator[WyomingLine]:
-    """A connection of its own; leaving cuts it at once, by which a server knows that nobody waits any more.
+    """Open a connection; leaving closes it at once, which the server takes as a cancel.
 
     Raises:
-        StageError: nobody answers at `peer.base_url`.
+        StageError: no server answers at `peer.base_url`.
     """
     url = urlsplit(peer.base_url)
     with ws_failures.Opening(peer):

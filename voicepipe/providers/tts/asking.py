@@ -1,6 +1,6 @@
-"""A voice that is asked for each clause by itself: what all vendors of that kind have in common.
+"""TTS with one request for each clause: the common part of all such vendors.
 
-While a clause's sound is passed on, the next one is already asked for. A vendor adds how a clause is asked for.
+While a clause's audio is passed on, the next one is already requested. A vendor module adds the request itself.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.stages.synthesizer import Speech, Spoken, Voice
 
 AHEAD = 1
-"""Clauses that are asked for before their turn. One hides the next request's wait; more would be paid for in vain
-when the caller interrupts."""
+"""Clauses that are requested ahead. One hides the next request's latency; more would be paid for in vain at an
+interruption."""
 
 MOST_CLAUSES = 1_024
-"""The clauses that wait to be asked for. A turn has tens."""
+"""Maximum number of waiting clauses. A turn has tens."""
 
 Stream = Callable[[Voice, str, Callable[[Samples], Awaitable[None]]], Awaitable[None]]
-"""Hands a clause's sound to a function as it comes: int16, (n_samples,), never empty, at the port's rate.
+"""Passes a clause's audio to a function as it arrives: int16, (n_samples,), never empty, at the port's rate.
 
-Raises:
-    StageError: the vendor refused, stalled or broke.
+Raises: StageError: the vendor refused, stalled or broke.
 """
 
 
 @asynccontextmanager
 async def asking(peer: Peer, stream: Stream, voice: Voice) -> AsyncIterator[Speech]:
-    """Yield one turn's voice."""
+    """Yield one turn's speech."""
     async with helpers() as owned:
         speech = _Clauses(peer, stream, voice, owned)
         try:
@@ -43,28 +42,28 @@ async def asking(peer: Peer, stream: Stream, voice: Voice) -> AsyncIterator[Spee
 
 
 class _Clause:
-    """One clause under way: its request's task fills the queue, and ends it with None or a failure."""
+    """One clause in progress: its request's task fills the queue, and ends it with None or a failure."""
 
     def __init__(self, number: int, text: str) -> None:
         self.number, self.text = number, text
-        # Full means that the turn has 2 s of this clause in hand: the task waits, so the vendor's socket fills.
+        # Full means that the turn has 2 s of this clause buffered: the task waits, so the vendor's socket fills.
         self.sound: asyncio.Queue[Samples | StageError | None] = asyncio.Queue(maxsize=10)
 
     def abandon(self) -> None:
-        """Tell whoever waits for its sound that none follows."""
+        """Mark the end of the clause's audio."""
         if self.sound.empty():
             self.sound.put_nowait(None)
 
 
 class _Clauses:
-    """One turn's voice."""
+    """One turn's speech."""
 
     def __init__(self, peer: Peer, stream: Stream, voice: Voice, owned: Helpers) -> None:
         self._peer, self._stream, self._voice, self._owned = peer, stream, voice, owned
         self._n_said = 0
-        # Full means a turn without end: refused, and the iterator says so.
+        # Full means a turn without end: refuse, and the iterator raises it.
         self._waiting: deque[_Clause] = deque()
-        self._asked: deque[_Clause] = deque()  # at most 1 + AHEAD, kept so by _ask
+        self._asked: deque[_Clause] = deque()  # at most 1 + AHEAD, bounded by _ask
         self._changed = asyncio.Event()
         self._finished = False
         self._failure: StageError | None = None
@@ -83,7 +82,7 @@ class _Clauses:
         self._changed.set()
 
     def close(self) -> None:
-        """Nothing more is said; wakes whoever still listens."""
+        """End the speech; wake the waiting iterator."""
         self._waiting.clear()
         for clause in self._asked:
             clause.abandon()

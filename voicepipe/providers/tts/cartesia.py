@@ -1,10 +1,9 @@
 """Text to speech by Cartesia's Sonic models, over the WebSocket `/tts/websocket`.
 
-A turn is a context, to which each clause is added and flushed: `flush_done` ends its sound. A context that has been
-silent expires, so that a clause said later begins another one.
-Sources: Cartesia API reference, "Text to Speech (WebSocket)", version 2026-03-01; docs, "Contexts", "Context Flushing
-and Flush IDs", "Concurrency and WebSocket Limits"; pipecat's and LiveKit's clients. Unverified: that a cancelled
-context is confirmed by `done`; the default voice.
+A turn is a context, to which each clause is added and flushed: `flush_done` ends its audio. An idle context expires, so
+that a later clause begins another one. Sources: Cartesia API reference, "Text to Speech (WebSocket)", version
+2026-03-01; docs, "Contexts", "Context Flushing and Flush IDs", "Concurrency and WebSocket Limits"; pipecat's and
+LiveKit's clients. Unverified: that a cancelled context is confirmed by `done`; the default voice.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 VERSION = "2026-03-01"
 
 VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
-"""Who speaks when nobody was named: the voice of the reference's examples."""
+"""Default voice: the voice of the reference's examples."""
 
 VOICE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 SILENT_S = 0.8
-"""A context that sent nothing for so long gets no more text: it expires after a second ("Contexts")."""
+"""A context that sent nothing for this time gets no more text: it expires after 1 s ("Contexts")."""
 
 PLAN = Plan(
     line=Line(pong_ms=PONG_MS),
-    contexts=24,  # "dozens"; one speaks, the others are cancelled ones that have yet to end
+    contexts=24,  # "dozens"; one is active, the others are cancelled and not yet confirmed
     idle_ms=240_000,  # closed after 5 minutes ("Concurrency and WebSocket Limits")
 )
 
 BUFFER_MS = 3_000
-"""The service's own default, said because older versions have another. Text waits for its flush, which comes soon."""
+"""The service's own default, sent because older versions have another. Text waits for its flush, which comes soon."""
 
 
 class _Timed(msgspec.Struct):
@@ -61,7 +60,7 @@ _decoder = msgspec.json.Decoder(_Message)
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice `spec.model` at the server that `settings` name.
+    """Return the TTS `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -103,7 +102,7 @@ class _Wire:
         return _Tongue(self._peer, key, self._fields(voice))
 
     def _fields(self, voice: Voice) -> dict[str, Any]:
-        """What all messages of a context must have in common."""
+        """Return the fields that all messages of a context must share."""
         named = voice.voice if voice.voice is not None and VOICE_ID.fullmatch(voice.voice) else self._voice
         fields: dict[str, Any] = {
             "model_id": voice.model,
@@ -151,7 +150,7 @@ class _Tongue:
             self._is_open = False
             raise body
         if body.context_id != self._context:
-            return  # one that was silent for too long, and has expired now
+            return  # an idle one that has expired now
         self._heard_s = clock.loop_s()
         match body.type:
             case "chunk":
@@ -182,7 +181,7 @@ class _Tongue:
         self._clause_bytes = self._sound_bytes
 
     def _words(self, timed: _Timed) -> Words:
-        """From the context's beginning to the clause's."""
+        """Seconds from the context's beginning to the clause's."""
         before_ms = self._clause_bytes * 500 // RATE_HZ
         pairs = zip(timed.words, timed.start, strict=False)
         return Words(tuple(WordTime(word, max(0, round(start * 1_000) - before_ms)) for word, start in pairs))

@@ -1,11 +1,10 @@
 """Text to speech by Deepgram's Aura voices, over the WebSocket `/speak`.
 
-A socket speaks one turn: nothing that it sends bears a name, and it takes twenty flushes a minute, which is about one
-turn's clauses. So each turn gets one that was opened before, and what ends the turn closes it; a turn that goes on past
-the limit has its last clauses flushed as one.
-Sources: Deepgram API reference, "Continuous Text Stream"; docs, "Flush", "TTS Troubleshooting WebSocket, NET, and DATA
-Errors"; issue 617 of its Python client, for the fields of a warning. Unverified: the range of `speed`; the shape of an
-error that is said in the socket.
+A WebSocket serves one turn: its messages have no context name, and it takes 20 flushes a minute, about one turn's
+clauses. So each turn gets a WebSocket that was opened before, and the end of the turn closes it. A turn that goes on
+past the limit has its last clauses flushed as one. Sources: Deepgram API reference, "Continuous Text Stream"; docs,
+"Flush", "TTS Troubleshooting WebSocket, NET, and DATA Errors"; issue 617 of its Python client, for the fields of a
+warning. Unverified: the range of `speed`; the shape of an error that is sent in the WebSocket.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
 
 SPEEDS = (0.7, 1.5)
-"""The slowest and the fastest that it speaks; unverified."""
+"""Minimum and maximum speed; unverified."""
 
 MOST_FLUSHES = 20
-"""In 60 s, on a socket ("Flush", Limits)."""
+"""Flushes in 60 s, on a WebSocket ("Flush", Limits)."""
 
 EXCESSIVE_FLUSH = "EXCESSIVE_FLUSH"
 
 PLAN = Plan(
     line=Line(pong_ms=PONG_MS),
-    confirms_cancel=False,  # each turn its own socket
+    confirms_cancel=False,  # each turn has its own WebSocket
     idle_ms=240_000,
 )
 
@@ -47,7 +46,7 @@ FOR_THE_EAR = (
     "eot_timeout_ms",
     "force_end_after_ms",
 )
-"""Options that say how to listen: one section serves both."""
+"""Options of STT: one section serves both stages."""
 
 
 class _Message(msgspec.Struct):
@@ -61,7 +60,7 @@ _FLUSH = '{"type":"Flush"}'
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice `spec.model`, such as `aura-2-thalia-en`, at the server that `settings` name.
+    """Return the voice `spec.model`, such as `aura-2-thalia-en`, at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -103,7 +102,7 @@ class _Wire:
 class _Tongue:
     def __init__(self) -> None:
         self._n_waiting = self._n_flushes = 0
-        self._flushed: deque[int] = deque()  # clauses in each flush that was not answered; at most MOST_FLUSHES
+        self._flushed: deque[int] = deque()  # clauses in each unanswered flush; at most MOST_FLUSHES
         self._has_said = False
 
     @property

@@ -1,10 +1,9 @@
 """Text to speech by ElevenLabs, over the WebSocket `/text-to-speech/VOICE/multi-stream-input`.
 
-A turn is a context, to which each clause is added and flushed. Nothing marks the end of a clause's sound; the times of
-characters that come with it do, and words are read off them.
-Sources: ElevenLabs API reference, "Multi-Context WebSocket"; docs, "Multi-Context Websocket"; pipecat's and LiveKit's
-clients, and their issues for the errors. Unverified: the status of a handshake's refusal; what else than the errors of
-`STATUS` may come; the default voice.
+A turn is a context, to which each clause is added and flushed. No message marks the end of a clause's audio; the
+character times that come with the audio do, and word times are read from them. Sources: ElevenLabs API reference,
+"Multi-Context WebSocket"; docs, "Multi-Context Websocket"; pipecat's and LiveKit's clients, and their issues for the
+errors. Unverified: the status of a handshake's refusal; errors other than those of `STATUS`; the default voice.
 """
 
 from __future__ import annotations
@@ -27,28 +26,29 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 
 VOICE = "JBFqnCBsd6RMkjVDRZzb"
-"""Who speaks when nobody was named: the voice of the examples in ElevenLabs' own client."""
+"""Default voice: the voice of the examples in ElevenLabs' own client."""
 
 VOICE_ID = re.compile(r"[A-Za-z0-9]{20}")
 
 SPEEDS = (0.7, 1.2)
-"""The slowest and the fastest that `voice_settings.speed` may say."""
+"""Minimum and maximum of `voice_settings.speed`."""
 
 TOLD_LANGUAGE = frozenset({"eleven_flash_v2_5", "eleven_turbo_v2_5"})
-"""Models that take a `language_code`; the others find out, or speak one only. Source: pipecat's client."""
+"""Models that take a `language_code`; the others detect it, or speak only one. Source: pipecat's client."""
 
 INACTIVITY_S = 180
-"""The longest that a context may be given no text; longer than the usual 20 s, since tools take their time."""
+"""How long a context may get no text; longer than the usual 20 s, since tools take time."""
 
 PLAN = Plan(
     line=Line(
-        # Names no context: one that was not begun with its settings would be refused. So pipecat's client has it.
+        # Names no context: a context that was not begun with its settings would be refused. pipecat's client does the
+        # same.
         keep_alive='{"text":""}',
         keep_alive_ms=10_000,
         farewell='{"close_socket":true}',
         pong_ms=PONG_MS,
     ),
-    contexts=5,  # the limit of a socket; a cancelled context counts until it says that it is final
+    contexts=5,  # the limit of a WebSocket; a cancelled context counts until it is reported as final
 )
 
 STATUS = {
@@ -59,10 +59,10 @@ STATUS = {
     "voice_id_does_not_exist": 404,
     "model_not_found": 404,
 }
-"""Errors that are said in the socket, as the HTTP statuses that they would have been."""
+"""Errors that are sent in the WebSocket, as the matching HTTP statuses."""
 
 PASSING = frozenset({"input_timeout_exceeded"})
-"""Errors with the lasting code 1008 after which another try may succeed."""
+"""Errors with the permanent code 1008 after which another attempt may succeed."""
 
 
 class _Alignment(msgspec.Struct, rename="camel"):
@@ -84,7 +84,7 @@ _decoder = msgspec.json.Decoder(_Message)
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice `spec.model` at the server that `settings` name.
+    """Return the TTS `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -106,7 +106,7 @@ class _Wire:
         pairs = [
             ("model_id", voice.model),
             ("output_format", f"pcm_{RATE_HZ}"),
-            ("auto_mode", "true"),  # clauses are whole phrases: nothing has to be gathered there
+            ("auto_mode", "true"),  # clauses are whole phrases: the vendor need not buffer text
             ("inactivity_timeout", str(INACTIVITY_S)),
             ("sync_alignment", "true"),
         ]
@@ -129,7 +129,7 @@ class _Wire:
         return _Tongue(self._peer, key, settings | self._settings)
 
     def _failure(self, heard: _Message) -> StageError:
-        """It ends the socket, and with it whatever speaks."""
+        """Return the error that ends the WebSocket, and with it every context."""
         words = heard.message or heard.error or ""
         status = STATUS.get(heard.error or "")
         if status is not None:
@@ -147,10 +147,10 @@ class _Tongue:
         self._peer, self._key, self._settings = peer, key, settings
         self._is_open = self._is_finished = False
         self._n_unheard = 0
-        """Clauses of which nothing was heard yet, when nothing was heard since they were said."""
+        """Clauses without audio so far, when nothing has arrived since they were sent."""
 
         self._ends: list[int] = []
-        """Where the clauses end in all that was said, in letters: characters that are not space."""
+        """Ends of the clauses in all sent text, in letters: characters that are not space."""
 
         self._n_over = self._n_letters = 0
         self._heard_ms = self._clause_ms = 0.0
@@ -186,7 +186,7 @@ class _Tongue:
             self._is_open = False
 
     def _sound(self, pcm: bytes, times: _Alignment) -> Iterable[Told]:
-        """Sound whose characters begin at times of its own: words, and the places where one clause follows another."""
+        """Return audio whose characters have their own start times: words, and the boundaries between clauses."""
         given = 0
         words: list[WordTime] = []
         for char, start_ms in zip(times.chars, times.char_start_times_ms, strict=False):

@@ -1,11 +1,10 @@
 """Text to speech by Inworld, over the WebSocket `/tts/v1/voice:streamBidirectional`.
 
-A turn is a context, to which each clause is added and flushed: `flushCompleted` ends its sound, and times of words
-count from the flush. Closing a context lets what was flushed be spoken first, so that a turn that was left lingers at
-the vendor until it says that it is closed.
-Sources: Inworld API reference, "Synthesize speech (WebSocket)"; pipecat's and LiveKit's clients, for errors, `PCM` and
-what word times count from. Unverified: which names are a voice's; that an error without a context ends the socket's
-use; the status of a handshake's refusal.
+A turn is a context, to which each clause is added and flushed: `flushCompleted` ends its audio, and word times count
+from the flush. Closing a context first synthesizes the flushed text, so that a cancelled turn stays open at the vendor
+until it is reported as closed. Sources: Inworld API reference, "Synthesize speech (WebSocket)"; pipecat's and LiveKit's
+clients, for errors, `PCM` and the origin of word times. Unverified: which names are a voice's; that an error without a
+context ends the WebSocket's use; the status of a handshake's refusal.
 """
 
 from __future__ import annotations
@@ -27,23 +26,24 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 
 VOICE = "Ashley"
-"""Who speaks when nobody was named: the voice of the reference's examples."""
+"""Default voice: the voice of the reference's examples."""
 
 VOICE_ID = re.compile(r"[A-Z].*|.+__.+", re.DOTALL)
-"""Inworld's own voices are people's names; those that were cloned bear their workspace's. Others' are in lower case."""
+"""Inworld's own voices are people's names; cloned voices have their workspace's name. Other vendors' are in lower
+case."""
 
 SPEEDS = (0.5, 1.5)
-"""The slowest and the fastest that `speakingRate` may say."""
+"""Minimum and maximum of `speakingRate`."""
 
 MOST_CHARACTERS = 1_000
-"""In one `send_text`."""
+"""Maximum characters in one `send_text`."""
 
 WAV_HEADER_BYTES = 44
-"""Before the sound of a message, from models that don't know `PCM`. Source: pipecat's client."""
+"""Before the audio of a message, from models without `PCM`. Source: pipecat's client."""
 
 PLAN = Plan(
     line=Line(pong_ms=PONG_MS),
-    contexts=5,  # the limit of a socket; one that was left counts until it is closed
+    contexts=5,  # the limit of a WebSocket; a cancelled one counts until it is closed
     idle_ms=540_000,  # closed after 10 minutes without activity
 )
 
@@ -84,7 +84,7 @@ _decoder = msgspec.json.Decoder(_Message)
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice `spec.model`, such as `inworld-tts-2`, at the server that `settings` name.
+    """Return the TTS `spec.model`, such as `inworld-tts-2`, at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -128,8 +128,8 @@ class _Wire:
             "modelId": voice.model,
             "audioConfig": audio,
             "timestampType": "WORD",
-            "timestampTransportStrategy": "SYNC",  # with the sound that they are of
-            "bufferCharThreshold": MOST_CHARACTERS,  # every text is flushed by us
+            "timestampTransportStrategy": "SYNC",  # word times come with their audio
+            "bufferCharThreshold": MOST_CHARACTERS,  # we flush every text
         }
         if voice.language:
             settings["language"] = voice.language
@@ -140,7 +140,7 @@ class _Tongue:
     def __init__(self, peer: Peer, key: str, settings: dict[str, Any]) -> None:
         self._peer, self._key, self._settings = peer, key, settings
         self._is_open = self._is_closing = False
-        self._parts: list[int] = []  # of each clause, flushes that were not answered; a turn has tens of clauses
+        self._parts: list[int] = []  # unanswered flushes of each clause; a turn has tens of clauses
         self._clause_bytes = self._part_bytes = 0
 
     @property

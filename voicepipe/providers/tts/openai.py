@@ -1,7 +1,7 @@
-"""Text to speech behind OpenAI's audio speech: OpenAI, Groq, Kokoro-FastAPI, Speaches and their like.
+"""Text to speech behind OpenAI's audio speech: OpenAI, Groq, Kokoro-FastAPI, Speaches and similar servers.
 
-One request for each clause. While a clause's sound is passed on, the next one's request is already under way.
-Source of the wire: OpenAI API reference, "Create speech"; its guide says that `pcm` is 24 kHz, 16 bit, little-endian.
+One request for each clause. While a clause's audio is passed on, the next one's request is already in progress. Source
+of the wire: OpenAI API reference, "Create speech"; its guide says that `pcm` is 24 kHz, 16 bit, little-endian.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from voicepipe.stages.synthesizer import Speech, Synthesizer, Voice
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice `spec.model` at the server that `settings` name.
+    """Return the TTS `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -46,7 +46,7 @@ class _OpenAiSynthesizer:
         return asking(self._peer, self.stream, voice)
 
     async def stream(self, voice: Voice, clause: str, deliver: Callable[[Samples], Awaitable[None]]) -> None:
-        """Hand the clause's sound to `deliver` as it comes: int16, (n_samples,), never empty, at the port's rate.
+        """Pass the clause's audio to `deliver` as it arrives: int16, (n_samples,), never empty, at the port's rate.
 
         Raises:
             StageError: the vendor refused, stalled or broke.

@@ -1,10 +1,10 @@
 """Text to speech by Rime's models, over the JSON WebSocket `/ws3`.
 
-The socket holds one turn at a time. Each clause is flushed under a name of its own, by which its sound is known. The
-service confirms no `clear`, so that a turn that is cut while it speaks takes its socket with it.
-Sources: Rime docs, "Websockets JSON" of Coda, Arcana and Mist v3, "Segmentation & Behavior Settings", "Playback speed";
-pipecat's and LiveKit's clients. Unverified: which context a `done` is tagged with when several flushes wait; how long a
-socket may be idle; the default voices.
+The WebSocket holds one turn at a time. Each clause is flushed under its own name, which identifies its audio. The
+service confirms no `clear`, so that a turn that is cancelled during synthesis closes its WebSocket. Sources: Rime docs,
+"Websockets JSON" of Coda, Arcana and Mist v3, "Segmentation & Behavior Settings", "Playback speed"; pipecat's and
+LiveKit's clients. Unverified: which context a `done` is tagged with when several flushes wait; how long a WebSocket may
+be idle; the default voices.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 
 VOICE = "astra"
-"""Who speaks when nobody was named: the speaker of the docs' examples for Coda and Arcana."""
+"""Default voice: the speaker of the docs' examples for Coda and Arcana."""
 
 MIST_VOICE = "cove"
 """The same for the Mist models, which have other speakers."""
 
 SLOWER_IS_MORE = frozenset({"mist", "mistv2"})
-"""Models to which a `speedAlpha` over 1 is slower; to the others it is faster ("Playback speed")."""
+"""Models for which a `speedAlpha` over 1 is slower; for the others it is faster ("Playback speed")."""
 
 LANGUAGES = {
     "ar": "ara",
@@ -45,10 +45,10 @@ LANGUAGES = {
     "pt": "por",
     "ta": "tam",
 }
-"""What `lang` may be, by the first part of a BCP-47 tag; a language that is not here is not told."""
+"""Values of `lang`, by the first part of a BCP-47 tag; a language that is not here is not sent."""
 
 PLAN = Plan(
-    line=Line(farewell='{"operation":"clear"}', pong_ms=PONG_MS),  # what waits to be spoken is not paid for
+    line=Line(farewell='{"operation":"clear"}', pong_ms=PONG_MS),  # waiting text is not charged
     confirms_cancel=False,
     idle_ms=60_000,
 )
@@ -70,7 +70,7 @@ _decoder = msgspec.json.Decoder(_Message)
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice `spec.model` at the server that `settings` name.
+    """Return the TTS `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -133,7 +133,7 @@ class _Tongue:
         return ()
 
     def cancel(self) -> Sequence[str] | None:
-        return () if self.owes else None  # the socket's farewell says it
+        return () if self.owes else None  # the WebSocket's goodbye message does it
 
     def hear(self, body: _Message) -> Iterable[Told]:
         clause = self._clause if body.context is None else int(body.context.rpartition(".")[2])

@@ -1,6 +1,6 @@
-"""The sound in a speech answer's body, as samples at the port's rate. No I/O.
+"""Decode the audio of a speech answer's body to samples at the port's rate. No I/O.
 
-Asked for headerless PCM, servers answer with that, with a WAV file, or with something else altogether.
+A request for headerless PCM is answered with PCM, with a WAV file, or with another format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.stages.synthesizer import RATE_HZ
 
 HEADER_BYTES = 65_536
-"""The longest WAV header that is waited for; a usual one has 44 bytes."""
+"""Maximum length of a WAV header; a usual one has 44 bytes."""
 
 _COMPRESSED = {b"ID3": "mp3", b"OggS": "ogg", b"fLaC": "flac"}
 _COMPRESSED_TYPES = ("mpeg", "mp3", "ogg", "opus", "flac", "aac", "webm", "mp4")
@@ -24,17 +24,17 @@ _NONE: Samples = np.zeros(0, dtype=np.int16)
 
 
 class NotSpeech(ValueError):
-    """The body is nothing that can be played. The text says what was expected and what came."""
+    """The body cannot be played. The text names what was expected and what came."""
 
 
 class SoundReader:
-    """Takes one clause's body chunk by chunk, and gives its samples at `RATE_HZ`."""
+    """Takes one clause's body chunk by chunk, and returns its samples at `RATE_HZ`."""
 
     def __init__(self, content_type: str, *, rate_hz: int) -> None:
-        """`content_type` is the header as it came, or empty; `rate_hz` that of headerless PCM whose header names none.
+        """`content_type` is the received header, or empty; `rate_hz` that of headerless PCM whose header names none.
 
         Raises:
-            NotSpeech: the type is of compressed sound.
+            NotSpeech: the type is of compressed audio.
         """
         kind = Message()
         kind["Content-Type"] = content_type
@@ -50,13 +50,13 @@ class SoundReader:
         self._odd_samples = _NONE
         self._resampler: Resampler | None = None
         self.n_samples = 0
-        """How many have been given."""
+        """Number of samples returned so far."""
 
     def push(self, chunk: bytes) -> Samples:
-        """The samples that `chunk` completes: int16, (n_samples,), perhaps empty.
+        """Return the samples that `chunk` completes: int16, (n_samples,), perhaps empty.
 
         Raises:
-            NotSpeech: the body turned out to be compressed, or a WAV file of another kind than 16-bit PCM.
+            NotSpeech: the body is compressed, or a WAV file of another kind than 16-bit PCM.
         """
         if self._head is not None:
             self._head += chunk
@@ -68,9 +68,9 @@ class SoundReader:
         return self._sound(chunk)
 
     def finish(self) -> Samples:
-        """The rest, at the body's end. A WAV file that ends in its header has none."""
+        """Return the rest, at the body's end. A WAV file that ends in its header has none."""
         last = _NONE
-        if self._head and self._head[:4] != b"RIFF":  # less than 4 bytes came in all
+        if self._head and self._head[:4] != b"RIFF":  # less than 4 bytes in total
             self._resampler = Resampler(self._rate_hz, RATE_HZ)
             last = self._sound(self._head)
         if self._resampler is not None:
@@ -80,7 +80,7 @@ class SoundReader:
         return last
 
     def _sound(self, chunk: bytes) -> Samples:
-        if self._left_bytes is not None:  # what follows a WAV file's data is not sound
+        if self._left_bytes is not None:  # bytes after a WAV file's data are not audio
             chunk = chunk[: self._left_bytes]
             self._left_bytes -= len(chunk)
         samples = self._joiner.push(chunk)
@@ -95,7 +95,7 @@ class SoundReader:
         return made
 
     def _read_header(self, head: bytes) -> bool:
-        """Find the data of a WAV file; False while its header is not complete.
+        """Find the data of a WAV file; False while its header is incomplete.
 
         Source: Microsoft Multimedia Standards Update, "New Multimedia Data Types", 1994 (chunks of WAVE).
         """
@@ -105,7 +105,7 @@ class SoundReader:
             if name == b"data":
                 if not known:
                     raise NotSpeech("expected a wav file with a format before its data, got one without")
-                # Streaming servers can't know the size and write 0 or the largest number.
+                # Streaming servers cannot know the size and write 0 or the largest number.
                 self._left_bytes = size if 0 < size < 0x7FFF0000 else None
                 self._begins_at = at + 8
                 return True

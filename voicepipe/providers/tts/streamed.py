@@ -1,7 +1,7 @@
-"""The voice of vendors that take text and give sound over a socket: all that is the same for them.
+"""TTS over a WebSocket, text in and audio out: the common part of all such vendors.
 
-A vendor's own module says how its messages are made and read, a `Wire` and a `Tongue` without I/O. A turn is a context
-on a socket (`net.contexts`) that was open before (`net.warm`), and cancelled at the vendor when the turn is left.
+A vendor's own module makes and parses its messages, with a `Wire` and a `Tongue` without I/O. A turn is a context on a
+WebSocket (`net.contexts`) that was open before (`net.warm`). It is cancelled at the vendor when the turn is left.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.synthesizer import Speech, Spoken, Voice, WordTime
 
 PONG_MS = 3_000
-"""How long a ping may stay unanswered by a voice: one that is dead is noticed while nobody waits for it."""
+"""How long a TTS may leave a ping unanswered: a dead connection is detected while no turn waits for it."""
 
 
 def pcm_of(peer: Peer, data: str) -> bytes:
-    """The bytes of a piece of sound in a message.
+    """Return the bytes of a piece of audio in a message.
 
     Raises:
         StageError: it is not base64.
@@ -41,21 +41,21 @@ def pcm_of(peer: Peer, data: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """More of the clause's sound: little-endian PCM16 at the port's rate, cut anywhere."""
+    """More of the clause's audio: little-endian PCM16 at the port's rate, cut anywhere."""
 
     pcm: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """When words of the clause begin, from its beginning; told before the sound that they are in, or with it."""
+    """Start times of the clause's words, from its beginning; sent before or with the audio that contains them."""
 
     words: tuple[WordTime, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClauseOver:
-    """The clause has no more sound."""
+    """The clause has no more audio."""
 
 
 Told = Sound | Words | ClauseOver
@@ -64,22 +64,22 @@ M = TypeVar("M", contravariant=True)
 
 
 class Tongue(Protocol[M]):
-    """One turn at the vendor: makes its messages, reads those that come back, and knows what is open there."""
+    """One turn at the vendor: makes its messages, parses the answers, and tracks what is open there."""
 
     def say(self, clause: str) -> Sequence[str]:
-        """The messages that speak a clause after those before it, and at once."""
+        """Return the messages that synthesize a clause after the earlier ones, at once."""
         ...
 
     def finish(self) -> Sequence[str]:
-        """The messages that say that no clause follows."""
+        """Return the messages that mark the last clause."""
         ...
 
     def cancel(self) -> Sequence[str] | None:
-        """The messages that end what is open at the vendor; None when nothing is."""
+        """Return the messages that end what is open at the vendor; None when nothing is open."""
         ...
 
     def hear(self, body: M) -> Iterable[Told]:
-        """What a message says.
+        """Parse a message.
 
         Raises:
             StageError: it is an error.
@@ -88,38 +88,38 @@ class Tongue(Protocol[M]):
 
     @property
     def owes(self) -> bool:
-        """Whether the vendor has to send something, asked nothing more. After `finish`, False is the end."""
+        """Whether the vendor has to send something without a further request. After `finish`, False is the end."""
         ...
 
 
 class Wire(Protocol[B]):
-    """How a vendor is spoken to; one for all turns."""
+    """A vendor's protocol; one for all turns."""
 
     plan: Plan
 
     def path(self, voice: Voice) -> str:
-        """Where its socket is, below the peer's `base_url`.
+        """Return the path of its WebSocket, below the peer's `base_url`.
 
         Raises:
-            StageError: the vendor can't speak so.
+            StageError: the vendor does not support these options.
         """
         ...
 
     def read(self, message: str | bytes) -> Iterable[Note[B]]:
-        """A message, and whose it is; nothing for one that says nothing to us.
+        """Return a message and its context; nothing for a message to ignore.
 
         Raises:
-            StageError: it is nobody's own error, or not a message.
+            StageError: it is an error without a context, or not a message.
         """
         ...
 
     def begin(self, key: str, voice: Voice) -> Tongue[B]:
-        """A turn whose contexts are called `key`, perhaps with a dot and more after it."""
+        """Return a turn whose contexts are called `key`, perhaps with a dot and a suffix."""
         ...
 
 
 class StreamedSynthesizer(Generic[B]):
-    """Meets the port `Synthesizer` over a `Wire`."""
+    """Implements the port `Synthesizer` over a `Wire`."""
 
     def __init__(self, peer: Peer, wire: Wire[B]) -> None:
         self.name = peer.name
@@ -127,7 +127,7 @@ class StreamedSynthesizer(Generic[B]):
         self._peer, self._wire = peer, wire
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Keep a socket ready for a session that will speak so."""
+        """Keep a WebSocket ready for a session that will use these options."""
         return warm.wanted(self._source(voice))
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
@@ -150,14 +150,14 @@ class StreamedSynthesizer(Generic[B]):
 
 
 class _Speech(Generic[B]):
-    """One turn's voice."""
+    """One turn's speech."""
 
     def __init__(
         self, peer: Peer, context: Context[B], tongue: Tongue[B], reached: Callable[[int], None] | None
     ) -> None:
         self._peer, self._context, self._tongue = peer, context, tongue
         self._reached = reached
-        self._ready: deque[Spoken] = deque()  # at most what one message of the vendor holds
+        self._ready: deque[Spoken] = deque()  # at most the audio of one message of the vendor
         self._joiner = PcmJoiner()
         self._words: tuple[WordTime, ...] = ()
         self._clause = 0
@@ -177,7 +177,7 @@ class _Speech(Generic[B]):
         self._ask(self._tongue.finish())
 
     def close(self) -> None:
-        """Nothing more is said; wakes whoever still listens."""
+        """End the speech; wake the waiting iterator."""
         self._left = True
         self._look_again()
 
@@ -210,7 +210,7 @@ class _Speech(Generic[B]):
         self._look_again()
 
     async def _hear(self) -> None:
-        """Take one message, unless something else has to be looked at first."""
+        """Handle one message, unless another event has to be handled first."""
         try:
             async with asyncio.timeout_at(self._due_s()) as self._patience:
                 await self._context.settled()
@@ -250,7 +250,7 @@ class _Speech(Generic[B]):
                     self._words, self._has_sound = (), True
 
     def _due_s(self) -> float | None:
-        """When to wait no longer: at once when it is over, and for ever when nothing is due from the vendor."""
+        """Return when to stop waiting: at once when it is over, and never when nothing is due from the vendor."""
         if self._is_over:
             return 0.0
         up_s = self._context.up_s

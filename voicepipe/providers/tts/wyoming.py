@@ -1,7 +1,7 @@
-"""Text to speech by servers of one's own network that speak Wyoming, such as Piper's.
+"""Text to speech by servers of the user's own network that speak Wyoming, such as Piper's.
 
-A clause is asked for on a connection of its own: there is no other way to stop it.
-Source: the README of the package `wyoming`, "Text to Speech".
+Each clause is requested on its own connection: there is no other way to stop it. Source: the README of the package
+`wyoming`, "Text to Speech".
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from voicepipe.stages.synthesizer import RATE_HZ, Speech, Synthesizer, Voice
 
 
 def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
-    """The voice at the server that `settings` name; `spec.model` names who speaks unless an agent does, and `default`
-    is the server's own choice.
+    """Return the TTS at the server of `settings`; `spec.model` names the voice unless an agent does, and `default` is
+    the server's own choice.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -37,7 +37,7 @@ class _WyomingSynthesizer:
         self._peer = peer
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        return nullcontext()  # a connection serves one clause; in one's own network it is there in a millisecond
+        return nullcontext()  # a connection serves one clause; in a local network it takes a millisecond
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
         return asking(self._peer, self._stream, voice)
@@ -66,14 +66,14 @@ def _question(voice: Voice, clause: str) -> dict[str, Any]:
 
 
 class _Sound:
-    """The sound of one clause, at the port's rate."""
+    """The audio of one clause, at the port's rate."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._joiner = PcmJoiner()
         self._resampler: Resampler | None = None
         self.n_samples = 0
-        """How many have been given."""
+        """Number of samples returned so far."""
 
     def push(self, event: wyoming.Event) -> Samples:
         if self._resampler is None:

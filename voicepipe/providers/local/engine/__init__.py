@@ -1,7 +1,7 @@
-"""The engine process: the models, one queue and its threads for each, and the socket in front of them.
+"""The engine process: the models, one queue with its threads for each, and the socket in front of them.
 
-Run as `python -m voicepipe.providers.local.engine --socket PATH`; `process.start_engine` does that. It serves
-every process of the user that opens its socket, and ends with its last client. Threads and one event loop,
-because the three runtimes release the interpreter's lock while they compute: measured, the loop is never held
-for more than 5 ms.
+Run as `python -m voicepipe.providers.local.engine --socket PATH`; `process.start_engine` does that. It serves every
+process of the user that opens its socket, and ends with its last client. It uses threads and one event loop, because
+the three runtimes release the interpreter's lock while they compute. Measured, the loop is never held for more than 5
+ms.
 """

@@ -1,6 +1,7 @@
-"""Start the engine process: check the machine, take the lock, leave the starter, serve.
+"""Start the engine process: check the machine, take the lock, detach from the starter, serve.
 
-Exit codes, all before it detaches: 0 it runs now, or another one does; 2 this machine can't run it (why on stderr).
+Exit codes, all before it detaches: 0 an engine runs now, this one or another; 2 this machine cannot run it (reason on
+stderr).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def main() -> int:
 
 
 def _detach(socket_path: Path) -> None:
-    """Out of the starter's terminal, whose Ctrl-C is not for an engine that others use; its output goes to a file."""
+    """Detach from the starter's terminal, whose Ctrl-C must not end an engine that others use; its output goes to a
+    file."""
     os.setsid()
     log = os.open(socket_path.with_name(socket_path.name + ".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for number in (1, 2):
@@ -79,14 +81,14 @@ def _serve(socket_path: Path, linger_ms: int) -> NoReturn:
 
     code = 1
     try:
-        socket_path.unlink(missing_ok=True)  # of one that was killed: we hold the lock, so nobody listens there
+        socket_path.unlink(missing_ok=True)  # of a killed engine: we hold the lock, so no process listens there
         asyncio.run(run())
         code = 0
     except Exception:
         logging.exception("the engine failed")
     finally:
         llm_socket(socket_path).unlink(missing_ok=True)
-        # The threads of three native runtimes may be inside a call; tearing them down in order takes seconds.
+        # The threads of three native runtimes may be inside a native call; stopping them in order takes seconds.
         os._exit(code)
 
 

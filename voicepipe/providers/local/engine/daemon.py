@@ -1,4 +1,4 @@
-"""The engine's event loop: clients in, jobs to the workers, replies back, and its own end."""
+"""The engine's event loop: accepts clients, passes jobs to the workers, returns replies, and ends the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Model, Task, Worker
 
 STARTER_WAIT_MS: Final = 15_000
-"""How long a new engine waits for its first client, who may have died while it started."""
+"""How long a new engine waits for its first client, which may have died while the engine started."""
 
 STAGE_OF: Final[dict[type[wire.Job], wire.Stage]] = {
     wire.Transcribe: "stt",
@@ -34,14 +34,15 @@ class Daemon:
         self._workers: dict[wire.Stage, Worker] = {}
         self._clients = 0
         self._given_back = False
-        """Whether the last lease was given back, not lost: then nobody is coming again to look for it."""
+        """Whether the last lease was given back, not lost: then no client will look for the engine again."""
         self._news = asyncio.Event()
         self._over = asyncio.Event()
         self._end: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, socket_path: Path) -> None:
-        """Listen until it is time to end. The socket is gone before this returns, so nobody finds a dying engine."""
+        """Listen until it is time to end. The socket is removed before this returns, so that no client finds a stopping
+        engine."""
         clients: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
 
@@ -57,7 +58,7 @@ class Daemon:
             finally:
                 os.unlink(socket_path)
                 server.close()
-                for client in clients:  # who came in the last instant: it looks for the next engine
+                for client in clients:  # a client of the last instant: it looks for the next engine
                     client.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,7 +76,7 @@ class Daemon:
             self._left()
 
     async def _attend(self, attach: wire.Attach, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell how loading goes, then hold the lease until it is given back or lost."""
+        """Report how loading goes, then hold the lease until it is given back or lost."""
         if attach.version != wire.VERSION:
             why = f"an engine of version {wire.VERSION} is running, this is version {attach.version}; stop the other"
             send(writer, wire.Refused(why, retryable=False))
@@ -97,9 +98,9 @@ class Daemon:
                 self._given_back = True
 
     async def _work(self, job: wire.Job, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hand the job to its worker and wait until the client closes, which it does when it has enough.
+        """Pass the job to its worker and wait until the client closes the connection, which it does when it has enough.
 
-        What it does not read waits in memory: the replies of one job, whose size the models bound.
+        Unread replies wait in memory: the replies of one job, whose size the models bound.
         """
 
         def emit(reply: wire.Reply) -> None:
@@ -111,14 +112,14 @@ class Daemon:
             send(writer, wire.Refused("the queue is full", retryable=True, retry_after_ms=1_000))
         try:
             while await reader.read(4096):
-                pass  # a job's connection carries nothing up but its request
+                pass  # a job's connection carries only its request upwards
         except ConnectionError:
             pass  # the same as closing
         finally:
             worker.cancel(task)
 
     def _worker(self, stage: wire.Stage) -> Worker:
-        """The stage's worker; the first to ask has it loaded."""
+        """Return the stage's worker; the first request loads it."""
         if stage not in self._workers:
             self._workers[stage] = Worker(stage, self._loaders[stage], self._on_progress)
         return self._workers[stage]
@@ -146,6 +147,6 @@ class Daemon:
 
 
 def send(writer: asyncio.StreamWriter, message: wire.Reply) -> None:
-    """Write a message, unless the client has gone."""
+    """Write a message, unless the client has disconnected."""
     if not writer.is_closing():
         writer.write(wire.frame(message))

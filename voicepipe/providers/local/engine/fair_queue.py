@@ -1,4 +1,4 @@
-"""A queue between many sessions and few threads, in which nobody waits behind another's backlog."""
+"""A fair queue between many sessions and few threads, in which no session waits behind another's backlog."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class FairQueue(Generic[T]):
         self._changed = threading.Condition()
 
     def put(self, session: str, item: T) -> bool:
-        """Append an item, or return False. Full refuses: a caller who hears it now can go elsewhere, one who
-        waits behind a full queue can't be answered in time."""
+        """Append an item, or return False when full: refuse. A client that is refused now can use another provider; an
+        item behind a full queue would come too late."""
         with self._changed:
             line = self._waiting.get(session, ())
             if self._count >= self._limit or len(line) >= self._session_limit:
@@ -32,7 +32,7 @@ class FairQueue(Generic[T]):
             return True
 
     def take(self) -> T:
-        """Wait for an item and remove it; its session goes to the end of the line."""
+        """Wait for an item and remove it; its session goes to the end of the queue."""
         with self._changed:
             self._changed.wait_for(lambda: self._count)
             session, line = self._waiting.popitem(last=False)
@@ -43,7 +43,7 @@ class FairQueue(Generic[T]):
             return item
 
     def discard(self, session: str, item: T) -> None:
-        """Forget an item that nobody wants any more; one that has been taken is left alone."""
+        """Remove an item that is no longer wanted; an item that was taken is not affected."""
         with self._changed:
             line = self._waiting.get(session)
             if line is None or item not in line:

