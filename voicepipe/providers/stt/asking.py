@@ -1,6 +1,6 @@
-"""An ear that is asked: it keeps the utterance, and asks for its text, all of it, at each flush.
+"""STT with one request per flush, for the whole utterance: the common part of all such vendors.
 
-What all vendors of that kind have in common; one adds how the text of some samples is asked for.
+A vendor module adds the request itself.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from voicepipe.stages.helpers import Helpers, helpers
 from voicepipe.stages.transcriber import Final, Heard, Hearing, Samples, TranscriptStream
 
 UNREAD_TEXTS = 16
-"""The most texts that nobody has read yet; past it the requests' tasks wait with their answers, which are small."""
+"""Maximum number of unread texts; beyond it the requests' tasks wait with their answers, which are small."""
 
 Transcribe = Callable[[Hearing, Samples], Awaitable[str]]
-"""The text of samples, int16, (n_samples,), never empty. Cancelling it takes the question back.
+"""Returns the text of samples, int16, (n_samples,), never empty. Cancelling it cancels the request.
 
-Raises:
-    StageError: the vendor refused, stalled or broke.
+Raises: StageError: the vendor refused, stalled or broke.
 """
 
 
 @asynccontextmanager
 async def asking(transcribe: Transcribe, hearing: Hearing, *, buffer_samples: int) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's ear; of one utterance the latest `buffer_samples` are kept."""
+    """Yield one session's STT stream; of one utterance the latest `buffer_samples` are kept."""
     async with helpers() as owned:
         stream = _Utterances(transcribe, hearing, buffer_samples, owned)
         try:
@@ -40,7 +39,7 @@ async def asking(transcribe: Transcribe, hearing: Hearing, *, buffer_samples: in
 
 
 class _Utterances:
-    """One session's ear. Each utterance has at most one request under way, the one of its latest flush."""
+    """One session's STT stream. Each utterance has at most one running request, that of its latest flush."""
 
     def __init__(self, transcribe: Transcribe, hearing: Hearing, buffer_samples: int, owned: Helpers) -> None:
         self._transcribe, self._hearing, self._owned = transcribe, hearing, owned
@@ -49,7 +48,7 @@ class _Utterances:
         self._pieces: deque[Samples] = deque()
         self._n_samples = 0
         self.dropped_samples = 0
-        """How much was forgotten because one utterance went past `buffer_samples`."""
+        """Samples dropped because one utterance exceeded `buffer_samples`."""
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._heard = Texts(UNREAD_TEXTS)
 
@@ -83,7 +82,7 @@ class _Utterances:
 
     async def _ask(self, utterance: int, flush: int, samples: Samples) -> None:
         try:
-            # Nothing was pushed: nothing can have been said, and vendors refuse an empty file.
+            # No audio was pushed: there is no speech, and vendors refuse an empty file.
             text = await self._transcribe(self._hearing, samples) if len(samples) else ""
             outcome: Final | StageError = Final(utterance, flush, text)
         except StageError as error:

@@ -1,11 +1,10 @@
-"""Speech to text by AssemblyAI's streaming models over `/v3/ws`, which tell by themselves when a turn is over.
+"""Speech to text by AssemblyAI's streaming models over `/v3/ws`, which detect the end of a turn themselves.
 
-The whole call is sent. Whoever listens stays the master of turns: what the vendor says of them is a text with nothing
-after it, and a flush has it end its turn at once (`ForceEndpoint`), which costs nothing where texts are never said
-otherwise.
+All audio of the session is sent. The core keeps deciding on turns: the vendor's end of turn becomes a final text. A
+flush makes the vendor end its turn at once (`ForceEndpoint`), which costs nothing, since its texts are never revised.
 Sources: AssemblyAI docs, "Streaming API", "Message Sequence", "Turn detection", "Common session errors and closures",
-and its api-spec repository; its own and Pipecat's clients for the words of the query. Marked `unverified` is what they
-do not say.
+and its api-spec repository; its own and Pipecat's clients for the parameters of the query. Facts marked `unverified`
+are in none of them.
 """
 
 from __future__ import annotations
@@ -28,36 +27,36 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
 
 RATE_HZ: Final = 16_000
-"""What the models hear; sending more only costs upload."""
+"""The models' sample rate; a higher one only costs upload."""
 
 EITHER: Final = "universal-streaming"
-"""Stands for the English model where English is spoken, and for the one of many languages elsewhere."""
+"""An alias: the English model for English, and the multilingual one otherwise."""
 
 KEY_TERMS: Final = 50
-"""A bound of our own; the vendor takes 100, unverified."""
+"""Our own limit; the vendor takes 100, unverified."""
 
 LINE: Final = Line(
     audio_bytes_per_ms=2 * RATE_HZ // 1_000,
     buffer_ms=30_000,
     least_ms=50,  # "Input duration violation", 3007: messages of 50 to 1000 ms are taken, and 50 advised
-    farewell=wire.TERMINATE,  # a session that is not ended is billed until it expires
+    farewell=wire.TERMINATE,  # an unended session is billed until it expires
 )
 
 MARGINS: Final = Margins(
-    lead=RATE_HZ // 2,  # noticing a voice takes 100 to 250 ms; as much again for word times that are rough
-    trailing=2 * RATE_HZ // 5,  # an end is told at the end of its last word, some silence later
+    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
+    trailing=2 * RATE_HZ // 5,  # an end is reported at the end of its last word, some silence later
     scant=RATE_HZ // 2,
 )
 
 FORCED_MS: Final = 400
-"""How long `ForceEndpoint` may stay unanswered where nobody is heard to speak. Unverified: without a turn it is taken
-to be ignored."""
+"""How long `ForceEndpoint` may stay unanswered while the vendor detects no speech. Unverified: without a turn it is
+probably ignored."""
 
 FIRST_FORCED_MS: Final = 1_500
 """The same while nothing is known of the utterance."""
 
 LIFETIME_MS: Final = (3 * 60 - 5) * 60_000
-"""A session expires after three hours; it ends between two utterances in the last five minutes of them."""
+"""A session expires after three hours; it is ended between two utterances in the last five minutes of them."""
 
 READERS: Final[dict[str, Read]] = {
     "end_of_turn_confidence": number(0.0, 1.0),
@@ -69,16 +68,16 @@ READERS: Final[dict[str, Read]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssemblyAiOptions:
-    """What may be set below `[providers.NAME.options]`."""
+    """Options below `[providers.NAME.options]`."""
 
     end_of_turn_confidence: float = 0.4
-    """How sure the vendor must be that the caller has finished. 0.4 is its own default; 1 leaves it to silence."""
+    """The vendor's confidence needed to end a turn. 0.4 is its own default; 1 leaves the end to silence."""
 
     min_turn_silence_ms: int = 160
-    """The silence that it waits for when it is sure."""
+    """The silence that the vendor waits for when it is confident."""
 
     max_turn_silence_ms: int = 1_280
-    """The silence after which it ends its turn however unsure it is. 1280 is its own default."""
+    """The silence after which the vendor ends its turn at any confidence. 1280 is its own default."""
 
     extra: str = ""
     """A JSON object of strings, added to the query: `{"format_turns": "true"}`."""
@@ -93,7 +92,7 @@ class AssemblyAiOptions:
         return cls(**read("assemblyai", READERS, spec, settings, stage="stt"))
 
     def query(self, hearing: Hearing) -> str:
-        """What follows `/ws?`. Source: AssemblyAI API reference, "Streaming API"."""
+        """Return the query after `/ws?`. Source: AssemblyAI API reference, "Streaming API"."""
         model = _model(hearing)
         pairs = [
             ("speech_model", model),
@@ -103,7 +102,7 @@ class AssemblyAiOptions:
             ("min_turn_silence", str(self.min_turn_silence_ms)),
             ("max_turn_silence", str(self.max_turn_silence_ms)),
         ]
-        if model.startswith(EITHER):  # later models write as people do, without being told
+        if model.startswith(EITHER):  # later models format text without this option
             pairs.append(("format_turns", "false"))
         if model.endswith("-multilingual"):
             pairs.append(("language_detection", "true"))
@@ -120,7 +119,7 @@ def _model(hearing: Hearing) -> str:
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name.
+    """Return the STT `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.

@@ -20,11 +20,11 @@ FORCE_ENDPOINT = '{"type":"ForceEndpoint"}'
 TERMINATE = '{"type":"Terminate"}'
 
 STATUSES: Final = {1008: 401, 3006: 400, 3009: 429}
-"""The HTTP statuses that errors stand for: not authorized; a message that makes no sense; too many sessions. The
-others pass: 3005 a fault of the vendor's, 3007 audio too fast."""
+"""The HTTP statuses that match errors: not authorized; an invalid message; too many sessions. The others are temporary:
+3005 a vendor fault, 3007 audio too fast."""
 
 EXPIRED: Final = 3008
-"""The session is as old as it may get."""
+"""The session has reached its maximum age."""
 
 
 class _Word(msgspec.Struct):
@@ -49,7 +49,7 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class Turns:
-    """One stream's turns. Each message has the whole text of its turn; its words are never said otherwise."""
+    """One stream's turns. Each message has the whole text of its turn; its words are never revised."""
 
     def __init__(self, peer: Peer, rate_hz: int) -> None:
         self._peer, self._samples_per_ms = peer, rate_hz // 1_000
@@ -58,13 +58,13 @@ class Turns:
 
     @property
     def idle(self) -> bool:
-        """No turn is in progress, so that there is none to end."""
+        """Whether no turn is in progress, so that there is none to end."""
         return not self._speaking
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        """The segment that a message holds; None for a message without one.
+        """Return the segment of a message; None for a message without one.
 
-        Vendors add types of messages without notice: one that is not known says nothing to us.
+        Vendors add message types without notice: an unknown type is ignored.
 
         Raises:
             StageError: it is an error, or not a message.
@@ -86,17 +86,17 @@ class Turns:
             self._turn, self._start, self._ended = read.turn_order, self._end, False
         words = tuple(Word(w.start * self._samples_per_ms, w.end * self._samples_per_ms, w.text) for w in read.words)
         self._end = max(self._end, words[-1].end if words else 0)
-        # A turn that has ended may be told again, with commas and capitals: that is no answer to anything.
+        # A turn that has ended may be sent again, with commas and capitals: that answers no flush.
         ends = read.end_of_turn and not self._ended
         self._ended = self._ended or read.end_of_turn
         self._speaking = not self._ended and (self._speaking or bool(words))
         return Segment(
             start=self._start,
             end=self._end,
-            # The transcript lacks the latest word until that is known for sure.
+            # The transcript lacks the latest word until it is final.
             text=read.transcript if read.end_of_turn else " ".join(word.text for word in words),
             words=words,
-            # An utterance is told when the caller has paused, before it is sure that the turn is over.
+            # An utterance is sent when the user has paused, before the turn is certainly over.
             final=read.end_of_turn or bool(read.utterance),
             speech_ended=read.end_of_turn or bool(read.utterance),
             requested=ends,

@@ -1,12 +1,11 @@
-"""Speech to text by Cartesia's Ink models, in either of its two ways.
+"""Speech to text by Cartesia's Ink models, in either of its two modes.
 
-Ink 2 finds turns by itself (`/stt/turns/websocket`): whoever listens stays the master of them, and what the vendor says
-is a text with nothing after it. It can't be told to make final what it has heard, so a flush is answered with what is
-known when neither an end nor the end that is expected comes soon; later words revise it. Ink Whisper, and Ink 2 with
-`stt_turns = false`, are told (`finalize` on `/stt/websocket`).
-Sources: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)", its docs "Configuring turn
-detection", "Concurrency and WebSocket Limits", "Troubleshooting", and its own and Pipecat's clients. Marked
-`unverified` is what they do not say.
+Ink 2 detects turns itself (`/stt/turns/websocket`); the core keeps deciding on turns, and the vendor's end of turn
+becomes a final text. Ink 2 has no message to finalize its text. So a flush is answered with the known text when neither
+an end nor an expected end comes soon; later words revise it. Ink Whisper, and Ink 2 with `stt_turns = false`, get
+`finalize` on `/stt/websocket`. Sources: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and
+"(Manual)", its docs "Configuring turn detection", "Concurrency and WebSocket Limits", "Troubleshooting", and its own
+and Pipecat's clients. Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabi
 
 VERSION: Final = "2026-03-01"
 RATE_HZ: Final = 16_000
-"""What the vendor advises; sending more only costs upload."""
+"""The sample rate that the vendor recommends; a higher one only costs upload."""
 
 WHISPER: Final = "ink-whisper"
-"""The family that knows no turns, and many languages."""
+"""The family without turn detection, and with many languages."""
 
 KEY_TERMS: Final = 50
 KEY_TERM_CHARS: Final = 1_200
-"""The first is a bound of our own; the vendor takes 100 of 1200 characters together."""
+"""The first is our own limit; the vendor takes 100 of 1200 characters together."""
 
 MARGINS: Final = Margins(
-    lead=RATE_HZ // 2,  # noticing a voice takes 100 to 250 ms; as much again, since texts have no places
+    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again, since texts have no positions
     trailing=RATE_HZ // 10,
     scant=0,
 )
 
 PATIENCE_MS: Final = 400
-"""How long a flush waits for the vendor's own end, before it is answered with what is known. Ink 2 only."""
+"""How long a flush waits for the vendor's own end, before it is answered with the known text. Ink 2 only."""
 
 FIRST_PATIENCE_MS: Final = 1_000
 """The same while nothing is known of the utterance."""
@@ -61,19 +60,20 @@ READERS: Final[dict[str, Read]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CartesiaOptions:
-    """What may be set below `[providers.NAME.options]`."""
+    """Options below `[providers.NAME.options]`."""
 
     stt_turns: bool = True
-    """Let Ink 2 find turns. False: it is told when to make final what it has heard, as Ink Whisper always is."""
+    """Let Ink 2 detect turns. False: it gets `finalize` at each flush, as Ink Whisper always does."""
 
     stt_turn_eager_end_threshold: float = 0.4
-    """How likely more speech may be for the end to be expected. 0.4 is the vendor's own default."""
+    """Maximum probability of more speech at which the end is expected. 0.4 is the vendor's own default."""
 
     stt_turn_end_threshold: float = 0.2
-    """How likely more speech may be for the turn to end. 0.2 is the vendor's own default; it is below the other."""
+    """Maximum probability of more speech at which the turn ends. 0.2 is the vendor's own default; it is below the
+    other."""
 
     stt_turn_end_timeout_ms: int = 5_600
-    """Silence after which a turn ends however unsure the vendor is."""
+    """Silence after which a turn ends at any probability."""
 
     stt_extra: str = ""
     """A JSON object of strings, added to the query: `{"min_volume": "0.1"}`."""
@@ -93,7 +93,7 @@ class CartesiaOptions:
         return options
 
     def path(self, hearing: Hearing, turns: bool) -> str:
-        """Where to listen, and how: below the vendor's address."""
+        """Return the path and query of the WebSocket, below the vendor's address."""
         pairs = [("model", hearing.model), ("encoding", "pcm_s16le"), ("sample_rate", str(RATE_HZ))]
         if turns:
             pairs += [
@@ -104,7 +104,7 @@ class CartesiaOptions:
             pairs += [("keyterm", term) for term in _key_terms(hearing.prompt)]
         elif hearing.language:
             pairs.append(("language", hearing.language.partition("-")[0].lower()))
-        # A space in a term must be %20: a plus stays one.
+        # A space in a term must be %20: a plus sign stays a plus sign.
         return f"/stt/{'turns/' if turns else ''}websocket?{urlencode(query(pairs, self.stt_extra), quote_via=quote)}"
 
 
@@ -117,11 +117,11 @@ def _key_terms(prompt: str | None) -> list[str]:
 
 
 def _line(farewell: str) -> Line:
-    """How the vendor wants its socket to be used, either way."""
+    """Return the rules for using the vendor's WebSocket, in either mode."""
     return Line(
         audio_bytes_per_ms=2 * RATE_HZ // 1_000,
         buffer_ms=30_000,
-        # It knows no message for it; a connection to which nothing is sent is closed after 3 minutes.
+        # It has no keep-alive message; an idle connection is closed after 3 minutes.
         keep_alive=bytes(2 * RATE_HZ // 10),
         keep_alive_ms=60_000,
         farewell=farewell,
@@ -129,11 +129,11 @@ def _line(farewell: str) -> Line:
 
 
 LINES: Final = {True: _line(wire.CLOSE_TURNS), False: _line(wire.CLOSE)}
-"""With turns, and without."""
+"""Readers with turns, and without."""
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name.
+    """Return the STT `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.

@@ -1,7 +1,7 @@
-"""Cartesia's messages of either way, as segments. None of them tells where in the audio its words were said.
+"""Cartesia's messages of either mode, as segments. None of them has the position of its words in the audio.
 
-Source: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)". The times of words in the
-latter are not said to count from the beginning of the call, and are left alone.
+Source: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)". The docs do not say whether
+word times in the latter count from the beginning of the connection, so they are ignored.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Turns:
     """One stream's turns (Auto). Each message has the whole text of its turn."""
 
     idle = True
-    """There is no message that a turn would have to answer."""
+    """False: the vendor answers no message here."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._start = 0
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        """The segment that a message holds; None for a message without one.
+        """Return the segment of a message; None for a message without one.
 
-        Vendors add types of messages without notice: one that is not known says nothing to us.
+        Vendors add message types without notice: an unknown type is ignored.
 
         Raises:
             StageError: it is an error, or not a message.
@@ -57,7 +57,8 @@ class Turns:
         read = _read(self._peer, message)
         if read.type not in ("turn.update", "turn.eager_end", "turn.end"):
             return None
-        # An end that is only expected has the text of the end, or the turn goes on and is said again.
+        # After an end that is only expected, either the end has the same text, or the turn goes on and its text is sent
+        # again.
         ends = read.type != "turn.update"
         start = min(self._start, upto)
         if read.type == "turn.end":
@@ -66,10 +67,10 @@ class Turns:
 
 
 class Chunks:
-    """One stream's texts (Manual). Each goes on where the one before ended, word or no word, until it was flushed."""
+    """One stream's texts (Manual). Each continues where the previous one ended, inside a word or not, until a flush."""
 
     idle = False
-    """`finalize` is answered whoever speaks."""
+    """`finalize` is answered even without speech."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -78,7 +79,7 @@ class Chunks:
         self._language: str | None = None
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        """As `Turns.read`."""
+        """Return the segment as in `Turns.read`."""
         read = _read(self._peer, message)
         match read.type:
             case "transcript":
@@ -86,7 +87,7 @@ class Chunks:
                 self._language = read.language or self._language
                 if read.is_final:
                     self._text = text
-                # What is final of it says nothing of the audio behind it: only `flush_done` tells that all is there.
+                # A final text says nothing about the audio behind it: only `flush_done` marks the text as complete.
                 return Segment(start=min(self._start, upto), end=upto, text=text.strip())
             case "flush_done":
                 start, text = min(self._start, upto), self._text.strip()

@@ -1,7 +1,7 @@
-"""From a vendor's answers to commits to the texts of utterances. Pure: no socket, no clock.
+"""Map a vendor's answers to commits to the texts of utterances. Pure: no socket, no clock.
 
-Some vendors hear stretches of audio: all that was sent since the last commit is a segment, and each commit is answered
-once, in order. Only utterances are sent to them, so that a segment is of one utterance, and needs no word times.
+Some vendors transcribe segments: all audio since the last commit is a segment, and each commit is answered once, in
+order. Only utterances are sent to them. So a segment belongs to one utterance, and needs no word times.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Literal
 from voicepipe.stages.transcriber import Final, Heard, Interim
 
 REMEMBERED_COMMITS = 64
-"""The latest so many are waited for; the core asks three times a turn at most."""
+"""Only this number of the latest flushes waits for an answer; the core flushes three times a turn at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What the vendor makes so far of the oldest segment whose text it has not given yet: all of it, may change."""
+    """The vendor's interim text of the oldest segment without a final text: the whole segment, may change."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The whole text of a segment. It answers the oldest commit, or none if the vendor ended the segment by itself."""
+    """The whole text of a segment. It answers the oldest commit, or none if the vendor ended the segment itself."""
 
     text: str
     language: str | None = None
@@ -40,7 +40,7 @@ class _Utterance:
     parts: list[str] = field(default_factory=list)
     partial: str = ""
     shown: str = ""
-    """The text last given, so that nothing is given twice."""
+    """The text returned last, so that no text is returned twice."""
 
     language: str | None = None
 
@@ -52,51 +52,51 @@ class _Utterance:
 @dataclass(slots=True, eq=False)
 class _Commit:
     utterance: _Utterance | None
-    """None: what was sent after an utterance's last flush, which nobody asks about."""
+    """None: audio after an utterance's last flush, whose text is not requested."""
 
     flush: int
     """0: no flush waits for it."""
 
 
 class Commits:
-    """The utterances of one stream, and which commits are still unanswered."""
+    """The utterances of one stream, and the unanswered commits."""
 
     def __init__(self) -> None:
         self._utterance: _Utterance | None = None
-        # Full: the oldest answer would be taken for the next one's, but the vendor has been silent for 64 commits.
+        # Full: the oldest answer would be assigned to the next commit, but the vendor has been silent for 64 commits.
         self._waiting: deque[_Commit] = deque(maxlen=REMEMBERED_COMMITS)
         self._fresh = False
-        """Something was sent since the last commit."""
+        """Whether audio was sent since the last commit."""
 
     @property
     def waiting(self) -> bool:
-        """Whether the vendor owes an answer."""
+        """Whether the vendor has an unanswered commit."""
         return bool(self._waiting)
 
     # --- the session --------------------------------------------------------------------------
 
     def begin(self, utterance: int) -> bool:
-        """A new utterance; true: what was sent since the last commit is to be forgotten first."""
+        """Begin an utterance; true: discard the audio since the last commit first."""
         leftover, self._fresh = self._fresh, False
         self._utterance = _Utterance(utterance)
         return leftover
 
     def discarded(self) -> None:
-        """It is forgotten by a commit, whose answer nobody asks about."""
+        """Record that a commit discards the audio; its answer is ignored."""
         self._waiting.append(_Commit(None, 0))
 
     def pushed(self) -> None:
-        """More audio was sent."""
+        """Record that more audio was sent."""
         self._fresh = True
 
     def flush(self, flush: int, *, room: bool = True) -> Final | Literal["commit", "wait"]:
-        """The answer if all is known; else commit, or wait for the commit that is under way.
+        """Return the answer if all is known; else commit, or wait for the pending commit.
 
-        Without `room` the answer never comes at once: whoever calls has no place for it now.
+        Without `room` the answer is never returned at once: the caller has no place for it now.
         """
         utterance = self._utterance
         if utterance is None:
-            return Final(0, flush, "")  # nothing has begun, so nothing was said
+            return Final(0, flush, "")  # no utterance has begun, so there is no speech
         latest = next((its for its in reversed(self._waiting) if its.utterance is utterance), None)
         for commit in self._waiting:
             if commit.utterance is utterance:
@@ -113,7 +113,7 @@ class Commits:
     # --- the vendor ---------------------------------------------------------------------------
 
     def take(self, said: Said) -> Heard | None:
-        """What the vendor's word tells, if it tells anything new."""
+        """Return the new texts from a vendor's answer, if any."""
         match said:
             case Partial(text):
                 utterance = self._waiting[0].utterance if self._waiting else self._utterance
@@ -122,7 +122,7 @@ class Commits:
                 return self._answered(said)
 
     def _answered(self, said: Committed) -> Heard | None:
-        # Without a commit that waits: the vendor ended a segment that got too long for it.
+        # No commit waits: the vendor ended a segment that got too long for it.
         commit = self._waiting.popleft() if self._waiting else _Commit(self._utterance, 0)
         utterance = commit.utterance
         if utterance is None:

@@ -1,7 +1,7 @@
-"""An ear that is told where a stretch of speech ends: what all vendors of that kind have in common.
+"""STT with explicit commits at the end of speech: the common part of all such vendors.
 
-A vendor adds how it wants its line used, and a `Wire`: how audio and commits are sent, and what its messages say. Only
-utterances are sent, so that nothing is paid, and nothing misheard, while the agent speaks.
+A vendor module adds its rules for the WebSocket, and a `Wire`: messages for audio and commits, and parsing of answers.
+Only utterances are sent, so that no audio is charged, or transcribed wrongly, while the agent speaks.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from voicepipe.stages.helpers import helpers
 from voicepipe.stages.transcriber import Final, Heard, Samples, TranscriptStream
 
 UNREAD_TEXTS = 64
-"""The most texts that nobody has read yet."""
+"""Maximum number of unread texts."""
 
 
 QUIET_S = 2.0
-"""So long after the last audio a session is between two utterances; in one, audio comes every 20 ms."""
+"""This time after the last audio, a session is between two utterances; inside one, audio comes every 20 ms."""
 
 
 class Wire(Protocol):
-    """One stream's messages, in both directions; may remember what came before."""
+    """One stream's messages, in both directions; may keep state."""
 
     def audio(self, pcm: bytes) -> None:
-        """Send more of the segment: 16-bit samples, little end first."""
+        """Send more of the segment: 16-bit samples, little-endian."""
         ...
 
     def commit(self) -> None:
-        """End the segment, which may be empty; the vendor is to answer with its text."""
+        """End the segment, which may be empty; the vendor must answer with its text."""
         ...
 
     def discard(self) -> bool:
-        """Forget the segment. True: the vendor knows no other way than a commit, and will answer it."""
+        """Discard the segment. True: the vendor can only commit it, and will answer that commit."""
         ...
 
     def read(self, message: str | bytes) -> Sequence[Said]:
-        """What a message says, in the order of the commits.
+        """Return the result of a message, in the order of the commits.
 
         Raises:
             StageError: it is an error, or not a message.
@@ -53,7 +53,7 @@ class Wire(Protocol):
 
 
 class Stretch:
-    """The segment under way, for vendors that refuse one that is too short."""
+    """The current segment, for vendors that refuse one that is too short."""
 
     def __init__(self, socket: VendorSocket, least_bytes: int) -> None:
         self._socket, self._least_bytes = socket, least_bytes
@@ -65,12 +65,12 @@ class Stretch:
         self._socket.send_audio(pcm)
 
     def end(self, message: str) -> None:
-        """Fill it up with silence, if need be, and send the message that commits it."""
+        """Pad it with silence, if necessary, and send the message that commits it."""
         self._socket.send_audio(bytes(max(0, self._least_bytes - self._sent_bytes)))
         self.forget(message)
 
     def forget(self, message: str) -> None:
-        """Send the message that ends it as it is."""
+        """Send the message that ends it, without padding."""
         self._socket.send(message)
         self._sent_bytes = 0
 
@@ -85,9 +85,10 @@ async def committing(
     lifetime_ms: int | None = None,
     reached: Callable[[int], None] | None = None,
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's ear at once, and dial `peer.base_url + path` in the background; `reached` as in `dial`.
+    """Yield one session's STT stream at once, and dial `peer.base_url + path` in the background; `reached` as in
+    `dial`.
 
-    A connection older than `lifetime_ms` ends between two utterances, before the vendor cuts it in one.
+    A connection older than `lifetime_ms` ends between two utterances, before the vendor cuts it inside one.
     """
     async with dial(peer, path, line, reached=reached) as socket, helpers() as owned:
         stream = _Stream(peer, socket, wire(socket), lifetime_ms)
@@ -99,7 +100,7 @@ async def committing(
 
 
 class _Stream:
-    """One session's ear."""
+    """One session's STT stream."""
 
     def __init__(self, peer: Peer, socket: VendorSocket, wire: Wire, lifetime_ms: int | None) -> None:
         self._peer, self._socket, self._wire, self._lifetime_ms = peer, socket, wire, lifetime_ms
@@ -139,13 +140,13 @@ class _Stream:
 
     def _expect_answer(self) -> None:
         self._asked_s = clock.loop_s()
-        if self._wait is not None and not self._wait.expired():  # else the waiting goes on by `_is_due`
+        if self._wait is not None and not self._wait.expired():  # otherwise the wait continues in `_is_due`
             self._wait.reschedule(self._due_s())
 
     # --- the vendor ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Turn the vendor's messages into texts until it fails; the failure is the last thing heard."""
+        """Turn the vendor's messages into texts until the connection fails; the failure is the last item."""
         try:
             await self._socket.connected()
             self._up_s = clock.loop_s()
@@ -172,13 +173,13 @@ class _Stream:
                 await self._heard.put(heard)
 
     def _due_s(self) -> float | None:
-        """When to wait no longer. A vendor may be silent for ever, but not when it owes an answer."""
+        """Return when to stop waiting. A vendor may be silent for ever, but not with an unanswered commit."""
         if not self._commits.waiting:
             return self._end_s()
         return max(self._asked_s, self._up_s, self._received_s) + self._peer.idle_timeout_ms / 1_000
 
     def _is_due(self) -> bool:
-        """Whether the waiting is over: not when a commit came at the very instant when an earlier deadline was met."""
+        """Whether the wait is over: not when a commit came at the very instant of an earlier deadline."""
         due_s = self._due_s()
         return due_s is not None and clock.loop_s() >= due_s
 

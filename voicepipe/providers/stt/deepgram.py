@@ -1,9 +1,9 @@
 """Speech to text by Deepgram's nova models, streaming, over its `/v1/listen` WebSocket.
 
-The whole call is sent. What the vendor calls final is joined to the text of an utterance; a flush asks it to make the
-rest final at once (`Finalize`), unless it has called the caller's end of speech already.
-Sources: Deepgram docs, "Live Audio", "Finalize", "Audio Keep Alive", "Endpointing", "Errors", and "STT Troubleshooting
-WebSocket, NET, and DATA Errors". Marked `unverified` is what they do not say.
+All audio of the session is sent. The vendor's final texts are joined to the text of an utterance. A flush requests the
+rest at once (`Finalize`), unless the vendor has already reported the end of speech. Sources: Deepgram docs, "Live
+Audio", "Finalize", "Audio Keep Alive", "Endpointing", "Errors", and "STT Troubleshooting WebSocket, NET, and DATA
+Errors". Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabi
 LINE = Line(
     audio_bytes_per_ms=2 * RATE_HZ // 1_000,
     buffer_ms=30_000,
-    # Neither audio nor this for 10 s ends the stream with NET-0001; every 3 to 5 s is asked for ("Audio Keep Alive").
+    # 10 s without audio or this message ends the stream with NET-0001; the docs require one every 3 to 5 s ("Audio Keep
+    # Alive").
     keep_alive=wire.KEEP_ALIVE,
     keep_alive_ms=4_000,
     farewell=wire.CLOSE_STREAM,
 )
 
 MARGINS = Margins(
-    lead=RATE_HZ // 2,  # noticing a voice takes 100 to 250 ms; as much again for word times that are rough
+    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
     trailing=RATE_HZ // 5,  # a pause is flushed some 100 ms after the last voiced sample
     scant=RATE_HZ // 2,  # unverified: the docs say "no significant amount of audio", without a figure
 )
 
 FINALIZE_MS = 400
-"""How long a `Finalize` with scant audio left may stay unanswered, since the docs promise no answer then. Unverified:
+"""How long a `Finalize` with little audio left may stay unanswered, since the docs promise no answer then. Unverified:
 an answer takes 50 to 300 ms."""
 
 FIRST_FINALIZE_MS = 1_500
-"""The same while nothing is known of the utterance: an empty text is only right when nobody spoke."""
+"""The same while nothing is known of the utterance: an empty text is only right without speech."""
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name; a Flux model speaks a wire of its own.
+    """Return the STT `spec.model` at the server of `settings`; a Flux model has its own protocol.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -74,10 +75,10 @@ class _Deepgram:
 
 
 class _Reader:
-    """Deepgram's messages stand for themselves."""
+    """Deepgram's messages need no state."""
 
     idle = False
-    """`Finalize` is answered whoever speaks, unless next to nothing was sent."""
+    """`Finalize` is answered even without speech, unless almost no audio was sent."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

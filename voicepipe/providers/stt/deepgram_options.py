@@ -1,4 +1,4 @@
-"""How to listen with Deepgram: the options of providers of kind `deepgram`, and the query that they become."""
+"""Options of providers of kind `deepgram`, and the STT query made from them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Hearing
 
 RATE_HZ = 16_000
-"""What the models hear; sending more only costs upload."""
+"""The models' sample rate; a higher one only costs upload."""
 
 MANY_LANGUAGES = frozenset({"nova-2", "nova-2-general", "nova-3", "nova-3-general", "nova-3-medical"})
-"""Models that find out the language with `language=multi`; all models take `en` when they are told none.
-Source: Deepgram docs, "Multilingual Codeswitching" and "Models & Languages Overview"."""
+"""Models that detect the language with `language=multi`; all models assume `en` by default. Source: Deepgram docs,
+"Multilingual Codeswitching" and "Models & Languages Overview"."""
 
 KEY_TERMS = 50
-"""A bound of our own; Deepgram's limit is 500 tokens for all of them, unverified."""
+"""Our own limit; Deepgram's limit is 500 tokens for all of them, unverified."""
 
 
 READERS: Final[dict[str, Read]] = {
@@ -29,18 +29,19 @@ READERS: Final[dict[str, Read]] = {
 }
 
 OF_FLUX: Final = ("eot_threshold", "eager_eot_threshold", "eot_timeout_ms", "force_end_after_ms")
-"""What the Flux models understand besides: one section serves all of Deepgram's."""
+"""Additional options of the Flux models: one section serves all of Deepgram's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepgramOptions:
-    """What may be set below `[providers.NAME.options]`."""
+    """Options below `[providers.NAME.options]`."""
 
     endpointing_ms: int = 10
-    """Silence after which Deepgram calls a segment ended (`speech_final`); 0 turns that off. 10 is its own default."""
+    """Silence after which Deepgram ends a segment (`speech_final`); 0 turns that off. 10 is its own default."""
 
     smart_format: bool = False
-    """Numbers, dates and the like as people write them. Deepgram may then hold words back until it has heard more."""
+    """Format numbers, dates and the like as in writing. Deepgram may then delay words until it has received more
+    audio."""
 
     extra: str = ""
     """A JSON object of strings, added to the query: `{"mip_opt_out": "true"}`."""
@@ -55,7 +56,7 @@ class DeepgramOptions:
         return cls(**read("deepgram", READERS, spec, settings, stage="stt", others=OF_FLUX))
 
     def query(self, hearing: Hearing) -> str:
-        """What follows `/listen?`. Source: Deepgram API reference, "Live Audio"."""
+        """Return the query after `/listen?`. Source: Deepgram API reference, "Live Audio"."""
         pairs = [
             ("model", hearing.model),
             ("encoding", "linear16"),

@@ -1,7 +1,7 @@
 """Deepgram's live messages, `/v1/listen`, as plain values.
 
 Source: Deepgram API reference, "Live Audio" (Results, Metadata, UtteranceEnd, SpeechStarted), and its own clients for
-the shape of an `Error`, which the reference does not give.
+the shape of an `Error`, which the reference lacks.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _error = msgspec.json.Decoder(_Error)
 
 
 def read(peer: Peer, message: str | bytes, rate_hz: int) -> Segment | None:
-    """The segment that a message holds, positions in samples at `rate_hz`; None for a message without one.
+    """Return the segment of a message, positions in samples at `rate_hz`; None for a message without one.
 
-    Vendors add types of messages without notice: one that is not known says nothing to us.
+    Vendors add message types without notice: an unknown type is ignored.
 
     Raises:
         StageError: it is an error, or not a message.

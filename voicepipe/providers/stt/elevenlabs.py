@@ -1,9 +1,9 @@
 """Speech to text by ElevenLabs' Scribe, streaming, over `/v1/speech-to-text/realtime`.
 
 Utterances are sent, and committed at each flush (`commit_strategy=manual`). Scribe refuses a commit of less than 0.3 s
-and ends the session then: silence is added up to it. It knows no way to forget audio but to commit it.
-Sources: ElevenLabs docs, "Realtime" of the API reference and "Realtime event reference"; messages that were recorded
-from the vendor, in public repositories. Marked `unverified` is what the docs do not say.
+and then ends the session: shorter audio is padded with silence. Audio can only be discarded by a commit. Sources:
+ElevenLabs docs, "Realtime" of the API reference and "Realtime event reference"; messages recorded from the vendor, in
+public repositories. Facts marked `unverified` are not in the docs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ RATE_HZ: Constant = 16_000
 BYTES_PER_MS: Constant = 2 * RATE_HZ // 1_000
 
 LEAST_MS: Constant = 320
-"""A commit of less than 300 ms is refused: the vendor's own words in `commit_throttled`."""
+"""A commit of less than 300 ms is refused: the vendor's own text in `commit_throttled`."""
 
 KEEP_ALIVE_MS: Constant = 5_000
-"""Unverified: without audio for some 15 s the vendor closes (seen by others); it knows no other sign of life."""
+"""Unverified: without audio for some 15 s the vendor closes (reported by others); it has no other keep-alive."""
 
 KEY_TERMS: Constant = 50
 KEY_TERM_CHARS: Constant = 20
@@ -52,7 +52,7 @@ REFUSALS: Constant = {
     "queue_overflow": 429,
     "resource_exhausted": 503,
 }
-"""The HTTP status that says the same as a type of error ("Realtime event reference", error events)."""
+"""The HTTP status that matches an error type ("Realtime event reference", error events)."""
 
 BREAKS: Constant = frozenset(
     {
@@ -62,10 +62,10 @@ BREAKS: Constant = frozenset(
         "insufficient_audio_activity",
     }
 )
-"""Errors after which a new session may do better."""
+"""Errors after which a new session may succeed."""
 
 EXPIRED: Constant = "session_time_limit_exceeded"
-"""Nothing is wrong: the session is as old as it may get."""
+"""Not a fault: the session has reached its maximum age."""
 
 
 def _audio(pcm: bytes) -> str:
@@ -89,16 +89,16 @@ _READERS = {"stt_keep_logs": options.flag, "stt_extra": options.json_object(str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """What may be set below `[providers.NAME.options]`."""
+    """Options below `[providers.NAME.options]`."""
 
     stt_keep_logs: bool = True
-    """False: the vendor keeps nothing of it (`enable_logging=false`; for customers who may ask so)."""
+    """False: the vendor stores nothing (`enable_logging=false`; for customers with that permission)."""
 
     stt_extra: str = ""
     """A JSON object of strings, added to the query."""
 
     def query(self, hearing: Hearing) -> str:
-        """What follows `/speech-to-text/realtime?`. Source: ElevenLabs API reference, "Realtime"."""
+        """Return the query after `/speech-to-text/realtime?`. Source: ElevenLabs API reference, "Realtime"."""
         pairs = [
             ("model_id", hearing.model),
             ("audio_format", f"pcm_{RATE_HZ}"),
@@ -114,7 +114,7 @@ class _Options:
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name.
+    """Return the STT `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -152,7 +152,7 @@ class _Wire:
         self._peer = peer
         self._stretch = Stretch(socket, LEAST_MS * BYTES_PER_MS)
         self._repeated = ""
-        """The text of the last segment: the vendor says it once more, as a partial one of the next."""
+        """The text of the last segment: the vendor sends it once more, as a partial text of the next."""
 
     def audio(self, pcm: bytes) -> None:
         self._stretch.send(pcm)
@@ -165,7 +165,7 @@ class _Wire:
         return True
 
     def read(self, message: str | bytes) -> Sequence[Said]:
-        """Vendors add types of messages without notice: one that is not known says nothing to us."""
+        """Vendors add message types without notice: an unknown type is ignored."""
         said = decoded(self._peer, _message, message)
         match said.message_type:
             case "partial_transcript":

@@ -1,11 +1,10 @@
-"""Speech to text by Deepgram's Flux models over `/v2/listen`, which tell by themselves when a turn is over.
+"""Speech to text by Deepgram's Flux models over `/v2/listen`, which detect the end of a turn themselves.
 
-The whole call is sent. Whoever listens stays the master of turns: what Flux says of them is a text with nothing after
-it. A flush is answered by the next message that reaches so far, or by the end that Flux expects; only if none comes
-within `force_end_after_ms` is it told to end its turn (`ForceEndTurn`), since that cuts what it hears as one.
-Sources: Deepgram docs, "Turn-based Audio (Flux)", "Understanding the Flux State Machine", "End-of-Turn Detection
-Parameters", "Force End Turn", "Bring Your Own Turn Detection", "Close Stream". Marked `unverified` is what they do not
-say.
+All audio of the session is sent. The core keeps deciding on turns: Flux's end of turn becomes a final text. A flush is
+answered by the next message that covers its audio, or by Flux's expected end. Only if none comes within
+`force_end_after_ms`, Flux gets `ForceEndTurn`, since that splits its context. Sources: Deepgram docs, "Turn-based Audio
+(Flux)", "Understanding the Flux State Machine", "End-of-Turn Detection Parameters", "Force End Turn", "Bring Your Own
+Turn Detection", "Close Stream". Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -29,28 +28,29 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabilities, TranscriptStream
 
 RATE_HZ: Final = 16_000
-"""What the models hear; sending more only costs upload."""
+"""The models' sample rate; a higher one only costs upload."""
 
 MANY_LANGUAGES: Final = "flux-general-multi"
-"""The model that takes hints at languages; the others hear English. Source: "Language Prompting"."""
+"""The model that takes language hints; the others transcribe English. Source: "Language Prompting"."""
 
 LINE: Final = Line(
     audio_bytes_per_ms=2 * RATE_HZ // 1_000,
     buffer_ms=30_000,
-    # Unverified: Flux knows no KeepAlive, and a stream without audio is taken to end after 10 s as on `/v1/listen`.
+    # Unverified: Flux has no KeepAlive, and a stream without audio is assumed to end after 10 s as on `/v1/listen`.
     keep_alive=bytes(2 * RATE_HZ // 10),
     keep_alive_ms=4_000,
     farewell=wire.CLOSE_STREAM,
 )
 
 MARGINS: Final = Margins(
-    lead=RATE_HZ // 2,  # noticing a voice takes 100 to 250 ms; as much again for word times that are rough
+    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
     trailing=RATE_HZ // 5,  # a pause is flushed some 100 ms after the last voiced sample
     scant=RATE_HZ // 5,
 )
 
 FORCED_MS: Final = 400
-"""How long `ForceEndTurn` may stay unanswered where Flux hears nobody: without a turn in progress it is ignored."""
+"""How long `ForceEndTurn` may stay unanswered while Flux detects no speech: without a turn in progress it is
+ignored."""
 
 FIRST_FORCED_MS: Final = 1_000
 """The same while nothing is known of the utterance."""
@@ -66,19 +66,20 @@ READERS: Final[dict[str, Read]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FluxOptions:
-    """What may be set below `[providers.NAME.options]`."""
+    """Options below `[providers.NAME.options]`."""
 
     eot_threshold: float = 0.7
-    """How sure Flux must be that the caller has finished, to end its turn. 0.7 is its own default; 1 never ends one."""
+    """Flux's confidence needed to end its turn. 0.7 is its own default; 1 never ends one."""
 
     eager_eot_threshold: float = 0.5
-    """How sure to expect the end (0.3 to 0.9, at most the other): work may start then. 0 turns that off."""
+    """Confidence needed to expect the end (0.3 to 0.9, at most the other): a speculative reply may start then. 0 turns
+    that off."""
 
     eot_timeout_ms: int = 5_000
-    """Silence after which Flux ends its turn however unsure it is."""
+    """Silence after which Flux ends its turn at any confidence."""
 
     force_end_after_ms: int = 300
-    """How long a flush waits for Flux's own word before its turn is ended. An `Update` comes every 250 ms."""
+    """How long a flush waits for Flux's own message before its turn is ended. An `Update` comes every 250 ms."""
 
     extra: str = ""
     """A JSON object of strings, added to the query: `{"mip_opt_out": "true"}`."""
@@ -98,7 +99,7 @@ class FluxOptions:
         return options
 
     def query(self, hearing: Hearing) -> str:
-        """What follows `/listen?`. Source: Deepgram API reference, "Turn-based Audio (Flux)"."""
+        """Return the query after `/listen?`. Source: Deepgram API reference, "Turn-based Audio (Flux)"."""
         pairs = [
             ("model", hearing.model),
             ("encoding", "linear16"),
@@ -115,7 +116,7 @@ class FluxOptions:
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name; a `base_url` that ends with `/v1` is that of `/v2`.
+    """Return the STT `spec.model` at the server of `settings`; `/v1` at the end of a `base_url` becomes `/v2`.
 
     Raises:
         ConfigError: a setting is missing or wrong.

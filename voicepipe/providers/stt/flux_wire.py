@@ -20,8 +20,7 @@ FORCE_END_TURN = '{"type":"ForceEndTurn"}'
 CLOSE_STREAM = '{"type":"CloseStream"}'
 
 SHOWN_S: Final = 0.4
-"""A word that was heard is in the text so much later at most, unverified: an empty text before it does not say that
-nobody spoke."""
+"""Maximum delay from a spoken word to the text with it, unverified: an earlier empty text does not mean silence."""
 
 _ENDS = ("EagerEndOfTurn", "EndOfTurn")
 
@@ -49,7 +48,8 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class Turns:
-    """One stream's turns. Each message has the whole text of its turn, and says up to where Flux has heard."""
+    """One stream's turns. Each message has the whole text of its turn, and the position up to which Flux has
+    transcribed."""
 
     def __init__(self, peer: Peer, rate_hz: int) -> None:
         self._peer, self._rate_hz = peer, rate_hz
@@ -58,13 +58,13 @@ class Turns:
 
     @property
     def idle(self) -> bool:
-        """No turn is in progress: `ForceEndTurn` would be ignored."""
+        """Whether no turn is in progress: `ForceEndTurn` would be ignored."""
         return not self._speaking
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        """The segment that a message holds; None for a message without one.
+        """Return the segment of a message; None for a message without one.
 
-        Vendors add types of messages without notice: one that is not known says nothing to us.
+        Vendors add message types without notice: an unknown type is ignored.
 
         Raises:
             StageError: it is an error, or not a message.
@@ -93,7 +93,8 @@ class Turns:
             end=end,
             text=read.transcript.strip(),
             words=self._words(read.words),
-            # An end that is only expected has the text of the end, or is taken back first ("TurnResumed").
+            # After an end that is only expected, either the end has the same text, or it is withdrawn first
+            # ("TurnResumed").
             final=read.event in _ENDS,
             speech_ended=read.event in _ENDS,
             complete=True,
@@ -102,7 +103,7 @@ class Turns:
         )
 
     def _words(self, words: list[_Word]) -> tuple[Word, ...]:
-        """The words' places; none if any word has none."""
+        """Return the words' positions; none if any word has none."""
         timed = [
             Word(round(w.start * self._rate_hz), round(w.end * self._rate_hz), w.word)
             for w in words

@@ -1,11 +1,11 @@
 """Speech to text by Inworld's own model, streaming, over `/stt/v1/transcribe:streamBidirectional`.
 
-Utterances are sent with the vendor's turn detection off (`vadThreshold` 0), and each flush ends a turn (`endTurn`); a
-turn of some 30 s is ended by the vendor. It knows no way to forget audio but to end the turn. Other vendors' models,
-which it sells too, are better asked where they are at home: not all of them end a turn when told to.
-Sources: Inworld docs, "Transcribe audio (WebSocket)" and "Turn Detection"; its own examples, for the shape of an error;
-Pipecat's and LiveKit's clients, for empty finals. Unverified: that a turn in which nobody spoke is answered too, that
-silence keeps a socket open, and the status of a handshake's refusal.
+Utterances are sent with the vendor's turn detection off (`vadThreshold` 0), and each flush ends a turn (`endTurn`). The
+vendor ends a turn of some 30 s itself. Audio can only be discarded by ending the turn. Inworld also sells other
+vendors' models; use these at their own vendors, since not all of them end a turn on request. Sources: Inworld docs,
+"Transcribe audio (WebSocket)" and "Turn Detection"; its own examples, for the shape of an error; Pipecat's and
+LiveKit's clients, for empty finals. Unverified: that a turn without speech is answered too, that silence keeps a
+WebSocket open, and the status of a handshake's refusal.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PATH: Constant = "/stt/v1/transcribe:streamBidirectional"
 END_TURN: Constant = '{"endTurn":{}}'
 
 LEAST_MS: Constant = 200
-"""The shortest turn; unverified: the vendor may want to hear something before it answers."""
+"""Minimum length of a turn; unverified: the vendor may need some audio before it answers."""
 
 KEEP_ALIVE_MS: Constant = 15_000
-"""Silence, since it knows no other sign of life."""
+"""Silence, since it has no other keep-alive."""
 
 KEY_TERMS: Constant = 50
-"""A bound of our own on `prompts`, the words to expect."""
+"""Our own limit on `prompts`, the expected words."""
 
 NOT_IN_TERMS: Constant = frozenset("#/@|")
 """Terms with these are refused. Unverified: known from others' clients."""
@@ -64,7 +64,7 @@ LINE = Line(
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `inworld-stt-1` at the server that `settings` name.
+    """Return the STT `inworld-stt-1` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong, or the model is another vendor's.
@@ -142,7 +142,7 @@ class _Wire:
         return True
 
     def read(self, message: str | bytes) -> Sequence[Said]:
-        """Vendors add types of results without notice: one that is not known says nothing to us."""
+        """Vendors add result types without notice: an unknown type is ignored."""
         said = decoded(self._peer, _message, message)
         if said.error is not None:
             raise grpc_errors.failure(self._peer, said.error.code, said.error.message)

@@ -1,7 +1,8 @@
-"""An ear that hears the whole call over one WebSocket: what all vendors of that kind have in common.
+"""STT that gets all audio of the session over one WebSocket: the common part of all such vendors.
 
-A vendor adds its query, how it wants its line used (`Manner`), and a `Reader` for its messages. What it calls final is
-joined to the text of an utterance; a flush asks it to make the rest final, unless it has done so already.
+A vendor module adds its query, its rules for the WebSocket (`Manner`), and a `Reader` for its messages. Its final texts
+are joined to the text of an utterance. A flush requests the remaining final text, unless the vendor has sent it
+already.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from voicepipe.stages.transcriber import Heard, Samples, TranscriptStream
 SAMPLE_BYTES = 2
 
 UNREAD_TEXTS = 64
-"""The most texts that nobody has read yet."""
+"""Maximum number of unread texts."""
 
 
 class Reader(Protocol):
-    """One stream's messages as segments; may remember what came before."""
+    """One stream's messages as segments; may keep state."""
 
     @property
     def idle(self) -> bool:
-        """The vendor hears nobody speak, so that it may leave a request to make all final unanswered."""
+        """Whether the vendor detects no speech, so that it may leave a request for the final text unanswered."""
         ...
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        """The segment that a message holds; None for a message without one.
+        """Return the segment of a message; None for a message without one.
 
         Args:
-            message: as it came.
-            upto: where its words end at the latest, for vendors that tell no positions: where the audio ended when
-                the oldest thing was asked that is not answered, or what was sent so far.
+            message: as received.
+            upto: the latest end of its words, for vendors without positions: where the audio ended at the oldest
+                unanswered request, or what was sent so far.
 
         Raises:
             StageError: it is an error, or not a message.
@@ -51,35 +52,37 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a vendor's live ear is used."""
+    """Rules for a vendor's live STT."""
 
     line: Line
     margins: Margins
     finalize: str | None
-    """The message by which a vendor makes all final that it got; None if it knows no such message."""
+    """The message that makes the vendor finalize all received audio; None if it has no such message."""
 
     patience_ms: int
-    """How long a flush may stay unanswered when something of its utterance is known already, and the vendor need not
-    answer; without such a message, always."""
+    """How long a flush may stay unanswered when some text of its utterance is known, and the vendor need not answer;
+    without such a message, always."""
 
     first_patience_ms: int
-    """The same while nothing is known of the utterance: an empty text is only right when nobody spoke."""
+    """The same while nothing is known of the utterance: an empty text is only right without speech."""
 
     hold_ms: int = 0
-    """How long to wait for the vendor's own word before the message is sent."""
+    """How long to wait for the vendor's own message before the request is sent."""
 
     lifetime_ms: int | None = None
-    """How old a connection may get. An older one ends between two utterances, before the vendor cuts it in one."""
+    """Maximum age of a connection. An older one ends between two utterances, before the vendor cuts it inside one."""
 
     positions: bool = True
-    """The vendor tells positions, in what it got. False: the reader takes them from `upto`, in what was pushed."""
+    """Whether the vendor sends positions, in the audio it got. False: the reader takes them from `upto`, in the pushed
+    audio."""
 
 
 @asynccontextmanager
 async def listening(
     peer: Peer, path: str, manner: Manner, reader: Reader, *, reached: Callable[[int], None] | None = None
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's ear at once, and dial `peer.base_url + path` in the background; `reached` as in `dial`."""
+    """Yield one session's STT stream at once, and dial `peer.base_url + path` in the background; `reached` as in
+    `dial`."""
     async with dial(peer, path, manner.line, reached=reached) as socket, helpers() as owned:
         stream = _Stream(peer, socket, manner, reader)
         owned.start(stream.run(), name=f"stt-{peer.name}")
@@ -90,7 +93,7 @@ async def listening(
 
 
 class _Stream:
-    """One session's ear."""
+    """One session's STT stream."""
 
     def __init__(self, peer: Peer, socket: VendorSocket, manner: Manner, reader: Reader) -> None:
         self._peer, self._socket, self._manner, self._reader = peer, socket, manner, reader
@@ -99,7 +102,7 @@ class _Stream:
         self._heard = Texts(UNREAD_TEXTS)
         self._flushed_s = self._received_s = self._up_s = 0.0  # by the loop's own clock, as its timeouts are
         self._held = False
-        """The latest flush waits for the vendor's own word: the message has not been sent."""
+        """Whether the latest flush waits for the vendor's own message: the request has not been sent."""
 
         self._wait: asyncio.Timeout | None = None
 
@@ -121,7 +124,7 @@ class _Stream:
         self._held = self._manner.finalize is not None and self._manner.hold_ms > 0
         if not self._held:
             self._finalize()
-        if self._wait is not None and not self._wait.expired():  # else the waiting goes on by `_is_due`
+        if self._wait is not None and not self._wait.expired():  # otherwise the wait continues in `_is_due`
             self._wait.reschedule(self._due_s())
 
     def close(self) -> None:
@@ -133,7 +136,7 @@ class _Stream:
     # --- the vendor ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Turn the vendor's messages into texts until it fails; the failure is the last thing heard."""
+        """Turn the vendor's messages into texts until the connection fails; the failure is the last item."""
         try:
             await self._socket.connected()
             self._up_s = clock.loop_s()
@@ -164,7 +167,7 @@ class _Stream:
             self._socket.send(self._manner.finalize)
 
     def _due_s(self) -> float | None:
-        """When to wait no longer. A vendor may be silent for ever, but not when a flush waits for it."""
+        """Return when to stop waiting. A vendor may be silent for ever, but not while a flush waits for it."""
         if not self._segments.waiting:
             return self._end_s()
         asked_s = max(self._flushed_s, self._up_s)
@@ -176,7 +179,7 @@ class _Stream:
         return max(asked_s, self._received_s) + self._peer.idle_timeout_ms / 1_000
 
     def _is_due(self) -> bool:
-        """Whether the waiting is over: not when a flush came at the very instant when an earlier deadline was met."""
+        """Whether the wait is over: not when a flush came at the very instant of an earlier deadline."""
         due_s = self._due_s()
         return due_s is not None and clock.loop_s() >= due_s
 
@@ -184,9 +187,9 @@ class _Stream:
         return self._manner.finalize is None or self._segments.scant or self._reader.idle
 
     def _go_on_without(self) -> list[Heard]:
-        """The vendor has said nothing for so long as it may."""
+        """Handle a vendor that was silent for its maximum time."""
         if not self._segments.waiting:
-            return []  # the connection is worn out
+            return []  # the connection has reached its maximum age
         if self._held:
             self._finalize()
             return []
@@ -214,7 +217,7 @@ class _Stream:
         return asked if asked is not None else self._place(self._socket.sent_bytes // SAMPLE_BYTES)
 
     def _placed(self, segment: Segment) -> Segment:
-        """The segment in positions of what was pushed: a vendor counts what it got."""
+        """Return the segment in positions of the pushed audio: a vendor counts the audio it got."""
         if self._socket.in_step or not self._manner.positions:
             return segment
         words = tuple(Word(self._place(w.start), self._place(w.end), w.text) for w in segment.words)

@@ -1,7 +1,7 @@
-"""Speech to text behind OpenAI's audio transcriptions: OpenAI, Groq, Speaches, vLLM and their like.
+"""Speech to text behind OpenAI's audio transcriptions: OpenAI, Groq, Speaches, vLLM and similar servers.
 
-A request-style ear: it keeps the utterance and asks for its text, all of it, at each flush.
-Source of the wire: OpenAI API reference, "Create transcription".
+It keeps the utterance and requests the text of all of it at each flush. Source of the wire: OpenAI API reference,
+"Create transcription".
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from voicepipe.stages.transcriber import (
 )
 
 RATE_HZ = 16_000
-"""What Whisper and its successors hear; sending more only costs upload time."""
+"""The sample rate of Whisper and its successors; a higher one only costs upload time."""
 
 BUFFER_SAMPLES = 120 * RATE_HZ
-"""The most of one utterance that is kept: two minutes, 3.8 MB. Vendors take 25 MB."""
+"""Maximum audio kept of one utterance: two minutes, 3.8 MB. Vendors take 25 MB."""
 
 SHORTEST_SAMPLES = RATE_HZ // 10
-"""OpenAI refuses sound of less than 0.1 s; silence is added up to it."""
+"""OpenAI refuses audio of less than 0.1 s; shorter audio is padded with silence."""
 
 TEXT_BYTES = 1 << 20
-"""The most that is read of an answer."""
+"""Maximum size of an answer."""
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name.
+    """Return the STT `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -66,7 +66,7 @@ class _OpenAiTranscriber:
         return asking(self.transcribe, hearing, buffer_samples=BUFFER_SAMPLES)
 
     async def transcribe(self, hearing: Hearing, samples: Samples) -> str:
-        """The text of `samples`, int16, (n_samples,), at `RATE_HZ`.
+        """Return the text of `samples`, int16, (n_samples,), at `RATE_HZ`.
 
         Raises:
             StageError: the vendor refused, stalled or broke.

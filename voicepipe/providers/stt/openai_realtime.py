@@ -1,9 +1,8 @@
-"""Speech to text over OpenAI's Realtime WebSocket, and by the servers of one's own that speak it: Speaches and vLLM.
+"""Speech to text over OpenAI's Realtime WebSocket, and by the self-hosted servers that speak it: Speaches and vLLM.
 
-Utterances are sent with the vendor's own turn detection off, and committed at each flush. The option `stt_server` says
-who is spoken to.
-Sources: OpenAI API reference, "Realtime", client and server events, and its own Python package for their fields; the
-code of Speaches, and vLLM's, for what is different there. Marked `unverified` is what they do not say.
+Utterances are sent with the vendor's own turn detection off, and committed at each flush. The option `stt_server` names
+the kind of server. Sources: OpenAI API reference, "Realtime", client and server events, and its own Python package for
+their fields; the code of Speaches and vLLM for their deviations. Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from voicepipe.stages.transcriber import Hearing, Transcriber, TranscriberCapabi
 Server = Literal["openai", "speaches", "vllm"]
 
 RATE_HZ: Final[dict[Server, int]] = {"openai": 24_000, "speaches": 24_000, "vllm": vllm_wire.RATE_HZ}
-"""The one rate that each takes."""
+"""The one sample rate that each takes."""
 
 LIFETIME_MS: Final[dict[Server, int | None]] = {"openai": 50 * 60_000, "speaches": None, "vllm": None}
 """A session of OpenAI's ends after 60 minutes, without a warning; it ends between two utterances after 50."""
 
 KEYWORD_MODELS: Final = ("gpt-transcribe", "gpt-live-transcribe")
-"""Beginnings of the names of models that take `keywords`."""
+"""Prefixes of the names of models that take `keywords`."""
 
 NO_PROMPT_MODELS: Final = ("gpt-realtime-whisper", "gpt-4o-transcribe-diarize")
-"""Of those that take neither keywords nor a `prompt`."""
+"""Prefixes of models that take neither keywords nor a `prompt`."""
 
 KEY_TERMS: Final = 50
-"""A bound of our own."""
+"""Our own limit."""
 
 READERS: Final = {
     "stt_server": options.one_of("openai", "speaches", "vllm"),
@@ -51,10 +50,10 @@ READERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealtimeOptions:
-    """What may be set below `[providers.NAME.options]`."""
+    """Options below `[providers.NAME.options]`."""
 
     stt_server: Server = "openai"
-    """Who is spoken to: `openai`, or a server of one's own, `speaches` or `vllm`."""
+    """The kind of server: `openai`, or a self-hosted `speaches` or `vllm`."""
 
     stt_noise_reduction: str = "off"
     """At OpenAI: `near_field` for a headset, `far_field` for a room, or `off`."""
@@ -63,7 +62,7 @@ class RealtimeOptions:
     """At OpenAI: a JSON object, merged into `audio.input.transcription`: `{"delay": "minimal"}`."""
 
     def path(self, hearing: Hearing) -> str:
-        """Where the socket is, below the base address."""
+        """Return the path of the WebSocket, below the base address."""
         pairs = [("intent", "transcription")]
         if self.stt_server == "vllm":
             return "/realtime"
@@ -72,7 +71,7 @@ class RealtimeOptions:
         return f"/realtime?{urlencode(pairs)}"
 
     def greeting(self, hearing: Hearing) -> str:
-        """The `session.update` that says how to listen."""
+        """Return the `session.update` with the transcription settings."""
         match self.stt_server:
             case "vllm":
                 update: dict[str, Any] = {"model": hearing.model}
@@ -103,12 +102,12 @@ def _named(hearing: Hearing) -> dict[str, Any]:
 
 
 def _code(hearing: Hearing) -> str:
-    """ISO 639-1, which is all that is taken; empty to let the vendor find out."""
+    """Return the language in ISO 639-1, the only accepted form; empty to let the vendor detect it."""
     return (hearing.language or "").partition("-")[0].lower()
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name.
+    """Return the STT `spec.model` at the server of `settings`.
 
     Raises:
         ConfigError: a setting is missing or wrong.

@@ -33,18 +33,18 @@ STATUS: Final = {
     "model_not_found": 404,
     "rate_limit_exceeded": 429,
 }
-"""The HTTP status that says the same as an error's code. Unverified for this socket: the codes are those of the API."""
+"""The HTTP status that matches an error's code. Unverified for this WebSocket: the codes are those of the API."""
 
 EXPIRED: Final = "session_expired"
-"""The code of the error of a session that is as old as it may get. Unverified: seen by others ("Your session hit the
-maximum duration of 60 minutes")."""
+"""The code of the error of a session at its maximum age. Unverified: reported by others ("Your session hit the maximum
+duration of 60 minutes")."""
 
 ITEMS: Final = 64
-"""The most items whose texts are remembered at once."""
+"""Maximum number of items whose texts are kept at once."""
 
 
 def append(pcm: bytes) -> str:
-    """More audio, as the event that carries it."""
+    """Return the event that carries more audio."""
     return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
 
 
@@ -65,7 +65,7 @@ _event = msgspec.json.Decoder(_Event)
 
 
 def event_of(peer: Peer, message: str | bytes) -> _Event:
-    """The event that a message is.
+    """Return the event of a message.
 
     Raises:
         StageError: it is an error, or no event.
@@ -85,7 +85,7 @@ class _Failed(msgspec.Struct):
 
 
 def failure(peer: Peer, event: bytes) -> StageError:
-    """The stage error for an event that tells of one."""
+    """Return the stage error for an error event."""
     try:
         error = msgspec.json.decode(event, type=_Failed).error
     except msgspec.DecodeError:
@@ -99,14 +99,14 @@ def failure(peer: Peer, event: bytes) -> StageError:
 
 
 class OpenAiWire:
-    """One stream's events. Items may be told of in another order than that in which they were committed."""
+    """One stream's events. Items may be reported in another order than that of their commits."""
 
     def __init__(self, peer: Peer, socket: VendorSocket, rate_hz: int) -> None:
         self._peer = peer
         self._stretch = Stretch(socket, LEAST_MS * rate_hz * 2 // 1_000)
-        # Full: the oldest would be forgotten, but no vendor has been silent about so many.
+        # Full: the oldest would be dropped, but no vendor has left this number unanswered.
         self._order: deque[str] = deque(maxlen=ITEMS)
-        """The items that are committed and not completed, or not yet told of."""
+        """The items that are committed and not completed, or not yet reported."""
 
         self._texts: dict[str, str] = {}
         self._done: dict[str, Committed] = {}
@@ -122,7 +122,7 @@ class OpenAiWire:
         return False
 
     def read(self, message: str | bytes) -> Sequence[Said]:
-        """Vendors add types of events without notice: one that is not known says nothing to us."""
+        """Vendors add event types without notice: an unknown type is ignored."""
         event = event_of(self._peer, message)
         match event.type:
             case "input_audio_buffer.committed":

@@ -1,8 +1,8 @@
-"""From a vendor's stream of timed segments to the texts of utterances. Pure: no socket, no clock.
+"""Map a vendor's stream of timed segments to the texts of utterances. Pure: no socket, no clock.
 
-A streaming ear hears the whole call and cuts it where it likes; the port asks for the text of an utterance, from its
+A streaming STT gets all audio of the session and cuts it anywhere; the port requires the text of an utterance, from its
 `begin` on. Both count the same samples, so a word belongs to the utterance in which it was said, whenever its text
-comes. Positions are samples of all that was pushed.
+arrives. Positions are samples of all pushed audio.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from dataclasses import dataclass, field
 from voicepipe.stages.transcriber import Final, Heard, Interim
 
 REMEMBERED_UTTERANCES = 8
-"""The latest so many can still get words."""
+"""Only this number of the latest utterances can still get words."""
 
 WAITING_FLUSHES = 64
-"""The latest so many are waited for; the core asks three times a turn at most."""
+"""Only this number of the latest flushes waits for an answer; the core flushes three times a turn at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
-    """How exactly positions are to be taken, in samples."""
+    """Tolerances of positions, in samples."""
 
     lead: int
-    """An utterance begins when its voice was noticed; its first word was said up to this long before."""
+    """An utterance begins when its speech was detected; its first word was said up to this long before."""
 
     trailing: int
-    """A vendor's own end of speech answers a flush that comes this much later: the rest was silence."""
+    """A vendor's own end of speech answers a flush that comes at most this much later: the rest was silence."""
 
     scant: int
-    """With no more than this left to make final, a vendor may leave a request to do so unanswered."""
+    """With no more than this left to finalize, a vendor may leave the request unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word, and where it was said."""
+    """A word and its position."""
 
     start: int
     end: int
@@ -44,23 +44,23 @@ class Word:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What a vendor made of a stretch of the audio."""
+    """A vendor's transcript of a stretch of the audio."""
 
     start: int
     end: int
     text: str
     words: tuple[Word, ...] = ()
     final: bool = False
-    """It will not be said otherwise."""
+    """Whether it will not be revised."""
 
     speech_ended: bool = False
-    """The vendor heard the caller stop at its end."""
+    """Whether the vendor detected the end of speech at its end."""
 
     complete: bool = False
-    """All that was said before its end stands in it, though some of it may still be said otherwise."""
+    """Whether it contains all speech before its end, though some of it may still be revised."""
 
     requested: bool = False
-    """It answers a request to make all final."""
+    """Whether it answers a request for the final text."""
 
     language: str | None = None
 
@@ -75,10 +75,10 @@ class _Utterance:
     """Where the segment of the interim text begins."""
 
     shown: str = ""
-    """The text last given, so that nothing is given twice."""
+    """The text returned last, so that no text is returned twice."""
 
     said: str = ""
-    """The text last given as final."""
+    """The text last returned as final."""
 
     language: str | None = None
 
@@ -88,8 +88,8 @@ class _Utterance:
 
     def take(self, segment: Segment, text: str) -> None:
         """Add a final text, or replace the interim one."""
-        # A vendor that says a stretch again means it otherwise; one that was asked for the rest and says nothing means
-        # that there is none, whatever stretch it names.
+        # A vendor that sends a stretch again revises it. An empty answer to a request for the rest means that there is
+        # none, for any stretch that it names.
         if text or (segment.final and not segment.requested):
             self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
         if not segment.final:
@@ -102,7 +102,7 @@ class _Utterance:
             self.finals.sort(key=lambda its: its.start)
 
     def words_in(self, segment: Segment) -> int:
-        """How many of its words were said to be in that stretch."""
+        """Number of its words reported inside that stretch."""
         texts = [its.text for its in self.finals if segment.start <= its.start <= its.end <= segment.end]
         if segment.start <= self.interim_at < segment.end:
             texts.append(self.interim)
@@ -118,23 +118,24 @@ class _Request:
 
 
 class Segments:
-    """The utterances of one stream, and who waits for what."""
+    """The utterances of one stream, and the flushes that wait."""
 
     def __init__(self, margins: Margins) -> None:
         self._margins = margins
-        # Full: the oldest is forgotten, and late words of it with it.
+        # Full: the oldest is dropped, and its late words with it.
         self._utterances: deque[_Utterance] = deque(maxlen=REMEMBERED_UTTERANCES)
-        # Full: the oldest stays unanswered; it was asked for many turns ago.
+        # Full: the oldest stays unanswered; it was requested many turns ago.
         self._requests: deque[_Request] = deque(maxlen=WAITING_FLUSHES)
         self._begun_at = self._flushed_at = 0
         self._final_to = self._heard_to = 0
         self._ended = False
-        """The latest final segment ended with the caller's silence, and no word came since."""
+        """Whether the latest final segment ended with silence, and no word came since."""
 
     # --- the session --------------------------------------------------------------------------
 
     def begin(self, utterance: int, at: int) -> None:
-        """What is said from here on, or shortly before, is this utterance's; what was flushed already is not."""
+        """Start an utterance: words from here on, or shortly before, belong to it; words that were flushed already do
+        not."""
         self._begun_at = at
         since = max(self._flushed_at, at - self._margins.lead)
         if self._utterances:
@@ -142,12 +143,12 @@ class Segments:
         self._utterances.append(_Utterance(utterance, since))
 
     def flush(self, flush: int, at: int, *, ask: bool = False) -> Final | None:
-        """Answer if all is known; None: ask the vendor to make all final, and give `take` what it says.
+        """Answer if all is known; None: request the final text from the vendor, and pass its answer to `take`.
 
-        With `ask`, never answer: whoever calls has no room for it now.
+        With `ask`, never answer: the caller has no room for the answer now.
         """
         if not self._utterances:
-            return Final(0, flush, "")  # nothing has begun, so nothing was said
+            return Final(0, flush, "")  # no utterance has begun, so there is no speech
         self._flushed_at = at
         utterance = self._utterances[-1]
         for earlier in self._requests:
@@ -160,7 +161,7 @@ class Segments:
     # --- the vendor ---------------------------------------------------------------------------
 
     def take(self, segment: Segment) -> list[Heard]:
-        """What a segment tells: answers to flushes first, then texts that grew."""
+        """Return the results of a segment: answers to flushes first, then texts that grew."""
         shares = self._share(segment)
         for utterance, text in shares:
             utterance.take(segment, text)
@@ -175,7 +176,8 @@ class Segments:
         return [*answers, *(heard for utterance, _ in shares if (heard := self._grown(utterance, segment)))]
 
     def _share(self, segment: Segment) -> list[tuple[_Utterance, str]]:
-        """Whose words these are. Who had interim words there and has none now gets an empty share."""
+        """Assign the words to utterances. An utterance that had interim words there and has none now gets an empty
+        share."""
         owners = self._owners(segment)
         texts = [word.text for word in segment.words] or segment.text.split() or [""]
         shares: list[tuple[_Utterance, str]] = []
@@ -190,7 +192,8 @@ class Segments:
         return shares
 
     def _owners(self, segment: Segment) -> list[_Utterance | None]:
-        """Whose each word is. Where words have no places, an earlier utterance keeps as many as it has of them."""
+        """Return the utterance of each word. Where words have no positions, an earlier utterance keeps the same number
+        of words."""
         if segment.words:
             return [self._owner((word.start + word.end) // 2) for word in segment.words]
         last = self._owner(max(0, segment.end - 1))
@@ -206,7 +209,7 @@ class Segments:
         return next((its for its in reversed(self._utterances) if its.since <= at), None)
 
     def _answers(self, segment: Segment) -> list[Heard]:
-        """The flushes that this final segment answers."""
+        """Return the flushes that this final segment answers."""
         answered = [its for its in self._requests if self._known_to(its.at)]
         if segment.requested and not answered and self._requests:
             answered = [self._requests[0]]  # requests are answered in order, whatever stretch the vendor names
@@ -215,7 +218,7 @@ class Segments:
         return [self._final(its.utterance, its.flush) for its in answered if its.waited_for]
 
     def _known_to(self, at: int) -> bool:
-        """Whether nothing said before `at` can still come."""
+        """Whether no word from before `at` can still arrive."""
         return at <= max(self._final_to + (self._margins.trailing if self._ended else 0), self._heard_to)
 
     def _grown(self, utterance: _Utterance, segment: Segment) -> Heard | None:
@@ -231,7 +234,7 @@ class Segments:
         utterance.shown = utterance.said = utterance.text
         return Final(utterance.number, flush, utterance.text, utterance.language)
 
-    # --- patience -----------------------------------------------------------------------------
+    # --- deadlines ----------------------------------------------------------------------------
 
     @property
     def waiting(self) -> bool:
@@ -240,32 +243,32 @@ class Segments:
 
     @property
     def resting(self) -> bool:
-        """Whether the words of all that has begun were asked for, and are known."""
+        """Whether the words of all begun utterances were requested, and are known."""
         return not self.waiting and self._flushed_at >= self._begun_at
 
     @property
     def asked_at(self) -> int | None:
-        """Where the audio ended when the vendor was asked the oldest thing that it has not answered."""
+        """Where the audio ended at the oldest unanswered request to the vendor."""
         return self._requests[0].at if self._requests else None
 
     @property
     def waited_at(self) -> int | None:
-        """Where the audio ended when the oldest flush came that waits."""
+        """Where the audio ended at the oldest waiting flush."""
         return self._oldest().at if self.waiting else None
 
     @property
     def scant(self) -> bool:
-        """Whether the oldest flush that waits may stay unanswered, for want of audio."""
+        """Whether the oldest waiting flush may stay unanswered, for lack of audio."""
         oldest = self._oldest()
         return oldest.at - max(self._final_to, oldest.utterance.since) <= self._margins.scant
 
     @property
     def known(self) -> bool:
-        """Whether there is a text to answer the oldest flush that waits with."""
+        """Whether there is a text to answer the oldest waiting flush with."""
         return self._oldest().utterance.text != ""
 
     def give_up(self) -> Final:
-        """Answer the oldest flush that waits with what is known. A late answer of the vendor still finds it."""
+        """Answer the oldest waiting flush with the known text. A late answer of the vendor is still assigned to it."""
         oldest = self._oldest()
         oldest.waited_for = False
         return self._final(oldest.utterance, oldest.flush)

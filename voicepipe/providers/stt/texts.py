@@ -1,4 +1,4 @@
-"""What an ear has heard and nobody has read yet: the end of a stream that its session iterates."""
+"""A queue of transcribed texts between the vendor's connection and the session that iterates it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Texts:
     """A bounded queue of texts that ends with a failure, or when it is closed. Iterate it to read them."""
 
     def __init__(self, bound: int) -> None:
-        # Full means that nobody reads texts: whoever has more of them waits, and the vendor with it.
+        # Full means that no texts are read: producers wait, and the vendor with them.
         self._waiting: asyncio.Queue[Heard | StageError | None] = asyncio.Queue(maxsize=bound)
         self._failure: StageError | None = None
         self._closed = False
@@ -22,15 +22,15 @@ class Texts:
         return self._waiting.full()
 
     async def put(self, heard: Heard | StageError) -> None:
-        """Add a text, or the failure after which there are no more; waits for room."""
+        """Add a text, or the failure that ends the queue; waits for room."""
         await self._waiting.put(heard)
 
     def put_now(self, heard: Heard) -> None:
-        """Add a text where `full` has said that there is room."""
+        """Add a text after `full` has reported room."""
         self._waiting.put_nowait(heard)
 
     def close(self) -> None:
-        """Wake whoever still listens: there is nothing more to hear."""
+        """End the iteration: no text follows."""
         self._closed = True
         if not self._waiting.full():
             self._waiting.put_nowait(None)

@@ -1,7 +1,7 @@
-"""The events of vLLM's `/v1/realtime`, both ways: OpenAI's names, and a course of its own.
+"""The events of vLLM's `/v1/realtime`, both ways: OpenAI's names with a different sequence.
 
-A commit begins to transcribe, and a final one ends it; what is sent before the text has come is thrown away, so that it
-waits here. Source: vLLM's docs, `realtime.api_router`, and its code, `realtime/connection.py`.
+A commit starts the transcription, and a final commit ends it. vLLM drops audio that is sent before the text has
+arrived, so that audio waits here. Source: vLLM's docs, `realtime.api_router`, and its code, `realtime/connection.py`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BEGIN: Final = '{"type":"input_audio_buffer.commit","final":false}'
 END: Final = '{"type":"input_audio_buffer.commit","final":true}'
 
 LEAST_MS: Final = 200
-"""The shortest segment; unverified: a model may want to hear something before it answers."""
+"""Minimum segment; unverified: a model may need some audio before it answers."""
 
 WAITING_MS: Final = 30_000
-"""The most audio that waits for the text of the segment before; past it the oldest is dropped."""
+"""Maximum audio that waits for the text of the previous segment; beyond it the oldest is dropped."""
 
 
 class VllmWire:
@@ -34,13 +34,13 @@ class VllmWire:
     def __init__(self, peer: Peer, socket: VendorSocket) -> None:
         self._peer, self._socket = peer, socket
         self._sent_bytes = 0
-        """Of the segment under way; 0: none is."""
+        """Samples of the current segment; 0: there is none."""
 
         self._owed = False
-        """The text of the segment before has not come."""
+        """Whether the text of the previous segment is pending."""
 
         self._text = ""
-        # Full: the oldest audio goes; the ends of segments (None) stay.
+        # Full: the oldest audio is dropped; the ends of segments (None) stay.
         self._waiting: deque[bytes | None] = deque()
         self._waiting_bytes = 0
 
@@ -66,7 +66,7 @@ class VllmWire:
         return True
 
     def read(self, message: str | bytes) -> Sequence[Said]:
-        """Vendors add types of events without notice: one that is not known says nothing to us."""
+        """Vendors add event types without notice: an unknown type is ignored."""
         event = event_of(self._peer, message)
         match event.type:
             case "transcription.delta":
@@ -91,7 +91,7 @@ class VllmWire:
         self._sent_bytes, self._owed = 0, True
 
     def _go_on(self) -> None:
-        """The text has come: send what waited, up to the end of the next segment."""
+        """Handle an arrived text: send the waiting audio, up to the end of the next segment."""
         self._text, self._owed, self._sent_bytes = "", False, 0
         while self._waiting and not self._owed:
             pcm = self._waiting.popleft()

@@ -1,8 +1,8 @@
-"""Speech to text by servers of one's own network that speak Wyoming, such as faster-whisper's.
+"""Speech to text by servers of the user's own network that speak Wyoming, such as faster-whisper's.
 
-An utterance is sent at each flush, on a connection of its own: there is no other way to take a question back.
-Source: the README of the package `wyoming`, "Speech to Text". Servers that send their text in pieces
-(`transcript-chunk`) send all of it at last, too.
+An utterance is sent at each flush, on its own connection: there is no other way to cancel a request. Source: the README
+of the package `wyoming`, "Speech to Text". Servers that send their text in pieces (`transcript-chunk`) finally send all
+of it, too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from voicepipe.stages.transcriber import Hearing, Samples, Transcriber, Transcri
 RATE_HZ: Final = 16_000
 
 BUFFER_SAMPLES: Final = 120 * RATE_HZ
-"""The most of one utterance that is kept: two minutes, 3.8 MB."""
+"""Maximum audio kept of one utterance: two minutes, 3.8 MB."""
 
 PIECE_SAMPLES: Final = RATE_HZ
-"""Of sound in one event."""
+"""Audio in one event."""
 
 KEY_TERMS: Final = 50
-"""A bound of our own."""
+"""Our own limit."""
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
-    """The ear `spec.model` at the server that `settings` name; the model `default` is the server's own choice.
+    """Return the STT `spec.model` at the server of `settings`; the model `default` is the server's own choice.
 
     Raises:
         ConfigError: a setting is missing or wrong.
@@ -57,7 +57,7 @@ class _WyomingTranscriber:
                 await line.write("audio-chunk", sound, piece.tobytes())
             await line.write("audio-stop", {"timestamp": None})
             while (event := await line.read()).type != "transcript":
-                pass  # pieces of the text, and what the server tells of itself
+                pass  # pieces of the text, and the server's description
         text = event.data.get("text")
         if not isinstance(text, str):
             raise failures.broken(self._peer, "expected a transcript with a text")
