@@ -1,4 +1,5 @@
-"""What observes a call must not end it: an observer that breaks is logged as our bug, and the call goes on."""
+"""Keep errors of observers away from sessions: an observer that fails is logged as our bug, and the session
+continues."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from voicepipe.turn.events import Fact
 
 @contextmanager
 def apart(what: str) -> Iterator[None]:
-    """Log what breaks in the block, and go on behind it. `what` names the observer for the log."""
+    """Log an exception of the block, and continue after the block. `what` names the observer for the log."""
     try:
         yield
     except Exception as bug:
@@ -22,7 +23,7 @@ def apart(what: str) -> Iterator[None]:
 
 
 class JournalApart:
-    """A journal that may break: it is left out from then on, since a journal with a hole can't be replayed."""
+    """A journal that may fail: it is left out from then on, since a journal with a gap can't be replayed."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

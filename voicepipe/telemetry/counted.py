@@ -1,4 +1,4 @@
-"""One turn's figures, read from its record as JSON."""
+"""Read one turn's figures from its record as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from voicepipe.quantile import Sketch, SketchState
 from voicepipe.telemetry.figures import Figures, ProviderFigures, StageFigures
 
 HEARD: Final = {"stt": "stt_final", "llm": "llm_ttft", "tts": "tts_ttfb"}
-"""Stage of a provider -> the part of a turn, or the stage of it, that tells how soon the provider was."""
+"""Stage of a provider -> the part of a turn, or the stage of it, that shows the provider's latency."""
 
 
 class _Span(msgspec.Struct):
@@ -57,7 +57,7 @@ class _Speculation(msgspec.Struct):
 
 
 class Counted(msgspec.Struct):
-    """Of a record as JSON, what is counted. The rest is skipped: half the time is saved."""
+    """The counted fields of a record as JSON. The other fields are skipped: this saves half the time."""
 
     outcome: str | None
     total_ms: int | None
@@ -79,12 +79,12 @@ class Counted(msgspec.Struct):
         """Read a record as `record_json` wrote it.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is no record.
         """
         return _COUNTED.decode(record)
 
     def figures(self) -> Figures:
-        """The figures of this turn alone."""
+        """Return the figures of this turn alone."""
         late = self.total_verdict == "over"
         limit_ms = 0 if self.total_ms is None else self.total_limit_ms
         cost, early = self.cost, self.speculation
@@ -111,15 +111,15 @@ class Counted(msgspec.Struct):
         )
 
     def _waited_ms(self) -> dict[str, int]:
-        """Stage -> its part of what the caller waited. Not what of its span was on the way: an answer that is ready
-        early waits at the gate for the turn's end, long after the question was sent."""
+        """Return stage -> its part of the user's waiting time. The whole span of a stage does not count: an answer
+        that is ready early waits at the gate for the turn's end, long after the question was sent."""
         waited_ms: dict[str, int] = {}
         for part in self.contributions:
             waited_ms[part.stage] = waited_ms.get(part.stage, 0) + part.duration_ms
         return waited_ms
 
     def _providers(self) -> dict[str, ProviderFigures]:
-        """Those that served the turn, and those that were asked for its answer in vain."""
+        """Return the providers that served the turn, and those that were asked for its answer in vain."""
         sooner = self.parts | {span.stage: span.duration_ms for span in self.stages}
         served = {}
         for stage, spec in self.providers.items():
@@ -149,7 +149,8 @@ def _stage(span: _Span) -> StageFigures:
 
 
 def _some(duration_ms: int | None) -> SketchState:
-    """Less than 0 counts as 0: work may be done before t0, and then costs the caller nothing."""
+    """Return a sketch of one duration. Less than 0 counts as 0: work may be done before t0, and then costs the user
+    nothing."""
     return Sketch([] if duration_ms is None else [max(0, duration_ms)]).state
 
 

@@ -1,4 +1,4 @@
-"""Turns as they end, each once."""
+"""Pass on turns as they end, each once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.store import KeptTurn
 
 REMEMBERED: Final = 4_096
-"""Turns that have ended, so that a renewed record isn't told of again; renewals come within minutes."""
+"""Ended turns that are remembered, so that a renewed record isn't passed on again; renewals come within minutes."""
 
 
 class Endings:
-    """Hears every record of every turn, and passes on the first that has an outcome."""
+    """Takes every record of every turn, and passes on the first that has an outcome."""
 
     def __init__(self, told: Sequence[Callable[[KeptTurn], None]]) -> None:
-        """`told` return at once; one that breaks keeps the others from nothing."""
+        """The handlers `told` return at once; one that fails does not affect the others."""
         self._told = tuple(told)
         # Full: the oldest is forgotten.
         self._ended: dict[tuple[str, str], None] = {}
 
     def hear(self, turn: KeptTurn) -> None:
-        """Take a record: new, renewed, or one that renews another's end, which is told of as it was at first."""
+        """Take a record: new, renewed, or one that renews another turn's end. An end is passed on as it was at
+        first."""
         key = (turn.project, turn.record.id)
         if turn.record.outcome is None or key in self._ended:
             return

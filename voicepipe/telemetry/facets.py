@@ -1,8 +1,7 @@
-"""By what turns can be told apart, so that each kind has figures of its own.
+"""The properties by which turns are grouped, so that each kind has figures of its own.
 
-A **facet** is one such property: a turn has one name in it, or several (it has the providers of all
-its stages). The **mix** of a turn is all of them together. Neither knows a session, a user or a word:
-figures name nobody.
+A **facet** is one such property: a turn has one name in it, or several (it has the providers of all its stages). The
+**mix** of a turn is all of them together. Neither contains a session, a user or a word: figures identify no person.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ MIX: Final = "mix"
 """The facet of whole mixes, all in one: its figures have the mixes' names."""
 
 FACETS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm", "over")
-"""What a filter may name, beside session, user and time."""
+"""The facets that a filter may name, beside session, user and time."""
 
 STAGES: Final = ("stt", "llm", "tts")
 
 
 class Mix(NamedTuple):
-    """All that tells turns apart. Empty where a turn has nothing to tell."""
+    """All properties that distinguish turns. A property without a value is empty."""
 
     agent: str
     route: str
@@ -42,16 +41,16 @@ class Mix(NamedTuple):
 
     @property
     def name(self) -> str:
-        """It as text, from which `read_mix` makes it again."""
+        """Return it as text, from which `read_mix` makes it again."""
         return msgspec.json.encode(self).decode()
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models of all stages, each once."""
+        """Return the models of all stages, each once."""
         return tuple(dict.fromkeys(spec for spec in (self.stt, self.llm, self.tts) if spec))
 
     def names(self, facet: str) -> tuple[str, ...]:
-        """The names that it has in a facet."""
+        """Return the names that it has in a facet."""
         if facet == "model":
             return self.models
         if facet == "provider":
@@ -61,12 +60,12 @@ class Mix(NamedTuple):
         return (getattr(self, facet),)
 
     def matches(self, wanted: dict[str, str]) -> bool:
-        """Whether it has each of these names: facet -> name."""
+        """Return whether it has each of these names: facet -> name."""
         return all(name in self.names(facet) for facet, name in wanted.items())
 
 
 def mix_of(turn: KeptTurn) -> Mix:
-    """The mix of a turn that is closed."""
+    """Return the mix of a closed turn."""
     record, served = turn.record, dict(turn.record.providers)
     stt, llm, tts = (served.get(stage, "") for stage in STAGES)
     return Mix(
@@ -84,29 +83,29 @@ def mix_of(turn: KeptTurn) -> Mix:
 
 
 def read_mix(name: str) -> Mix:
-    """The mix of that name."""
+    """Return the mix of that name."""
     return msgspec.json.decode(name, type=Mix)
 
 
 def wanted_by(query: TurnFilter) -> dict[str, str]:
-    """Facet -> name, of what a filter asks for beside session, user and time."""
+    """Return facet -> name, for the fields of a filter beside session, user and time."""
     asked = {facet: getattr(query, facet) for facet in FACETS}
     names = {facet: value for facet, value in asked.items() if value is not None}
     return names | ({"over": over_name(query.over)} if query.over is not None else {})
 
 
 def facets_of(mix: Mix) -> Iterator[tuple[str, str]]:
-    """(facet, name) of all figures in which a turn of this mix is counted, beside those of all turns."""
+    """Return (facet, name) of all figures in which a turn of this mix is counted, beside those of all turns."""
     for facet in FACETS:
         for name in mix.names(facet):
             yield facet, name
 
 
 def provider_of(spec: str) -> str:
-    """`groq` of `groq/llama-3.3-70b`."""
+    """Return `groq` for `groq/llama-3.3-70b`."""
     return spec.partition("/")[0]
 
 
 def over_name(over: bool) -> str:
-    """The facet `over` has names as the others do."""
+    """Return the name of `over` as a facet."""
     return "true" if over else "false"

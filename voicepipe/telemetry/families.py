@@ -1,4 +1,5 @@
-"""Every metric that `/metrics` shows: its name, its kind, its labels, and what it says. The docs' table is this one."""
+"""Every metric that `/metrics` shows: its name, its kind, its labels, and its meaning. The docs' table is generated
+from this."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """As Prometheus knows it."""
+        """Return the name in Prometheus."""
         return f"{PREFIX}{self.name}"
 
 
@@ -88,7 +89,7 @@ NOW: Final = (
     Family("provider_errors_total", "counter", ("stage", "provider", "kind"), "Its failures"),
     Family("build_info", "gauge", ("version",), "Always 1"),
 )
-"""Asked of the house at each scrape."""
+"""Read from the server at each scrape."""
 
 FAMILIES: Final = (*TURNS, *NOW)
 BY_NAME: Final = {family.name: family for family in FAMILIES}
@@ -104,24 +105,24 @@ class Sample:
 
 
 OTHER: Final = "other"
-"""What a name is called that is one too many."""
+"""The label value for names beyond the bound."""
 
 LONGEST: Final = 100
-"""Characters of a label's value at most."""
+"""The most characters of a label's value."""
 
 
 class Names:
     """The values of a label, bounded: those that are known beforehand, and a few more as they come.
 
-    Each value makes a time series that Prometheus keeps for weeks, and clients choose some of the names. Whatever comes
-    when all are taken is `other`, from then on and for good.
+    Each value makes a time series that Prometheus keeps for weeks, and clients choose some of the names. When all
+    values are taken, every further name is `other` for good.
     """
 
     def __init__(self, known: frozenset[str] = frozenset(), *, more: int) -> None:
         self._taken, self._room = set(known), more
 
     def of(self, name: str) -> str:
-        """The value to count `name` under; an empty one is `none`."""
+        """Return the value to count `name` under; an empty one is `none`."""
         if name in self._taken:
             return name
         if not name:

@@ -1,4 +1,4 @@
-"""What happens now, for whoever watches: closed turns and marks of running ones, to many readers, never waiting."""
+"""A live feed of closed turns and marks of running turns, to many readers, never waiting."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from voicepipe.telemetry.store import KeptTurn, turn_plain, veiled_turn
 Kind = Literal["turn", "live"]
 
 KEPT: Final = 500
-"""Events that a reader who comes back can still have; closed turns mostly, of some 3 kB each."""
+"""Events kept for readers that reconnect; closed turns mostly, of about 3 kB each."""
 
 MOST_WAITING: Final = 1_000
-"""Events that wait for one reader at most."""
+"""The most events that wait for one reader."""
 
 MOST_READERS: Final = 32
 
 MOST_OF_TOKENS: Final = 16
-"""Of these, readers with a client secret: pages of visitors leave operators their half."""
+"""Of these, the readers with a client secret: pages of users leave half for operators."""
 
 MOST_OF_TOKEN: Final = 4
-"""Of these, with the same one."""
+"""Of these, the readers with the same client secret."""
 
 FULL_WAIT_MS: Final = 5_000
-"""When it is worth asking again while all places for readers are taken."""
+"""The retry delay for a reader that is refused because all places are taken."""
 
 
 @dataclass(slots=True)
 class FeedEvent:
-    """One thing that happened."""
+    """One event of the feed."""
 
     id: str
-    """Names it for a reader who comes back (`Last-Event-ID`)."""
+    """The id for a reader that reconnects (`Last-Event-ID`)."""
 
     number: int
     kind: Kind
@@ -53,7 +53,7 @@ class FeedEvent:
 
     @property
     def data(self) -> bytes:
-        """As JSON, in one line; made when the first reader asks, once for all of them."""
+        """Return it as JSON, in one line; made for the first reader, once for all readers."""
         if self._data is None:
             self._data = msgspec.json.encode(self._make())
         return self._data
@@ -74,14 +74,14 @@ class Reader:
 
     def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MOST_WAITING, token: str = "") -> None:
         self._wants, self._most, self.token = wants, most, token
-        # Full means that the reader is slower than what happens: the oldest is dropped and counted, since who
-        # watches wants to see now.
+        # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader wants
+        # the newest.
         self._waiting: deque[FeedEvent] = deque()
         self._news = asyncio.Event()
         self.lost = 0
         """Events that were dropped."""
         self.has_gap = has_gap
-        """It came back too late: nobody knows how much happened in between."""
+        """Whether the reader reconnected too late: the number of missed events is not known."""
 
     def offer(self, event: FeedEvent) -> None:
         """Take an event, if this reader wants it; never waits."""
@@ -94,7 +94,7 @@ class Reader:
         self._news.set()
 
     async def next(self, within_s: float) -> FeedEvent | None:
-        """The next event; None when there is none for so long."""
+        """Return the next event; None when there is none within this time."""
         try:
             async with asyncio.timeout(within_s):
                 await self._news.wait()
@@ -107,10 +107,10 @@ class Reader:
 
 
 class Feed:
-    """Belongs to one event loop. What only a watcher wants to know costs nothing while there is none."""
+    """The feed of one event loop. Events only for live readers cost nothing while there are no readers."""
 
     def __init__(self, *, kept: int = KEPT, most_waiting: int = MOST_WAITING) -> None:
-        self._epoch = secrets.token_hex(4)  # numbers begin anew with each start of the server
+        self._epoch = secrets.token_hex(4)  # numbers begin again with each start of the server
         self._number = self._dropped = 0
         self._kept: deque[FeedEvent] = deque(maxlen=kept)  # full: the oldest is forgotten
         self._most_waiting = most_waiting
@@ -118,43 +118,43 @@ class Feed:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody reads."""
+        """Return whether there are readers."""
         return bool(self._readers)
 
     @property
     def n_readers(self) -> int:
-        """How many do."""
+        """Return the number of readers."""
         return len(self._readers)
 
     @property
     def dropped(self) -> int:
-        """Events that readers were too slow for, since the beginning."""
+        """Return the number of events that readers were too slow for, since the start."""
         return self._dropped + sum(reader.lost for reader in self._readers)
 
     def hear(self, turn: KeptTurn) -> None:
-        """Tell of a turn that is closed, new or renewed; one that is still spoken has its marks told."""
+        """Send a closed turn, new or renewed; a running turn has its marks sent instead."""
         if turn.record.outcome is not None:
             whose = (turn.project, turn.record.session)
             self._tell("turn", *whose, lambda: turn_plain(turn), lambda: turn_plain(veiled_turn(turn)))
 
     def tell_live(self, project: str, session: str, make: Callable[[], object]) -> None:
-        """Tell of a turn that runs, if anybody watches; `make` gives what is told as plain values."""
+        """Send an event of a running turn, if there are readers; `make` returns it as plain values."""
         if self._readers:
             self._tell("live", project, session, make, make)  # marks, verdicts and actions: no provider's words
 
     def forget(self, project: str, session: str) -> None:
-        """Keep nothing more of a session for who comes back."""
+        """Delete the events of a session that are kept for readers that reconnect."""
         kept = [event for event in self._kept if (event.project, event.session) != (project, session)]
         self._kept = deque(kept, maxlen=self._kept.maxlen)
 
     @contextmanager
     def reading(self, wants: Wants, *, after: str = "", token: str = "") -> Iterator[Reader]:
-        """Read what happens while the block runs, and first what happened after the event of the id `after`.
+        """Read live events while the block runs, and first the events after that of the id `after`.
 
-        `token` names the client secret of a reader who has one.
+        `token` names the client secret of a reader that has one.
 
         Raises:
-            Overload: there are readers enough, of all or of client secrets.
+            Overload: too many readers, in total or with client secrets.
         """
         self._check_room(token)
         missed, has_gap = self._after(after)
@@ -190,7 +190,7 @@ class Feed:
             reader.offer(event)
 
     def _after(self, id: str) -> tuple[list[FeedEvent], bool]:
-        """What is known after an event, and whether there was more."""
+        """Return the events known after an event, and whether some are missing."""
         if not id:
             return [], False
         epoch, _, number = id.partition("-")

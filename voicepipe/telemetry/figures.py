@@ -12,7 +12,7 @@ from voicepipe.quantile import Sketch, SketchState
 
 KeyT = TypeVar("KeyT")
 
-_LEVEL: Final = 6  # of zlib: a third of its size is left
+_LEVEL: Final = 6  # level of zlib: a third of the size is left
 
 
 def _empty() -> SketchState:
@@ -20,7 +20,7 @@ def _empty() -> SketchState:
 
 
 class StageFigures(msgspec.Struct, array_like=True):
-    """One stage, or the heard latency."""
+    """The figures of one stage, or of the heard latency."""
 
     over: int = 0
     limit_ms: int = 0
@@ -28,7 +28,7 @@ class StageFigures(msgspec.Struct, array_like=True):
     durations: SketchState = msgspec.field(default_factory=_empty)
 
     def add(self, other: StageFigures) -> None:
-        """Count all that `other` counted."""
+        """Add all that `other` counted."""
         self.over += other.over
         self.limit_ms = max(self.limit_ms, other.limit_ms)
         self.hidden_ms += other.hidden_ms
@@ -36,7 +36,7 @@ class StageFigures(msgspec.Struct, array_like=True):
 
 
 class ProviderFigures(msgspec.Struct, array_like=True):
-    """One model of one stage."""
+    """The figures of one model of one stage."""
 
     calls: int = 0
     errors: int = 0
@@ -48,7 +48,7 @@ class ProviderFigures(msgspec.Struct, array_like=True):
     durations: SketchState = msgspec.field(default_factory=_empty)
 
     def add(self, other: ProviderFigures) -> None:
-        """Count all that `other` counted."""
+        """Add all that `other` counted."""
         self.calls += other.calls
         self.errors += other.errors
         self.read_tokens += other.read_tokens
@@ -60,7 +60,7 @@ class ProviderFigures(msgspec.Struct, array_like=True):
 
 
 class Gist(msgspec.Struct, array_like=True):
-    """What is told of a group of turns, or of a point of a series. It can be read out of `Figures` alone."""
+    """The figures shown for a group of turns, or a point of a series. They can be read out of `Figures` alone."""
 
     turns: int = 0
     over: int = 0
@@ -68,13 +68,13 @@ class Gist(msgspec.Struct, array_like=True):
     usd: float = 0.0
     outcomes: dict[str, int] = {}
     waited_ms: dict[str, int] = {}
-    """Stage -> the time that callers waited for it."""
+    """Stage -> the time that users waited for it."""
 
     total: StageFigures = msgspec.field(default_factory=StageFigures)
     """The heard latencies."""
 
     def add_gist(self, other: Gist) -> None:
-        """Count what `other` counted."""
+        """Add what `other` counted."""
         self.turns += other.turns
         self.over += other.over
         self.heard += other.heard
@@ -85,11 +85,11 @@ class Gist(msgspec.Struct, array_like=True):
 
 
 class Figures(Gist, array_like=True):
-    """Some turns, summed up. Two of them are added without loss."""
+    """The figures of some turns. Two of them are added without loss."""
 
     actions: dict[str, int] = {}
     usd_for: list[float] = msgspec.field(default_factory=lambda: [0.0] * 5)
-    """Answers, losers, speculation, speech and hearing."""
+    """Answers, losers, speculation, speech and transcription."""
 
     tokens: list[int] = msgspec.field(default_factory=lambda: [0] * 3)
     """Input, output, cached."""
@@ -102,7 +102,7 @@ class Figures(Gist, array_like=True):
     """By `stage provider/model`."""
 
     def add(self, other: Figures) -> None:
-        """Count all that `other` counted."""
+        """Add all that `other` counted."""
         self.add_gist(other)
         _count(self.actions, other.actions)
         self.usd_for = [mine + its for mine, its in zip(self.usd_for, other.usd_for, strict=True)]
@@ -115,7 +115,7 @@ class Figures(Gist, array_like=True):
 
 
 def total_of(several: Sequence[Figures]) -> Figures:
-    """The sum; of one it is that one, which must not be added to then."""
+    """Return the sum; for one element it is that element itself, which must not be added to then."""
     if len(several) == 1:
         return several[0]
     total = Figures()
@@ -125,33 +125,33 @@ def total_of(several: Sequence[Figures]) -> Figures:
 
 
 def packed(figures: Figures | Mapping[str, Figures]) -> bytes:
-    """Figures, or figures by name, as bytes: MessagePack, deflated."""
+    """Return figures, or figures by name, as bytes: MessagePack, deflated."""
     return zlib.compress(msgspec.msgpack.encode(figures), _LEVEL)
 
 
 def unpacked(data: bytes) -> Figures:
-    """The figures that `packed` wrote.
+    """Return the figures that `packed` wrote.
 
     Raises:
-        ValueError, zlib.error: these are none.
+        ValueError, zlib.error: these are no figures.
     """
     return _FIGURES.decode(zlib.decompress(data))
 
 
 def unpacked_gist(data: bytes) -> Gist:
-    """The gist of the figures that `packed` wrote; the rest is skipped.
+    """Return the gist of the figures that `packed` wrote; the rest is skipped.
 
     Raises:
-        ValueError, zlib.error: these are none.
+        ValueError, zlib.error: these are no figures.
     """
     return _GIST.decode(zlib.decompress(data))
 
 
 def unpacked_by_name(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, Figures]]:
-    """(name, figures) of those that are wanted; the others are not even read.
+    """Return (name, figures) of those that are wanted; the others are not decoded.
 
     Raises:
-        ValueError, zlib.error: these are none.
+        ValueError, zlib.error: these are no figures.
     """
     for name, raw in _BY_NAME.decode(zlib.decompress(data)).items():
         if is_wanted(name):
@@ -164,7 +164,7 @@ _BY_NAME: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def _into(mine: SketchState, its: SketchState) -> SketchState:
-    """Add a state to one that nobody else holds."""
+    """Add a state to one that is not shared."""
     _count(mine[2], its[2])
     return min(mine[0], its[0]), max(mine[1], its[1]), mine[2]
 

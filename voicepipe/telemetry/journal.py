@@ -1,4 +1,4 @@
-"""What a session writes its facts and orders to: any of these, or nothing."""
+"""The port for a session's facts and orders, and a journal that keeps nothing."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from voicepipe.turn.journal import Opening
 
 
 class Journal(Protocol):
-    """Takes what a session does. Every call returns at once, and none raises."""
+    """Records what a session does. Every method returns at once, and none raises."""
 
     def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
-        """The core was told this fact, and ordered that."""
+        """Record a fact given to the core, and the orders that followed."""
         ...
 
     def heard(self, samples: Samples, rate_hz: int) -> None:
-        """The caller's sound came: int16, (n_samples,)."""
+        """Record the user's audio: int16, (n_samples,)."""
         ...
 
     def said(self, samples: Samples, rate_hz: int) -> None:
-        """This sound of the agent's goes to the client: int16, (n_samples,)."""
+        """Record the agent's audio that goes to the client: int16, (n_samples,)."""
         ...
 
     def close(self) -> None:
-        """The session is over."""
+        """End the journal: the session is over."""
         ...
 
 
@@ -43,5 +43,5 @@ NO_JOURNAL = NoJournal()
 
 
 def no_journal(opening: Opening) -> Journal:
-    """Write nothing down."""
+    """Return a journal that keeps nothing."""
     return NO_JOURNAL

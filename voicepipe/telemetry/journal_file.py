@@ -1,4 +1,4 @@
-"""One session's journal on the disk. All of it runs in the keeper's thread, except for `SessionJournal`'s calls."""
+"""One session's journal on disk. All of it runs in the keeper's thread, except for the methods of `SessionJournal`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from voicepipe.turn.commands import Order
 from voicepipe.turn.events import Fact
 
 _AU: Final = (b".snd", 24, 0xFFFF_FFFF, 3, 1)
-"""Sun's audio header: magic, where the sound begins, its length (not known: a file that was cut off is whole), 16-bit
+"""Sun's audio header: magic, offset of the audio, its length (not known: a file that was cut off is complete), 16-bit
 PCM, the rate comes between, one channel. Source: Sun's audio_filehdr(5)."""
 
 
 class JournalWriter:
-    """The files of one session: made with the first thing that is written."""
+    """The files of one session, created at the first write."""
 
     def __init__(self, path: Path, *, head: Callable[[], bytes], texts: Texts, words: Words, most_bytes: int) -> None:
-        """`path`: of the journal; its sound lies beside it."""
+        """`path`: of the journal; its audio files lie beside it."""
         self._path, self._head, self._texts, self._words = path, head, texts, words
         self._left_bytes = most_bytes
         self._files: dict[Path, BufferedWriter] = {}
@@ -36,7 +36,7 @@ class JournalWriter:
 
         self._n_facts = 0
         self._gap = ""
-        """Why nothing more of the facts is written."""
+        """Why no further facts are written."""
 
     def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
         """Write a fact's line."""
@@ -49,7 +49,7 @@ class JournalWriter:
             self.break_off(0, "the file had reached its limit, journals.session_mb")
 
     def hear(self, side: str, samples: Samples, rate_hz: int) -> None:
-        """Write sound: of the `caller` or the `agent`, one file for each side and rate."""
+        """Write audio: of the `caller` or the `agent`, one file for each side and rate."""
         magic, begins, length, kind, channels = _AU
         path = self._path.with_suffix(f".{side}-{rate_hz}hz.au")
         header = (
@@ -58,13 +58,13 @@ class JournalWriter:
         self._write(path, header + samples.astype(">i2").tobytes())
 
     def break_off(self, n_lost: int, why: str) -> None:
-        """Say once that facts are missing from here on; none of the later ones would mean anything."""
+        """Write once that facts are missing from here on; later facts would have no meaning."""
         if not self._gap:
             self._gap = why
             self._file(self._path).write(journal_lines.gap(n_lost, why))
 
     def give_up(self) -> None:
-        """There is no room for it: write nothing more, not even that."""
+        """Stop writing without a note: there is no space for it."""
         self._gap, self._left_bytes = "no room", 0
         for file in self._files.values():
             with suppress(OSError):
@@ -72,14 +72,14 @@ class JournalWriter:
         self._files.clear()
 
     def flush(self) -> bool:
-        """Let the files have all that was written; tell whether there was anything."""
+        """Flush the files; return whether anything was written."""
         for file in self._files.values():
             file.flush()
         was_new, self._is_new = self._is_new, False
         return was_new
 
     def close(self, *, ended: bool) -> None:
-        """Let go of the files. `ended`: the session is over, and all of it was written."""
+        """Close the files. `ended`: the session is over, and all of it was written."""
         if ended and self._n_facts and not self._gap:
             self._file(self._path).write(journal_lines.end())
         for file in self._files.values():
@@ -101,5 +101,5 @@ class JournalWriter:
 
 
 def _private(path: Path) -> BufferedWriter:
-    """A new file for its owner only."""
+    """Open a new file with access for its owner only."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

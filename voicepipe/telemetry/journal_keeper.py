@@ -1,4 +1,4 @@
-"""The folder of journals: one thread writes them all, and sees to it that they don't fill the disk."""
+"""The folder of journals: one thread writes them all, and keeps them within the disk limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from voicepipe.turn.events import Fact
 from voicepipe.turn.journal import Opening
 
 WAITING: Final = 4_096
-"""Facts and slices of sound, of all sessions, that wait for the disk at most: some 20 MB of sound."""
+"""The most facts and slices of audio, of all sessions, that wait for the disk: about 20 MB of audio."""
 
 _DAY_MS: Final = 86_400_000
 _MB: Final = 1_000_000
@@ -40,9 +40,9 @@ _Work = Callable[[], None]
 
 
 class JournalKeeper:
-    """Opens journals in a folder. Use it from one thread; what it promises to write, another one does.
+    """Opens journals in a folder. Use it from one thread; another thread does the writing.
 
-    A disk that fails costs the journal that it fails on, and is logged; sessions never learn of it.
+    A disk error costs the journal where it happens, and is logged; sessions are not affected.
     """
 
     def __init__(
@@ -50,24 +50,24 @@ class JournalKeeper:
     ) -> None:
         self._health = health if health is not None else new_health()
         self._folder, self._settings, self._keeps_text = folder, settings, keeps_text
-        # Full means that the disk can't follow: a fact is dropped, and its journal ends there and says so.
+        # Full means that the disk is too slow: a fact is dropped, and its journal ends there with a note.
         self._work: queue.Queue[_Work | None] = queue.Queue(maxsize=WAITING)
         self._open: set[str] = set()
-        """Stems of files that are being written; the thread's own."""
+        """Stems of files that are being written; only the thread uses it."""
 
         self._writers: set[JournalWriter] = set()
         self._ended: deque[_Work] = deque()  # bounded: one for each session that was open
         self._thread: threading.Thread | None = None
         self.dropped = 0
-        """Facts and slices of sound for which there was no room."""
+        """Facts and slices of audio that were dropped because the queue was full."""
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
+        """Return the folder."""
         return self._folder
 
     def open(self, opening: Opening, *, agent: str, project: str = "") -> Journal:
-        """A journal for this session. Nothing is on the disk before its first fact."""
+        """Return a journal for this session. Nothing is on the disk before its first fact."""
         if not self._settings.enabled:
             return NO_JOURNAL
         texts: Texts = "kept" if self._keeps_text else "disguised"
@@ -84,10 +84,10 @@ class JournalKeeper:
         return SessionJournal(self, writer, f"{now_ms}-{opening.session}", audio=self._settings.audio)
 
     def forget(self, project: str, session: str) -> int:
-        """Delete what there is of a project's session that is over; returns how many files that were. Waits for a disk.
+        """Delete the files of a project's session that is over; return their number. Waits for the disk.
 
-        Another project's stays: ids are no secrets. Files that don't say whose they are go too, such as the sound of a
-        journal that had to make room.
+        Another project's files stay: ids are no secrets. Files without an owner are deleted too, such as the audio of
+        a journal that was deleted for space.
         """
         found = [path for path in self._files() if _session_of(path) == session]
         owners = {stem: self._owner(stem) for stem in {_stem(path) for path in found}}
@@ -97,7 +97,7 @@ class JournalKeeper:
         return len(gone)
 
     def _owner(self, stem: str) -> str | None:
-        """The project, empty when nobody can tell any more; None: it is only being written."""
+        """Return the project, empty when it is not known any more; None: the file is still being written."""
         owner = ""
         with suppress(FileNotFoundError), (self._folder / f"{stem}.jsonl").open("rb") as file:
             owner = journal_lines.project_of(file.readline())
@@ -106,7 +106,7 @@ class JournalKeeper:
     # --- the thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to write, if that is switched on.
+        """Start the thread, if journals are enabled.
 
         Raises:
             ConfigError: the folder can't be made.
@@ -121,14 +121,14 @@ class JournalKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when all that was promised is on the disk. Waits for it."""
+        """Stop the thread, and wait until everything queued is on the disk."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
 
     def offer(self, work: _Work) -> bool:
-        """Have something written soon; False when there is no room for it. Never waits."""
+        """Queue work for the thread; False when the queue is full. Never waits."""
         try:
             self._work.put_nowait(work)
         except queue.Full:
@@ -153,13 +153,13 @@ class JournalKeeper:
             try:
                 if writer.flush():
                     self._health.worked("journals")
-            except OSError as why:  # a full disk: what is on it stands, and is cut off somewhere
+            except OSError as why:  # a full disk: what is on it stays, and is cut off somewhere
                 self._failed(why)
                 writer.give_up()
                 self._writers.discard(writer)
 
     def begin(self, writer: JournalWriter, stem: str) -> None:
-        """A session's first line is about to be written: make room for all of its journal. In the thread."""
+        """Make space for a session's whole journal before its first line is written. In the thread."""
         self._writers.add(writer)
         self._open.add(stem)
         if len(self._open) * self._settings.session_mb > self._settings.total_mb:
@@ -168,10 +168,10 @@ class JournalKeeper:
         self.guard(self._make_room)
 
     def end(self, writer: JournalWriter, stem: str, n_lost: int) -> None:
-        """A session is over, of which so many facts were lost: see to its files when all that waits is written. Never
+        """End a session's journal, with the number of lost facts: close its files after all queued writes. Never
         waits."""
         self._ended.append(partial(self._finish, writer, stem, n_lost))
-        self.offer(_nothing)  # wakes the thread; where there is no room for it, it is awake
+        self.offer(_nothing)  # wakes the thread; when the queue is full, it is awake
 
     def _finish(self, writer: JournalWriter, stem: str, n_lost: int) -> None:
         if n_lost:
@@ -181,7 +181,7 @@ class JournalKeeper:
         self._open.discard(stem)
 
     def _make_room(self) -> None:
-        """Delete what is too old, and then the oldest until all that are open can grow as far as they may."""
+        """Delete files that are too old, and then the oldest until all open journals can grow to their limit."""
         oldest_ms = clock.unix_ms() - self._settings.keep_days * _DAY_MS
         kept = sorted((path for path in self._files() if _stem(path) not in self._open), key=_began_ms)
         left = self._settings.total_mb * _MB - len(self._open) * self._settings.session_mb * _MB
@@ -192,7 +192,7 @@ class JournalKeeper:
                     path.unlink()
 
     def guard(self, work: _Work, writer: JournalWriter | None = None) -> None:
-        """Do it; what goes wrong costs a journal and nothing else. In the thread."""
+        """Run the work; an error costs one journal and nothing else. In the thread."""
         try:
             work()
         except OSError as why:  # a full disk, a folder that was taken away
@@ -213,7 +213,7 @@ class JournalKeeper:
 
 
 class SessionJournal:
-    """One session's, as the session sees it."""
+    """One session's journal, as the session sees it."""
 
     def __init__(self, keeper: JournalKeeper, writer: JournalWriter, stem: str, *, audio: bool) -> None:
         self._keeper, self._writer, self._stem, self._audio = keeper, writer, stem, audio
@@ -221,7 +221,7 @@ class SessionJournal:
         self._n_lost = 0
 
     def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
-        """The core was told this fact, and ordered that."""
+        """Record a fact given to the core, and the orders that followed."""
         if self._n_lost:  # what came after a gap can't be replayed
             self._n_lost += 1
             return
@@ -231,15 +231,15 @@ class SessionJournal:
             self._n_lost = 1
 
     def heard(self, samples: Samples, rate_hz: int) -> None:
-        """The caller's sound came."""
+        """Record the user's audio."""
         self._sound("caller", samples, rate_hz)
 
     def said(self, samples: Samples, rate_hz: int) -> None:
-        """This sound of the agent's goes to the client."""
+        """Record the agent's audio that goes to the client."""
         self._sound("agent", samples, rate_hz)
 
     def close(self) -> None:
-        """The session is over."""
+        """End the journal: the session is over."""
         if self._begun:
             self._keeper.end(self._writer, self._stem, self._n_lost)
 
@@ -252,7 +252,7 @@ class SessionJournal:
 
 
 def _nothing() -> None:
-    """There is nothing to write."""
+    """Write nothing."""
 
 
 def _stem(path: Path) -> str:

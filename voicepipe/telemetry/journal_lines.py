@@ -1,4 +1,4 @@
-"""A journal's lines, written and read: first what the session began with, then a line for each fact."""
+"""Write and read a journal's lines: first the session's settings at its start, then a line for each fact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voicepipe.turn.journal import Opening
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 FORMAT: Final = 1
-"""Of the files. Written as `voicepipe_journal`, by which a journal is known."""
+"""Version of the files. Written as `voicepipe_journal`, which identifies a journal."""
 
 Plain = dict[str, Any]
 T = TypeVar("T")
@@ -28,7 +28,7 @@ Texts = Literal["kept", "disguised"]
 
 
 class JournalError(VoicepipeError):
-    """This is no journal, or one of a version that can't be read."""
+    """Raised for a file that is no journal, or one of a version that can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Line:
     """A fact as it was written."""
 
     number: int
-    """Of the fact in its session, from 1."""
+    """The fact's number in its session, from 1."""
 
     now_ms: int
     fact: Fact
@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(slots=True)
 class JournalFile:
-    """A journal, read."""
+    """A journal that was read."""
 
     opening: Opening
     agent: str
@@ -60,12 +60,12 @@ class JournalFile:
 
     @property
     def of_orders(self) -> Words:
-        """What becomes of a text in an order, so that it can be compared with this journal's."""
+        """Return the function for texts in orders, so that they can be compared with this journal's."""
         return words_of_orders(self.texts)
 
 
 def words_of_orders(texts: Texts) -> Words:
-    """An order's texts stand in a journal as they are, or only how long they are."""
+    """Return the function for an order's texts: a journal has them as they are, or only their lengths."""
     return as_it_is if texts == "kept" else length
 
 
@@ -73,7 +73,7 @@ def words_of_orders(texts: Texts) -> Words:
 
 
 def head(opening: Opening, *, agent: str, began_unix_ms: int, texts: Texts, words: Words, project: str = "") -> bytes:
-    """The first line. `words` is applied to what instructions and tools say; whose it is stands in `project`."""
+    """Return the first line. `words` is applied to the texts of instructions and tools; the owner is in `project`."""
     return _encoded(
         {
             "voicepipe_journal": FORMAT,
@@ -90,19 +90,19 @@ def head(opening: Opening, *, agent: str, began_unix_ms: int, texts: Texts, word
 
 
 def line(number: int, now_ms: int, fact: Fact, orders: Iterable[Order], *, texts: Texts, words: Words) -> bytes:
-    """The line of one fact; `words` is applied to what it says."""
+    """Return the line of one fact; `words` is applied to its texts."""
     of_orders = words_of_orders(texts)
     shown = [plain(order, of_orders) for order in orders]
     return _encoded({"n": number, "at_ms": now_ms, "fact": plain(fact, words), "orders": shown})
 
 
 def gap(n_lost: int, why: str) -> bytes:
-    """The line that says that facts are missing from here on: so many, or (0) nobody knows how many."""
+    """Return the line that marks facts as missing from here on: how many, or (0) an unknown number."""
     return _encoded({"lost": n_lost, "why": why})
 
 
 def end() -> bytes:
-    """The last line of a journal that has everything."""
+    """Return the last line of a complete journal."""
     return _encoded({"end": True})
 
 
@@ -117,10 +117,10 @@ def _encoded(value: Plain) -> bytes:
 
 
 def read_journal(data: bytes) -> JournalFile:
-    """Read a journal as far as it goes: to its last whole line, or to where facts are missing.
+    """Read a journal to its last complete line, or to where facts are missing.
 
     Raises:
-        JournalError: it has no first line, or one that this version can't read, or a fact that it does not know.
+        JournalError: it has no first line, or one that this version can't read, or an unknown fact.
     """
     whole, _, torn = data.rpartition(b"\n")
     found = _decoded(whole.split(b"\n"))
@@ -135,13 +135,13 @@ def read_journal(data: bytes) -> JournalFile:
 
 
 def project_of(first_line: bytes) -> str:
-    """Whose journal begins with this line; empty when it does not say so."""
+    """Return the project of the journal that begins with this line; empty when the line has none."""
     first = next(_decoded([first_line]), {})
     return str(first.get("project", ""))
 
 
 def is_journal(data: bytes) -> bool:
-    """Whether these bytes begin as a journal does."""
+    """Return whether these bytes begin as a journal does."""
     return b'"voicepipe_journal"' in data[:100]
 
 

@@ -1,4 +1,4 @@
-"""Facts, orders and settings as plain values that JSON can hold, and back. Every object says in `is` what it is."""
+"""Convert facts, orders and settings to plain values for JSON, and back. Every object names its type in `is`."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from voicepipe.turn.settings import CoreSettings, TurnSettings
 TEXTS: Final = frozenset(
     ("text", "transcript", "delta", "arguments", "output", "instructions", "description", "parameters_json")
 ) | {"caller_text", "agent_text", "heard_text"}
-"""Fields in which the words of people, models and their instructions stand."""
+"""Fields that contain the words of people, models and their instructions."""
 
 _MAY_HOLD_SECRETS: Final = frozenset(
     ("why", "reason", "message", "instructions", "route", "output", "description", "parameters_json")
 )
-"""Texts that come whole: of one that comes in pieces, the pieces would not be struck out as the whole is."""
+"""Texts that come complete: in a text that comes in pieces, the pieces would not be redacted as the whole is."""
 
 _PICTURE: Final = "url"
-"""Left out: a picture can be megabytes, and the core never looks at it."""
+"""Left out: a picture can be megabytes, and the core never reads it."""
 
 _PAIRS: Final = "metadata"
 
 Words = Callable[[str], str]
-"""What becomes of a text."""
+"""A function that replaces a text."""
 
 
 def as_it_is(text: str) -> str:
-    """Keep a text."""
+    """Return the text unchanged."""
     return text
 
 
 def plain(value: Any, words: Words = as_it_is) -> Any:
-    """The value as dicts, lists and scalars; `words` is applied to each text, and secrets are struck out.
+    """Return the value as dicts, lists and scalars; `words` is applied to each text, and secrets are redacted.
 
-    Sets come in order, so that the same value always gives the same plain one.
+    Sets are sorted, so that the same value always gives the same plain one.
     """
     if value is None or isinstance(value, str | int | float):
         return value
@@ -68,18 +68,19 @@ def _field(name: str, value: Any, words: Words) -> Any:
 
 
 def _struck(text: str) -> str:
-    """Without its secrets, and as long as it was: by the lengths of texts tokens are reckoned."""
+    """Return the text without its secrets, at its old length: tokens are estimated from the lengths of texts."""
     struck = redact(text)
     return text if struck == text else struck[: len(text)].ljust(len(text), "*")
 
 
 def typed(found: Any, kind: Any) -> Any:
-    """The value of that type (a dataclass, a union, a container, a scalar) that `plain` made this of.
+    """Return the value of that type (a dataclass, a union, a container, a scalar) from which `plain` made this.
 
-    Fields that this version does not know are skipped; those that an older one did not write take their defaults.
+    Fields that this version does not know are skipped; fields that an older version did not write take their
+    defaults.
 
     Raises:
-        ValueError: it is none; the text says what was expected.
+        ValueError: it has another type; the text says what was expected.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
@@ -138,7 +139,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Everything that a journal's facts and settings are made of, by name."""
+    """Return all types of a journal's facts and settings, by name."""
     found: dict[str, type] = {}
     waiting: list[Any] = [Fact, TurnSettings, CoreSettings]
     while waiting:

@@ -1,4 +1,4 @@
-"""A journal told to the core again, in no time: does it order the same?"""
+"""Replay a journal to the core, without waiting, and compare the orders."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from voicepipe.turn.record import TurnRecord
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where the core did not do what the journal says."""
+    """The first place where the core's orders differ from the journal."""
 
     fact_number: int
     now_ms: int
     fact: Plain
     place: int
-    """Of the order among those of this fact, from 0."""
+    """Number of the order among those of this fact, from 0."""
 
     expected: Plain | None
-    """As the journal has it; None: no further order."""
+    """As in the journal; None: no further order."""
 
     got: Plain | None
 
     def fields(self) -> Iterator[tuple[str, Any, Any]]:
-        """Where in the order they part: (path, expected, got)."""
+        """Return where the orders differ: (path, expected, got)."""
         yield from _partings(self.expected, self.got, "")
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What came of it."""
+    """The result of a replay."""
 
     n_facts: int = 0
     last_ms: int = 0
@@ -47,7 +47,7 @@ class Replayed:
 
 
 def replay(journal: JournalFile) -> Replayed:
-    """Tell a new core all facts of the journal, up to the first difference."""
+    """Give a new core all facts of the journal, up to the first difference."""
     core, words, done = journal.opening.rebuilt(), journal.of_orders, Replayed()
     for line in journal.lines:
         orders = core.handle(line.fact, line.now_ms)
@@ -63,7 +63,7 @@ def replay(journal: JournalFile) -> Replayed:
 
 
 def records_of(orders: Sequence[Order]) -> dict[str, TurnRecord]:
-    """The records that these orders keep, by turn."""
+    """Return the records that these orders keep, by turn."""
     return {order.record.id: order.record for order in orders if isinstance(order, KeepRecord)}
 
 
@@ -79,7 +79,7 @@ def _at(orders: Sequence[Plain], place: int) -> Plain | None:
 
 
 def _partings(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Where two plain values differ. What an older version did not write is no difference."""
+    """Return where two plain values differ. What an older version did not write is no difference."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for name, value in expected.items():
             yield from _partings(value, got.get(name), f"{path}.{name}" if path else name)

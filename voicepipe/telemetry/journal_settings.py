@@ -1,4 +1,4 @@
-"""Whether and how journals are written."""
+"""Settings of the journals."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from voicepipe.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSettings:
-    """Whether sessions are written down, to be replayed: `voicepipe replay`."""
+    """Whether sessions are recorded for replay: `voicepipe replay`."""
 
     enabled: bool = False
     """Write each session's facts and orders to a file in the folder `journals` of `server.data_dir`."""
 
     text: Literal["loopback", "always", "never"] = "loopback"
-    """Whether the words of both sides stand in it: only while the server listens on a loopback address, always or
-    never. Without them a journal holds other words of the same length, and can be replayed all the same."""
+    """Whether the words of both sides are written: only while the server listens on a loopback address, always or
+    never. Without them a journal holds other words of the same length, and can still be replayed."""
 
     audio: bool = False
-    """Write the sound of both sides beside it, as `.au` files."""
+    """Write the audio of both sides beside it, as `.au` files."""
 
     session_mb: float = 20.0
-    """How large one session's files may become, in MB; what comes later is missing, and the journal says so."""
+    """The size limit of one session's files, in MB; what comes later is missing, and the journal says so."""
 
     total_mb: float = 2_000.0
-    """How large all of them may become, in MB: the oldest make room."""
+    """The size limit of all files, in MB: the oldest are deleted."""
 
     keep_days: float = 14.0
-    """How long they are kept, in days."""
+    """How long files are kept, in days."""
 
     def __post_init__(self) -> None:
         for name in ("session_mb", "total_mb", "keep_days"):

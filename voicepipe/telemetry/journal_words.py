@@ -1,4 +1,5 @@
-"""Words that nobody can read, and that a core takes for as long, as finished and as new as those that were said."""
+"""Pseudonymise transcripts; word lengths, sentence-final cues and repetitions are kept so that replay decides the
+same."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def _words_of(phrases: Iterable[str]) -> set[str]:
 
 
 _DIGITS: Final = frozenset(digit for lists in VOCABULARIES.values() for digit in lists.digits)
-"""Who dictates a number says them: told from other words by the core, and from one another by nobody."""
+"""Dictated numbers use these words: the core distinguishes them from other words, but not from one another."""
 
 _KNOWN: Final = frozenset(
     _words_of(
@@ -38,7 +39,7 @@ _KNOWN: Final = frozenset(
     )
     | _words_of(SOUNDS)
 ).difference(_DIGITS)
-"""By these the core tells whether somebody has finished, agrees or wants to interrupt. They say little else."""
+"""The core uses these words to detect that a user has finished, agrees or interrupts. They reveal little else."""
 
 
 class Disguise:
@@ -49,11 +50,11 @@ class Disguise:
     """
 
     def __init__(self, key: bytes) -> None:
-        """`key`: up to 64 random bytes, to be forgotten with the session."""
+        """`key`: up to 64 random bytes, to be deleted with the session."""
         self._key = key
 
     def __call__(self, text: str) -> str:
-        """The text in disguise; as long as it was."""
+        """Return the pseudonymised text; as long as it was."""
         return _TOKEN.sub(self._disguised, text)
 
     def _disguised(self, found: re.Match[str]) -> str:
@@ -68,7 +69,7 @@ class Disguise:
         return next(new for new in drawn if new.lower() not in _KNOWN and new.lower() not in _DIGITS)
 
     def _pick(self, digit: str) -> str:
-        """Another digit as long as that one, in each language that has that one."""
+        """Return another digit as long as that one, in each language that has that one."""
         languages = [lists.digits for lists in VOCABULARIES.values() if digit in lists.digits]
         others = sorted(other for other in frozenset.intersection(*languages) if len(other) == len(digit))
         return others[self._draw(digit, 0)[0] % len(others)]
@@ -78,7 +79,7 @@ class Disguise:
 
 
 def _like(written: str, drawn: bytes) -> str:
-    """Letters for letters and digits for digits, drawn from these bytes."""
+    """Return letters for letters and digits for digits, drawn from these bytes."""
     return "".join(_char(char, drawn[place % len(drawn)]) for place, char in enumerate(written))
 
 
@@ -92,5 +93,5 @@ def _char(char: str, drawn: int) -> str:
 
 
 def length(text: str) -> str:
-    """What is left of a text when nobody may read it."""
+    """Return what is left of a text when only its length may be kept."""
     return f"{len(text)} characters" if text else ""

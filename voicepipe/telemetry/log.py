@@ -1,7 +1,7 @@
-"""One line on stderr for each notable thing: JSON for machines, plain for a terminal.
+"""Log one line on stderr for each notable event: JSON for machines, plain for a terminal.
 
-A line never holds what was said, no sound, and no secret: `redact` goes over every string of it,
-those of other libraries and of tracebacks too.
+A line never holds transcripts, audio or secrets: `redact` goes over every string of it, including those of other
+libraries and of tracebacks.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Value = str | int | float | bool | None
 _LOGGER: Final = logging.getLogger("voicepipe")
 _LINES_MAX: Final = 10_000
 _DROPPED: Final = [0]
-"""Lines that nobody took, since the process began."""
+"""Lines dropped since the process began."""
 
 
 _SESSION: ContextVar[str] = ContextVar("session", default="")
-"""Whose work this task does; tasks that are born in it inherit it."""
+"""The session that this task works for; child tasks inherit it."""
 
 
 @contextmanager
 def working_for(session: str) -> Iterator[None]:
-    """Have lines bear this session's id that are written in the block, and in tasks that are born in it."""
+    """Add this session's id to the lines logged in the block, and in tasks started in it."""
     before = _SESSION.set(session)
     try:
         yield
@@ -47,11 +47,10 @@ def working_for(session: str) -> Iterator[None]:
 
 @contextmanager
 def logging_to(stream: TextIO | None = None, *, style: Style = "auto", level: int = logging.INFO) -> Iterator[None]:
-    """Log to `stream` (None: stderr) while the context lasts; what waits is written before it is left.
+    """Log to `stream` (None: stderr) while the context lasts; queued lines are written before it is left.
 
     Args:
-        stream: where the lines go. Written by a thread of its own: a terminal that is slow to
-            take lines holds up nobody.
+        stream: where the lines go. A thread of its own writes them: a slow terminal delays no session.
         style: `auto` means `human` when the stream is a terminal, else `json`.
         level: of our own lines; other libraries' appear from WARNING on.
     """
@@ -73,23 +72,23 @@ def logging_to(stream: TextIO | None = None, *, style: Style = "auto", level: in
 
 
 def log_event(event: str, /, *, level: int = logging.INFO, session: str = "", turn: str = "", **fields: Value) -> None:
-    """Log one notable thing: `event` in the past tense (`session_opened`), and plain values.
+    """Log one notable event: `event` in the past tense (`session_opened`), and plain values.
 
     In the work for a session (`working_for`) its id need not be given.
 
-    Nothing that was said belongs into `fields`. A field whose name means a secret is hidden.
+    `fields` must not contain transcripts. A field whose name means a secret is hidden.
     """
     named = {"session": session or _SESSION.get(), "turn": turn} | fields
     _LOGGER.log(level, event, extra={"fields": {k: v for k, v in named.items() if v not in ("", None)}})
 
 
 def lines_dropped() -> int:
-    """How many lines nobody took, since the process began."""
+    """Return how many lines were dropped since the process began."""
     return _DROPPED[0]
 
 
 def log_turn_closed(record: TurnRecord) -> None:
-    """A turn is over: its outcome, its total, and the first limit that it broke. A failed one is a warning."""
+    """Log a closed turn: its outcome, its total, and the first limit that it broke. A failed turn is a warning."""
     breach = record.breach
     log_event(
         "turn_closed",
@@ -109,34 +108,34 @@ def log_turn_closed(record: TurnRecord) -> None:
 
 
 def log_overrun(session: str, turn: str, *, stage: str, owner: str, over_ms: int) -> None:
-    """A stage took longer than its limit (`NoteOverrun`)."""
+    """Log a stage that took longer than its limit (`NoteOverrun`)."""
     log_event(
         "stage_over_limit", level=logging.WARNING, session=session, turn=turn, stage=stage, owner=owner, over_ms=over_ms
     )
 
 
 def log_stuck(session: str, *, caller: str, agent: str, so_far: int) -> None:
-    """Nothing would have ended what was under way, and the last resort did (`NoteStuck`): always a bug of ours.
+    """Log a turn that only the watchdog could end (`NoteStuck`): always a bug of ours.
 
-    `caller` and `agent` are the states it was found in, `so_far` how often since the server began.
+    `caller` and `agent` are the states it was found in, `so_far` the number since the server began.
     """
     log_event("session_stuck", level=logging.ERROR, session=session, caller=caller, agent=agent, so_far=so_far)
 
 
 def log_records_lost(count: int, why: str) -> None:
-    """The store of turns can't be written; said once until it can be again."""
+    """Log that the store of turns can't be written; logged once until it can be again."""
     log_event("records_lost", level=logging.ERROR, count=count, why=why)
 
 
 def log_crash(where: str, error: BaseException, *, session: str = "", turn: str = "") -> None:
-    """Something broke that should not have: our bug. The traceback goes along, in one line of JSON."""
+    """Log an unexpected error: our bug. The traceback is included, in one line of JSON."""
     ids = (("session", session or _SESSION.get()), ("turn", turn))
     fields = {"where": where} | {name: id_ for name, id_ in ids if id_}
     _LOGGER.error("crashed", exc_info=error, extra={"fields": fields})
 
 
 def json_line(record: logging.LogRecord, at: str) -> str:
-    """A log record as one line of JSON: `at`, `level`, `event`, then its fields.
+    """Return a log record as one line of JSON: `at`, `level`, `event`, then its fields.
 
     A line of another library has its message as `event`, and its name as `logger`.
     """
@@ -144,7 +143,7 @@ def json_line(record: logging.LogRecord, at: str) -> str:
 
 
 def human_line(record: logging.LogRecord, at: str) -> str:
-    """The same for a terminal: time of day, level, event, and `name=value`; a traceback on lines of its own."""
+    """Return the same for a terminal: time of day, level, event, and `name=value`; a traceback on lines of its own."""
     plain = _plain(record)
     event, trace = plain.pop("event"), plain.pop("exception", None)
     shown = " ".join(f"{name}={_on_one_line(value)}" for name, value in plain.items())
@@ -153,7 +152,7 @@ def human_line(record: logging.LogRecord, at: str) -> str:
 
 
 def _on_one_line(value: Value) -> str:
-    """Quoted where needed: a vendor's text must not break the line or move the terminal's cursor."""
+    """Return the value, quoted where needed: a vendor's text must not break the line or move the terminal's cursor."""
     bare = isinstance(value, str) and value.isprintable() and " " not in value
     return str(value) if bare else json.dumps(value)  # escapes all but ASCII
 
@@ -176,12 +175,12 @@ def _safe(name: str, value: Value) -> Value:
 
 
 class _Lines(logging.Handler):
-    """Makes the line where the thing happened, and writes it in a thread."""
+    """Formats the line where the event happened, and writes it in a thread."""
 
     def __init__(self, stream: TextIO, *, human: bool) -> None:
         super().__init__()
         self._stream, self._line_of = stream, human_line if human else json_line
-        # Full means that nobody reads our stderr: lines are dropped and counted, and the count is written later.
+        # Full means that stderr is not read: lines are dropped and counted, and the count is written later.
         self._waiting: queue.Queue[str | None] = queue.Queue(maxsize=_LINES_MAX)
         self._dropped = 0
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
@@ -190,12 +189,12 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._waiting.put_nowait(self._line_of(record, utc_iso()))
-        except Exception:  # full, or a library's line whose arguments don't fit its format: not worth a call
+        except Exception:  # full, or a library's line whose arguments don't fit its format: not worth a session
             self._dropped += 1
             _DROPPED[0] += 1
 
     def close(self) -> None:
-        """Write what waits, and end the thread; a stream that takes nothing holds this up for 2 s at most."""
+        """Write queued lines, and end the thread; a stream that takes nothing delays this by at most 2 s."""
         if self._thread.is_alive():
             with suppress(queue.Full):
                 self._waiting.put(None, timeout=1)
@@ -207,7 +206,7 @@ class _Lines(logging.Handler):
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 line = f"{self._line_of(_dropped_lines(dropped), utc_iso())}\n{line}"
-            with suppress(OSError, ValueError):  # a stream that was closed under us: there is nowhere left to say so
+            with suppress(OSError, ValueError):  # the stream was closed: there is no other place to report it
                 self._stream.write(line + "\n")
                 if self._waiting.empty():
                     self._stream.flush()

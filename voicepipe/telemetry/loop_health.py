@@ -1,6 +1,7 @@
-"""Is the event loop on time? Its lag sampled, a stack caught while it is held, pauses of the collector apart.
+"""Measure the event loop: sample its lag, catch a stack while it is blocked, and count garbage collector pauses
+apart.
 
-Everybody's turns share one loop: what holds it up makes all of them late, and no turn's own marks say why.
+All turns share one loop: code that blocks it delays all of them, and no turn's own marks show why.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from voicepipe.quantile import Sketch
 from voicepipe.telemetry.log import log_event
 
 LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
-"""Upper edges of the buckets in which lags are counted; what is later still falls behind the last."""
+"""Upper edges of the buckets in which lags are counted; longer lags are counted after the last."""
 
 CPU_EDGES_MS: Final = (1, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1_000, 2_000, 5_000)
 """Upper edges of the buckets in which the CPU time of holds is counted."""
 
 WINDOW_MS: Final = 10_000
-"""`figures` look back at least so long, and less than twice as long."""
+"""`figures` cover at least this time, and less than twice as much."""
 
 MOST_FRAMES: Final = 12
-"""Of a stack, innermost first: what holds a loop stands at its end."""
+"""Of a stack, innermost first: the code that blocks a loop stands at its end."""
 
 Told = Callable[[int, int], None]
 """(from_ms, until_ms) on `clock.monotonic_ms`'s scale; returns at once."""
@@ -40,19 +41,19 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """How closely the loop is watched."""
+    """How the event loop is measured."""
 
     sample_ms: int = 20
-    """Between two looks. A shorter hold may go unseen, and one that is seen may have begun so much sooner."""
+    """Time between two samples. A shorter hold may be missed, and a hold may have begun earlier by up to this."""
 
     told_ms: int = 20
-    """Holds from this length on are told to those who listen."""
+    """Holds of at least this length are reported to listeners."""
 
     held_ms: int = 100
-    """From this length on the stack is caught and the log hears of it."""
+    """Holds of at least this length have their stack caught and are logged."""
 
     log_every_ms: int = 10_000
-    """At most one line in so long: a loop that is always held would fill the disk."""
+    """At most one line in this time: a loop that is always blocked would fill the disk."""
 
     def __post_init__(self) -> None:
         if min(self.sample_ms, self.told_ms, self.held_ms, self.log_every_ms) <= 0:
@@ -61,34 +62,33 @@ class LoopOptions:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The loop did nothing else for so long."""
+    """A time in which the loop was blocked."""
 
     from_ms: int
     """On `clock.monotonic_ms`'s scale; it may have begun up to a sample earlier."""
 
     held_ms: int
     stack: tuple[str, ...]
-    """`file:line function`, innermost first, as it was while the loop was held; never a value. Empty: nobody could
-    look, since C code held the interpreter as well."""
+    """`file:line function`, innermost first, as it was while the loop was blocked; never a value. Empty: the guard
+    could not look, since C code held the interpreter as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFigures:
-    """How the loop does now, and what was counted since the server began."""
+    """The loop's present state, and the counts since the server began."""
 
     lag_p50_ms: float
     lag_p99_ms: float
     lag_max_ms: float
-    """How late the loop came back to work that was due, in the last 10 to 20 s."""
+    """The largest delay of due work in the last 10 to 20 s."""
 
     lag_counts: tuple[int, ...]
-    """Since the beginning: lags up to each of `LAG_EDGES_MS`, each counted in one place, and those behind the last."""
+    """Since the start: lags up to each of `LAG_EDGES_MS`, each counted in one place, and those after the last."""
 
     lag_sum_ms: float
     hold_cpu_counts: tuple[int, ...]
-    """Since the beginning: holds by the CPU time that the loop's thread took in them, up to each of `CPU_EDGES_MS`,
-    each counted in one place, and those behind the last. A machine that gives the thread no CPU makes lags, not
-    these."""
+    """Since the start: holds by the CPU time that the loop's thread used in them, up to each of `CPU_EDGES_MS`, each
+    counted in one place, and those after the last. A machine that gives the thread no CPU makes lags, not these."""
 
     hold_cpu_sum_ms: float
     n_held: int
@@ -125,7 +125,7 @@ class _Pauses:
 
 
 class LoopHealth:
-    """Watches the event loop that `watching` was entered in."""
+    """Watches the event loop in which `watching` was entered."""
 
     def __init__(self, options: LoopOptions = _AS_USUAL) -> None:
         self._options = options
@@ -144,18 +144,18 @@ class LoopHealth:
         self._stopped = threading.Event()
         self._guarding = threading.Thread(target=self._guard, name="loop-guard", daemon=True)
         self._caught: tuple[int, tuple[str, ...]] = (0, ())
-        """(when the look was due that did not come, the stack): written by the guard, read when the look has come."""
+        """(when the missed sample was due, the stack): written by the guard, read when the sample has come."""
 
         self._logged_ms, self._unlogged = -self._options.log_every_ms, 0
 
     def listen(self, told: Told) -> Callable[[], None]:
-        """Tell of each hold of `told_ms` and longer right after it; call what this returns to hear no more."""
+        """Report each hold of `told_ms` and longer right after it; the returned function ends the reports."""
         key = object()
         self._listeners[key] = told
         return lambda: self._listeners.pop(key, None) and None
 
     def figures(self) -> LoopFigures:
-        """How the loop does. Any thread may ask."""
+        """Return the loop's figures. Any thread may call this."""
         lags = Sketch()
         lags.merge(self._lags_before)
         lags.merge(self._lags)
@@ -178,13 +178,13 @@ class LoopHealth:
     # --- on the loop ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Look from now on."""
+        """Start sampling."""
         gc.callbacks.append(self._pauses.hear)
         self._await_next()
         self._guarding.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stopped.set()
         self._guarding.join()  # it wakes at once, and what it does takes microseconds
         gc.callbacks.remove(self._pauses.hear)
@@ -213,7 +213,7 @@ class LoopHealth:
         self._lag_sum_ms += lag_ms
 
     def _count_cpu(self, late_us: int) -> None:
-        """Count what the thread worked while this look was due: no more than it was late, or than was worked at all."""
+        """Count the thread's CPU time while this sample was due: at most its delay, and at most the CPU time used."""
         cpu_us = clock.thread_cpu_us()
         hold_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
         self._cpu_us = cpu_us
@@ -235,7 +235,7 @@ class LoopHealth:
     # --- in the guard's thread ------------------------------------------------------------------
 
     def _guard(self) -> None:
-        """Catch the stack of a loop that is held, once for each hold."""
+        """Catch the stack of a blocked loop, once for each hold."""
         held_us = self._options.held_ms * 1_000
         # It sleeps until a hold could be long enough: on a healthy loop the due time has moved on by then.
         while not self._stopped.wait(max(1_000, self._due_us + held_us - clock.monotonic_us()) / 1e6):
@@ -248,7 +248,7 @@ class LoopHealth:
 
     def _catch(self, due_us: int, now_us: int) -> None:
         stack = stack_of(sys._current_frames().get(self._thread_id))
-        if self._due_us == due_us:  # else it was let go meanwhile, and this is the stack of something else
+        if self._due_us == due_us:  # else the hold has ended meanwhile, and this is the stack of other code
             self._caught = (due_us, stack)
             self._log((now_us - due_us) // 1_000, stack, now_us // 1_000)
 
@@ -265,7 +265,7 @@ class LoopHealth:
 
 @contextmanager
 def watching(options: LoopOptions = _AS_USUAL) -> Iterator[LoopHealth]:
-    """Watch the running loop for as long as the block runs."""
+    """Watch the running loop while the block runs."""
     health = LoopHealth(options)
     health.begin()
     try:
@@ -275,7 +275,7 @@ def watching(options: LoopOptions = _AS_USUAL) -> Iterator[LoopHealth]:
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:
-    """Where a thread is, innermost first, as `file:line function`; of a file's path the last three parts."""
+    """Return where a thread is, innermost first, as `file:line function`; of a file's path the last three parts."""
     found: list[str] = []
     while frame is not None and len(found) < MOST_FRAMES:
         path = "/".join(frame.f_code.co_filename.replace("\\", "/").split("/")[-3:])

@@ -1,7 +1,7 @@
-"""Spans and figures to an OpenTelemetry collector: the only module that needs the extra `otel`.
+"""Send spans and figures to an OpenTelemetry collector: the only module that needs the extra `otel`.
 
-A turn's spans are made from its record when it ends, so they are as exact as its marks and cost the turn nothing. Names
-are those of the GenAI semantic conventions, v1.41, where there are some.
+A turn's spans are made from its record when it ends, so they are as exact as its marks and cost the turn nothing.
+Names are those of the GenAI semantic conventions, v1.41, where there are some.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0
 TOKENS: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
 
 OPERATIONS: Final = {"chat": "chat", "speech": "generate_content", "transcription": "generate_content"}
-"""What an answer over REST is called by the conventions, which know no operation of their own for sound."""
+"""The conventions' operation names for answers over REST; the conventions have no operation of their own for audio."""
 
 
 class OtelTracing:
-    """Makes spans and figures of what it is told. Meets the port `Tracing`."""
+    """Makes spans and figures from sessions, answers and turns. Meets the port `Tracing`."""
 
     def __init__(self, traces: TracerProvider, queue: SpanQueue, figures: MeterProvider) -> None:
         self._tracer: Tracer = traces.get_tracer(SCOPE, __version__)
@@ -45,17 +45,17 @@ class OtelTracing:
 
     @property
     def dropped(self) -> int:
-        """Spans that found no room."""
+        """Return the number of spans dropped because the queue was full."""
         return self._queue.dropped
 
     @property
     def lost(self) -> int:
-        """Spans that the collector did not take."""
+        """Return the number of spans that the collector did not take."""
         return self._queue.lost
 
     @contextmanager
     def session(self, id_: str, *, project: str, agent: str, model: str) -> Iterator[None]:
-        """A session that lasts as long as the block: a span above those of its turns, below its caller's."""
+        """Open the span of a session while the block runs: parent of its turns' spans, child of the client's span."""
         about = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": agent,
@@ -74,7 +74,7 @@ class OtelTracing:
 
     @contextmanager
     def answer(self, kind: str, id_: str, *, project: str, model: str) -> Iterator[Answered]:
-        """An answer over REST that is made in the block."""
+        """Open the span of an answer over REST that is made in the block."""
         about = {"gen_ai.operation.name": OPERATIONS[kind], "gen_ai.request.model": model, "gen_ai.response.id": id_}
         about["gen_ai.output.type"] = "speech" if kind == "speech" else "text"
         about["voicepipe.project"] = project
@@ -90,7 +90,7 @@ class OtelTracing:
             span.end()
 
     def hear(self, turn: KeptTurn) -> None:
-        """A turn has ended: its span, and below it one for each stage and each question to a model."""
+        """Send the spans of an ended turn: its own, and below it one for each stage and each LLM request."""
         began_unix_ms = turn.started_at_ms - (turn.record.marks[0][1] if turn.record.marks else 0)
         whole, *parts = spans_of(turn)
         above = self._start(whole, self._sessions.get(turn.record.session, Context()), began_unix_ms)
@@ -119,14 +119,14 @@ def _judge(span: Span, outcome: str) -> None:
 
 
 def _callers() -> Context:
-    """The trace that the request belongs to, or none: it begins its own then."""
+    """Return the trace context of the request, or an empty one: then a new trace begins."""
     caller = CALLER.get()
     headers = {"traceparent": caller.traceparent, "tracestate": caller.tracestate}
     return TraceContextTextMapPropagator().extract({name: text for name, text in headers.items() if text}, Context())
 
 
 def traceparent(span: Span) -> str:
-    """A span as the header names it (W3C Trace Context, 3.2); empty where `OTEL_SDK_DISABLED` leaves none."""
+    """Return a span as the header names it (W3C Trace Context, 3.2); empty when `OTEL_SDK_DISABLED` is set."""
     its = span.get_span_context()
     if not its.is_valid:
         return ""
@@ -134,7 +134,7 @@ def traceparent(span: Span) -> str:
 
 
 class _Figures:
-    """Histograms that are sent while calls run, by the interval of `OTEL_METRIC_EXPORT_INTERVAL`."""
+    """Histograms that are sent while sessions run, at the interval of `OTEL_METRIC_EXPORT_INTERVAL`."""
 
     def __init__(self, meter: Meter) -> None:
         def seconds(name: str, what: str) -> Histogram:

@@ -1,6 +1,6 @@
-"""The way to the collector: a bounded queue of spans, a thread that sends them, and figures at an interval.
+"""Export to the collector: a bounded queue of spans, a thread that sends them, and figures at an interval.
 
-The `OTEL_*` environment variables say where to and how often, as everywhere.
+The `OTEL_*` environment variables set the address and the interval, as usual.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class SpanQueue(SpanProcessor):
         self._due, self._closing = threading.Event(), threading.Event()
         self._failing = False
         self.dropped = 0
-        """Spans that found no room."""
+        """Spans dropped because the queue was full."""
         self.lost = 0
         """Spans that the collector did not take."""
         self._thread = threading.Thread(target=self._send_all, name="spans", daemon=True)
         self._thread.start()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing is to be done yet."""
+        """Do nothing at a span's start."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span that has ended, if it was sampled."""
+        """Queue a span that has ended, if it was sampled."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         if len(self._waiting) >= self._most or self._closing.is_set():
@@ -64,7 +64,7 @@ class SpanQueue(SpanProcessor):
             self._due.set()
 
     def shutdown(self) -> None:
-        """Send what waits, within `CLOSE_S`, and end the thread. Blocks."""
+        """Send queued spans, within `CLOSE_S`, and end the thread. Blocks."""
         self._closing.set()
         self._due.set()
         self._thread.join(CLOSE_S)
@@ -72,7 +72,7 @@ class SpanQueue(SpanProcessor):
         self._thread.join(CLOSE_S / 10)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Send what waits soon; doesn't wait for it."""
+        """Start to send queued spans; doesn't wait for it."""
         self._due.set()
         return True
 
@@ -86,7 +86,7 @@ class SpanQueue(SpanProcessor):
     def _send(self, spans: list[ReadableSpan]) -> None:
         try:
             taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
-        except Exception:  # whatever is wrong with a collector, or with a span, is not worth a call
+        except Exception:  # any error of a collector, or of a span, is not worth a session
             taken = False
         if not taken:
             self.lost += len(spans)
@@ -97,8 +97,8 @@ class SpanQueue(SpanProcessor):
 
 @contextmanager
 def exporting() -> Iterator[tuple[TracerProvider, SpanQueue, MeterProvider]]:
-    """Have a way to the collector for as long as the block runs. Leaving blocks until it has what waits."""
-    # The exporters write a line for each failed try; that spans are lost is said once.
+    """Open the export to the collector while the block runs. Leaving blocks until it has the queued spans."""
+    # The exporters write a line for each failed try; lost spans are logged once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     resource = _resource()
     traces = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -121,7 +121,7 @@ def _wanted(variable: str) -> bool:
 
 
 def _resource() -> Resource:
-    """Who sends: what `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say, else ourselves."""
+    """Return the sender: from `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else our own name."""
     named = Resource.create({SERVICE_VERSION: __version__})
     is_unknown = str(named.attributes.get(SERVICE_NAME, "")).startswith("unknown_service")
     return named.merge(Resource({SERVICE_NAME: "voicepipe"})) if is_unknown else named

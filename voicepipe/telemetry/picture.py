@@ -1,4 +1,4 @@
-"""A turn's waterfall as a picture for the terminal."""
+"""Draw a turn's waterfall for the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH_MIN: Final = 56
 """Narrower than this the lines wrap."""
 
 WIDTH_MAX: Final = 120
-"""Wider bars tell no more."""
+"""Wider bars show no more detail."""
 
 _NAME_WIDTH: Final = 13
 _FIGURES_WIDTH: Final = 27
@@ -44,16 +44,16 @@ _DIGITS: Final = dict(
 """Each digit as five rows of three dots."""
 
 _HALVES: Final = {"..": " ", "#.": "▀", ".#": "▄", "##": "█"}
-"""A dot above another, as one character."""
+"""Two dots, one above the other, as one character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A turn drawn with block characters, for `rich`: `console.print(Picture(waterfall(record)))`.
 
-    The total is large; below it each stage has a bar from its start to its end, full where the
-    caller waited for it, light where it ran hidden behind another. Says everything in words too,
-    so it needs no colour. As wide as the console, from 56 to 120 columns.
+    The total is large; below it each stage has a bar from its start to its end. The bar is full where the user waited
+    for the stage, light where it ran hidden behind another. All values stand there as text too, so the picture needs
+    no colour. As wide as the console, from 56 to 120 columns.
     """
 
     waterfall: Waterfall
@@ -85,7 +85,7 @@ def _lines(turn: Waterfall, width: int, *, large: bool) -> Iterator[Text]:
 
 def _legend(turn: Waterfall) -> Iterator[Text]:
     if not turn.waits:
-        return  # nobody waited to the end: what was hidden behind what can't be said
+        return  # the user did not wait to the end: which stage hid behind which is not known
     links = [f"{wait.stage} {wait.span.duration_ms}" for wait in turn.waits]
     links += [f"unattributed {turn.unattributed_ms}"] if turn.unattributed_ms else []
     yield Text(f"{_WAITED} waited for: {' + '.join(links)}")
@@ -133,11 +133,11 @@ class _Scale:
     n_columns: int
 
     def column(self, at_ms: int) -> int:
-        """The column that begins nearest to this instant; instants outside are at the edge."""
+        """Return the column that begins nearest to this instant; instants outside are at the edge."""
         return max(0, min(self.n_columns - 1, round(at_ms * self.n_columns / self.length_ms)))
 
     def columns(self, span: Span) -> range:
-        """Those a span takes up: at least one, however short it is."""
+        """Return the columns of a span: at least one, however short it is."""
         first = self.column(span.start_ms)
         last = min(self.n_columns, round(span.end_ms * self.n_columns / self.length_ms))
         return range(first, max(first + 1, last))
@@ -164,7 +164,7 @@ def _axis(scale: _Scale, total_limit_ms: int) -> Text:
 
 
 def _early(speculation: Speculation) -> Iterator[Text]:
-    """What was begun before the turn was over, in a turn where anything was."""
+    """Return the lines about speculative replies, in a turn with any."""
     if not speculation.starts and not speculation.refused:
         return
     said = [f"{speculation.starts} begun early, {speculation.kept} kept"]
@@ -176,7 +176,7 @@ def _early(speculation: Speculation) -> Iterator[Text]:
 
 
 def _tried(turn: Waterfall) -> Iterator[Text]:
-    """The models that were asked for the answer, where there was a choice."""
+    """Return the lines about the models that were asked for the answer, where there was a choice."""
     if not turn.attempts:
         return
     yield Text(f"model: {turn.route}")
@@ -187,7 +187,7 @@ def _tried(turn: Waterfall) -> Iterator[Text]:
 
 
 def _paid(cost: TurnCost) -> Iterator[Text]:
-    """The money, where there was any."""
+    """Return the line about the cost, where there was any."""
     if not cost.usd:
         return
     in_vain = cost.losers_usd + cost.speculation_usd

@@ -1,4 +1,4 @@
-"""Turns' records in a Postgres database, for all processes of many machines."""
+"""Store turns' records in a Postgres database, for all processes of many machines."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ CONNECTIONS: Final = 4
 """One writes, one sums up, and two answer the dashboard: more would only queue at the database's processors."""
 
 ANSWER_S: Final = 30.0
-"""How long one statement may take; ours take some ms. A connection that was lost unnoticed is found so."""
+"""How long one statement may take; ours take a few ms. A lost connection is detected by this timeout."""
 
 CONNECT_S: Final = 10.0
 
-_LOCK: Final = 0x766F6963  # whoever makes the tables holds the advisory lock of this number ("voic")
+_LOCK: Final = 0x766F6963  # the process that makes the tables holds the advisory lock of this number ("voic")
 _INDEX_BYTES: Final = 900
-"""What a turn takes up in indexes and the heads of its rows; a million of the bench's took that (bench.store)."""
+"""Size of a turn in indexes and row headers; measured with a million of the bench's turns (bench.store)."""
 
 _SAMPLED: Final = 500
 
 
 class PostgresTurnStore(SqlTurnStore):
-    """A `TurnStore` in Postgres 13 or newer. Its tables lie in the schema `voicepipe`, made if missing."""
+    """A `TurnStore` in Postgres 13 or newer. Its tables are in the schema `voicepipe`, made if missing."""
 
     @classmethod
     async def open(cls, url: str) -> PostgresTurnStore:
@@ -54,8 +54,8 @@ class PostgresTurnStore(SqlTurnStore):
             url: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, as libpq takes it.
 
         Raises:
-            ConfigError: the package `asyncpg` is missing, the database can't be reached or won't have us, or a newer
-                voicepipe made the tables.
+            ConfigError: the package `asyncpg` is missing, the database can't be reached or refuses the connection, or
+                a newer voicepipe made the tables.
         """
         try:
             import asyncpg
@@ -91,7 +91,7 @@ def _said(why: BaseException) -> str:
 
 
 class _Pool:
-    """The `Database`."""
+    """The `Database` on Postgres."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool: asyncpg.Pool | None = pool
@@ -103,7 +103,7 @@ class _Pool:
         return await self._run(work, isolation="read_committed", readonly=False)
 
     async def used_bytes(self) -> int:
-        """About: Postgres keeps the room of what was deleted, so what is there is counted and multiplied."""
+        """Return an estimate: Postgres keeps the space of deleted rows, so the rows are counted and multiplied."""
         return await self.read(_used_bytes())
 
     async def close(self) -> None:
@@ -130,13 +130,13 @@ class _Pool:
             raise StoreError(f"turns: {_said(why)}", "full") from why
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
             raise StoreError(f"turns: {_said(why)}", "unreachable") from why
-        except asyncpg.InternalClientError as why:  # the database had hung up just before, and that was not read yet
+        except asyncpg.InternalClientError as why:  # the database closed the connection, which was not read yet
             raise StoreError(f"turns: {_said(why)}", "unreachable") from why
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """Work is over, with this result."""
+    """Raised when work is over, with its result."""
 
     result: Any
 
@@ -167,7 +167,7 @@ async def _execute(connection: Connection, step: Ask | Tell) -> Sequence[Row]:
 
 @lru_cache(maxsize=512)
 def numbered(sql: str) -> str:
-    """The statement with `$1`, `$2` where it has `?`."""
+    """Return the statement with `$1`, `$2` where it has `?`."""
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
 
@@ -184,7 +184,7 @@ def _used_bytes() -> Work[int]:
 
 
 async def _migrate(connection: Connection) -> None:
-    """Make the tables; of two that start at once, the second finds the work done."""
+    """Make the tables; of two processes that start at once, the second finds the work done."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         await connection.execute("CREATE SCHEMA IF NOT EXISTS voicepipe")

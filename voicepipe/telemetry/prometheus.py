@@ -1,4 +1,4 @@
-"""What `/metrics` says: turns as they end, and the house as it is, in Prometheus' text format."""
+"""The text of `/metrics`: turns as they end, and the server's present state, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
 EDGES_MS: Final = (10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 800, 1_000, 1_250, 1_500, 2_000, 3_000, 5_000, 10_000)
-"""Upper edges of buckets, beside the limits as they are set: whether one was met must not be a guess."""
+"""Upper edges of buckets, beside the configured limits: whether a limit was met must be exact."""
 
 REST_EDGES_S: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 MORE_AGENTS: Final = 10
 MORE_PROVIDERS: Final = 50
 MORE_ACTIONS: Final = 20
-"""Values of labels beside those of the settings; a request may name models of its own."""
+"""Label values beside those of the settings; a request may name models of its own."""
 
 OWNERS: Final = frozenset({"settings", "client", "server"})
-"""Who may own a stage beside the providers."""
+"""The possible owners of a stage beside the providers."""
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,7 +36,7 @@ class Metrics:
     """Counts in a registry of its own: two servers in one process don't share it."""
 
     def __init__(self, limits: BudgetLimits, *, agents: frozenset[str], providers: frozenset[str]) -> None:
-        """`agents` and `providers` are the settings': these names always have a series."""
+        """`agents` and `providers` come from the settings: these names always have a series."""
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._limits = {name.removesuffix("_ms"): getattr(limits, name) / 1_000 for name in limits.__slots__}
@@ -103,23 +103,24 @@ class Metrics:
         self._add("speculation_wasted_tokens_total", early.wasted_output_tokens, "output")
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        """Count; by nothing too, so that a series is there before its first event and `rate` sees that one."""
+        """Add to a counter; also 0, so that a series exists before its first event and `rate` sees that event."""
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(amount)
 
-    # --- telling ------------------------------------------------------------------------------
+    # --- exposition ---------------------------------------------------------------------------
 
     def limits(self) -> Iterator[Sample]:
-        """The budget's limits."""
+        """Return the budget's limits."""
         for stage, limit_s in self._limits.items():
             yield Sample("limit_seconds", limit_s, (stage,))
 
     def text(self, now: Iterable[Sample], loop: LoopFigures | None = None) -> bytes:
-        """The whole, as Prometheus reads it (`CONTENT_TYPE`). Takes milliseconds: call from a worker thread.
+        """Return the whole text as Prometheus reads it (`CONTENT_TYPE`). Takes milliseconds: call it from a worker
+        thread.
 
         Args:
-            now: what is true now, each of a family of `NOW`; providers beyond the bound are left out.
-            loop: how the loop does, or None where nobody watches it.
+            now: the present values, each of a family of `NOW`; providers beyond the bound are left out.
+            loop: the event loop's figures, or None where it is not measured.
         """
         return generate_latest(_Both(self._registry, [*self._families((*self.limits(), *now)), *_of_loop(loop)]))
 
@@ -139,7 +140,7 @@ class Metrics:
 
 
 class _Both(CollectorRegistry):
-    """What was counted, and what is true now."""
+    """The registry of counted values and present values."""
 
     def __init__(self, counted: CollectorRegistry, now: list[Metric]) -> None:
         super().__init__(auto_describe=False)
@@ -147,7 +148,7 @@ class _Both(CollectorRegistry):
 
     def collect(self) -> Iterator[Metric]:
         for metric in self._counted.collect():
-            # When a series began is a series more for each, and nobody asks.
+            # The creation time would be one more series for each; it is not used.
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
         yield from self._now

@@ -1,4 +1,4 @@
-"""A turn's record as JSON: what the store keeps and the API serves."""
+"""Convert a turn's record to JSON: what the store keeps and the API serves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from voicepipe.turn.record import TurnRecord
 
 _PAIRS = ("marks", "parts", "providers", "projected")  # tuples of pairs in the record, objects in JSON
 _MISSING: Final[dict[str, dict[str, int]]] = {"projected": {}}
-"""What records of the first version did not have."""
+"""Fields that records of the first version did not have."""
 
 _TEXTS = ("caller_text", "agent_text", "heard_text")
 
 
 def record_plain(record: TurnRecord) -> dict[str, Any]:
-    """A record as plain values, ready for any JSON encoder.
+    """Return a record as plain values, ready for any JSON encoder.
 
     All times are integer ms; those of `marks` count from the beginning of the session.
 
@@ -24,18 +24,18 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `id`                  the turn's name on the wire (`response.metadata.voicepipe_turn`)
     `session`             the session's id
     `turn`                number of the turn in its session, from 1
-    `revision`            how often the caller went on speaking before anything was audible
+    `revision`            how often the user continued speaking before anything was audible
     `cause`               `vad`, `commit`, `create`, `tool`, `idle`, or `apology` for a turn that failed
-    `outcome`             `completed`, `interrupted`, `failed`, `abandoned`; null: still spoken
+    `outcome`             `completed`, `interrupted`, `failed`, `abandoned`; null: still running
     `reason`              why it ended so; empty when it simply completed
     `marks`               object, mark -> ms, in time order
     `total_ms`            heard latency, or null when nothing was heard
     `total_limit_ms`      its limit
     `total_verdict`       `within`, `over`, or null when there is no total
-    `heard_by`            who says so: `reported` by the client, `estimated`, or `nobody` heard it
+    `heard_by`            source of that: `reported` by the client, `estimated`, or `nobody`: nothing was heard
     `stages`              list of objects: `stage`, `duration_ms`, `limit_ms`, `verdict`,
-                          `critical_ms` (the caller waited for it), `hidden_ms` (ran behind
-                          another stage), `owner` (who could make it shorter)
+                          `critical_ms` (the user waited for it), `hidden_ms` (ran behind
+                          another stage), `owner` (which party could make it shorter)
     `parts`               object, sub-part of a stage (`stt_final`, `gate_wait`, `connect`) -> ms
     `contributions`       list of objects: `stage`, `from_mark`, `to_mark`, `duration_ms`; they
                           lie end to end and, with `unattributed_ms`, sum to `total_ms`
@@ -45,32 +45,32 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `providers`           object, stage -> provider that served the turn
     `tokens`              object, as the provider counts them: `input`, `output`, and of the input
                           those that its cache had (`cached`) and those put there (`cache_write`)
-    `caller_text`         what the caller said; empty when texts are not kept
+    `caller_text`         what the user said; empty when texts are not kept
     `agent_text`          the whole reply; likewise
-    `heard_text`          what the caller heard of it; likewise
-    `spoken_ms`           how much sound of the reply was sent
+    `heard_text`          what the user heard of it; likewise
+    `spoken_ms`           how much audio of the reply was sent
     `actions`             list of strings: what was done to save the budget
     `projected`           object, mark -> the heard latency that was expected then, in ms
-    `filler`              what was said while the answer was awaited; no part of `agent_text`
-    `language`            what the caller spoke, as BCP-47: as the ear heard it, or else as it is set
+    `filler`              the phrase said before the answer came; no part of `agent_text`
+    `language`            the user's language, as BCP-47: as the STT detected it, or else as it is set
     `route`               why that model answered; empty when there was no choice
-    `attempts`            list of objects, the calls that a router made for the answer: `provider`,
+    `attempts`            list of objects, the LLM calls of a router for the answer: `provider`,
                           `role`, `outcome`, `began_ms`, `first_ms` or null, `why`, `cost_usd` or null
     `itl_ms`              the mean time from one token of the answer to the next, or null: its tokens were
                           not counted, came at once, or are those of two models
     `tokens_per_s`        1000 / `itl_ms`, or null
-    `connect_hidden_ms`   how much of connecting to the voice was over when the reply began: what it did
-                          not wait for; null for a voice without a connection that is kept
-    `ear_connect_hidden_ms` how much of connecting to the ear was over when the caller began to speak, or null
+    `connect_hidden_ms`   how much of connecting to the TTS was over when the reply began: what it did
+                          not wait for; null for a TTS without a connection that is kept
+    `ear_connect_hidden_ms` how much of connecting to the STT was over when the user began to speak, or null
     `speculation`         object, replies started before the turn was over: `starts`, `kept`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the kept could be heard),
                           `wasted_input_tokens` and `wasted_output_tokens` of the others, and
-                          `estimated`: true when some of these are reckoned from the text
+                          `estimated`: true when some of these are estimated from the text
     `session_speculation` the same of all turns of the session, up to this record
     `cost`                object, in USD: `answer_usd`, `losers_usd` (calls that were slower or failed),
                           `speculation_usd`, `speech_usd`, `hearing_usd` and their sum `usd`; `whole`: false when
-                          something has no known price; `estimated`: tokens reckoned from the text
+                          something has no known price; `estimated`: tokens estimated from the text
     `session_cost`        object, of all turns of the session up to this record: `usd`, `losers_usd`,
                           `speculation_usd`, `active_ms` (time spent in turns),
                           `usd_per_active_minute` or null, `cached_share` (of the tokens read) or
@@ -86,15 +86,15 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
 
 
 def record_json(record: TurnRecord) -> bytes:
-    """A record as JSON in UTF-8; the fields are those of `record_plain`."""
+    """Return a record as JSON in UTF-8; the fields are those of `record_plain`."""
     return msgspec.json.encode(record_plain(record))
 
 
 def record_from_json(data: bytes | str) -> TurnRecord:
-    """The record that `record_json` wrote, now or by an older version.
+    """Return the record that `record_json` wrote, now or in an older version.
 
     Fields that this version does not know are skipped, and those that an older version did not
-    write take their defaults: a field that joins `TurnRecord` needs one.
+    write take their defaults: a new field of `TurnRecord` needs one.
 
     Raises:
         ValueError: this is not a turn's record; the text says where it differs.
@@ -109,7 +109,7 @@ def record_from_json(data: bytes | str) -> TurnRecord:
 
 
 def _whole_characters(text: str) -> str:
-    """Half a surrogate pair, which a model cut in mid-emoji leaves behind, can't be written as UTF-8."""
+    """Return the text with half surrogate pairs replaced: an LLM cut in mid-emoji leaves such, invalid in UTF-8."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

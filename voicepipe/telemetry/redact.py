@@ -1,4 +1,4 @@
-"""Secrets out of any text that is about to be logged."""
+"""Remove secrets from any text that is to be logged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Final
 HIDDEN: Final = "***"
 
 _KEYS: Final = r"(?:ek_|sk-|sk_|vp_|whsec_|gsk_|xai-|hf_)"
-"""How API keys begin: ours (`ek_`, `vp_`, `whsec_`) and those of vendors."""
+"""Prefixes of API keys: ours (`ek_`, `vp_`, `whsec_`) and those of vendors."""
 
 _SECRET_NAME: Final = r"(?:[\w-]{0,40}(?:api[-_]?key|secret|password|passwd|credential|token)|auth|sig(?:nature)?)"
-"""Names whose values are secret, in headers, queries, JSON and Python. `tokens` and `max_output_tokens` are none."""
+"""Names whose values are secret, in headers, queries, JSON and Python. `tokens` and `max_output_tokens` are not
+secret."""
 
 _RULES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
@@ -28,10 +29,10 @@ _NAME: Final = re.compile(rf"{_SECRET_NAME}|authorization|cookie", re.IGNORECASE
 
 
 def redact(text: str) -> str:
-    """The text with everything that looks like a secret replaced by `***`.
+    """Return the text with everything that looks like a secret replaced by `***`.
 
-    Found are: keys by their beginning, Bearer and Basic values, JWTs, passwords in URLs, and
-    whatever follows a name such as `api_key=`. When in doubt something harmless is hidden too.
+    These are found: keys by their prefix, Bearer and Basic values, JWTs, passwords in URLs, and any value after a
+    name such as `api_key=`. In doubt, harmless text is hidden too.
     """
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
@@ -39,5 +40,5 @@ def redact(text: str) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Whether a field of this name is secret whatever its value looks like."""
+    """Return whether a field of this name is secret whatever its value looks like."""
     return _NAME.fullmatch(name) is not None

@@ -1,4 +1,4 @@
-"""Keeps a store in order while the server runs: figures summed up, old turns let go of."""
+"""Maintain a store while the server runs: sum up figures, delete old turns."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from voicepipe.telemetry.store import StoreError, TurnStore
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """How long turns are kept, and how often that is looked at."""
+    """How long turns are kept, and how often that is checked."""
 
     keep_days: int | None = None
     """None: for ever."""
 
     most_bytes: int | None = None
-    """What the store may take up; None: anything."""
+    """Size limit of the store; None: no limit."""
 
     tidy_every_ms: int = 5_000
-    """A span waits no longer than that, once it is over, to be summed up."""
+    """The longest time from the end of a span until it is summed up."""
 
     trim_every_ms: int = 60_000
     pause_ms: int = 10
-    """Between two pieces of work. Each takes some ms: calls and the store's own writer come in between."""
+    """Between two pieces of work. Each takes a few ms: sessions and the store's own writer run in between."""
 
 
 async def keep_in_order(store: TurnStore, retention: Retention) -> None:
-    """Sum up what is over and trim what is too old, piece by piece, until cancelled.
+    """Sum up finished spans and delete turns that are too old, piece by piece, until cancelled.
 
-    A store that fails is tried again; the log says so once until it has worked again.
+    A store that fails is tried again; this is logged once until it has worked again.
     """
     trim_at_ms, failing = 0, False
     while True:

@@ -1,11 +1,11 @@
-"""The tables of turns, as both databases have them."""
+"""The tables of turns, for both databases."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VERSION: Final = 2
-"""Of the tables as they are here. Version 1 was SQLite's alone, one table with the records in it."""
+"""Version of these tables. Version 1 was SQLite's alone, one table with the records in it."""
 
 _TABLES: Final = (
     """
@@ -90,7 +90,7 @@ _TABLES: Final = (
 
 
 def tables(*, number: str, bytes: str) -> tuple[str, ...]:
-    """The statements that make all tables, empty.
+    """Return the statements that make all tables, empty.
 
     Args:
         number: the type of a key that the database itself counts up.

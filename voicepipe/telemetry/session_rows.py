@@ -1,4 +1,4 @@
-"""Sessions, by the turns that are kept of them."""
+"""List sessions, from their stored turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from voicepipe.telemetry.work import Row, Work, any_of, asked
 
 
 def page(project: str | None, query: SessionQuery) -> Work[SessionPage]:
-    """The sessions that match, newest first, of one project or of all."""
+    """Return the sessions that match, newest first, of one project or of all."""
     rows: list[Row] = []
     for each in (yield from projects(project)):
         rows += yield from _page(each, query)
@@ -44,7 +44,7 @@ def _page(project: str, query: SessionQuery) -> Work[Sequence[Row]]:
 
 
 def _sums(rows: Sequence[Row]) -> Work[dict[tuple[str, str], Sequence[object]]]:
-    """(project, session) -> turns, over, failed, slowest_ms, cost_usd."""
+    """Return (project, session) -> turns, over, failed, slowest_ms, cost_usd."""
     sums: dict[tuple[str, str], Sequence[object]] = {}
     for project in {row[0] for row in rows}:
         sessions = [row[1] for row in rows if row[0] == project]

@@ -1,4 +1,4 @@
-"""Between a session, which never waits for a disk, and the store, which does."""
+"""A queue of records between a session, which never waits for a disk, and the store, which does."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class SinkOptions:
     """How long records may wait for the store, and how many."""
 
     capacity: int = 2_000
-    """Turns that wait at most. A quarter of a second of the busiest machine is far fewer."""
+    """The most turns that wait. A quarter of a second of the busiest machine is far fewer."""
 
     flush_ms: int = 250
-    """A record waits no longer for others to be written with. A crash loses this much, and a transaction."""
+    """How long a record waits for others to be written with it. A crash loses this much, and a transaction."""
 
     retry_ms: int = 500
     most_retry_ms: int = 5_000
-    """Between two tries at a store that takes nothing: the first, doubled each time up to the second."""
+    """Pause between two tries at a failing store: starts at `retry_ms`, doubles each time, at most this."""
 
     drain_ms: int = 5_000
     """How long closing may take to write what still waits."""
@@ -43,7 +43,7 @@ class SinkOptions:
 _AS_USUAL: Final = SinkOptions()
 
 CLOSING_MS: Final = 100
-"""Between two tries while closing: there is little time."""
+"""Pause between two tries while closing: there is little time."""
 
 Turns = tuple[tuple[tuple[str, str], KeptTurn], ...]
 
@@ -51,9 +51,10 @@ Turns = tuple[tuple[tuple[str, str], KeptTurn], ...]
 class TurnSink:
     """Takes records at once and writes them to a store in batches, one transaction each.
 
-    `async with TurnSink(store) as sink:` owns the one task that writes. What the store does not take now waits, and is
-    tried again, ever more slowly, until it is taken: none is lost while there is room. Only a record that is itself at
-    fault is given up. Leaving writes what still waits, within `drain_ms`. Use it from the event loop that opened it.
+    `async with TurnSink(store) as sink:` owns the one task that writes. What the store does not take now waits, and
+    is tried again, ever more slowly, until it is taken: none is lost while there is room. Only a record that is
+    itself invalid is dropped. Leaving writes what still waits, within `drain_ms`. Use it from the event loop that
+    opened it.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class TurnSink:
         heard_by: Sequence[Callable[[KeptTurn], None]] = (),
         health: StorageHealth | None = None,
     ) -> None:
-        """`heard_by`: are told of every turn that is offered, whether it finds room or not; they return at once."""
+        """The handlers `heard_by` get every offered turn, whether it finds room or not; they return at once."""
         self._store, self._options, self._heard_by = store, options, tuple(heard_by)
         self._health = health if health is not None else new_health()
         # Full means that the store is away: a new turn is dropped and counted. A turn that waits already is replaced
@@ -75,17 +76,17 @@ class TurnSink:
         self._group = asyncio.TaskGroup()
         self._losing = False
         self.dropped = 0
-        """Turns that found no room, before the store saw them."""
+        """Turns dropped because the queue was full, before the store got them."""
         self.lost = 0
         """Turns that the store failed to write."""
 
     @property
     def n_waiting(self) -> int:
-        """How many turns wait for the store."""
+        """Return how many turns wait for the store."""
         return len(self._waiting) + len(self._writing)
 
     def offer(self, turn: KeptTurn) -> None:
-        """Take a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
+        """Queue a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
         for hear in self._heard_by:
             with apart("telemetry"):
                 hear(turn)
@@ -108,15 +109,15 @@ class TurnSink:
         user: str = "",
         way: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
     ) -> Callable[[TurnRecord], None]:
-        """What a session calls with each record (`KeepRecord`); never waits, never raises.
+        """Return the function that a session calls with each record (`KeepRecord`); it never waits, never raises.
 
         Args:
-            project: whom the session belongs to.
-            agent: whose settings it has.
+            project: the session's project.
+            agent: the session's agent.
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
             keep_texts: False empties the texts, before the record is queued anywhere.
-            user: who calls, as the token's maker names them.
-            way: tells the pool and the experiment's arm from a record's route in words.
+            user: the user, as the token's issuer names them.
+            way: returns the pool and the experiment's arm for a record's route text.
         """
 
         def keep_record(record: TurnRecord) -> None:
@@ -140,7 +141,8 @@ class TurnSink:
         self._offered.set()
         try:
             async with asyncio.timeout(self._options.drain_ms / 1_000):
-                # Not told why we leave: knowing of an error it would cancel its task, which still has to write.
+                # The reason for leaving is not passed on: with an error the group would cancel its task, which still
+                # has to write.
                 await self._group.__aexit__(None, None, None)
         except TimeoutError:
             n_left = self.n_waiting
@@ -159,7 +161,7 @@ class TurnSink:
                 pause_ms = min(max(2 * pause_ms, self._options.retry_ms), self._options.most_retry_ms)
 
     async def _pause(self, pause_ms: int) -> None:
-        """Let others come, or the store recover; at the end not for long."""
+        """Wait for more records, or for the store to recover; at the end only a short time."""
         if self._closing.is_set():
             await asyncio.sleep(min(pause_ms, self._options.flush_ms, CLOSING_MS) / 1_000 if self._writing else 0)
             return
@@ -168,7 +170,7 @@ class TurnSink:
                 await self._closing.wait()
 
     async def _write(self) -> bool:
-        """Whether the store took what was to be written; else that waits."""
+        """Return whether the store took what was to be written; else the records wait."""
         if not self._writing:
             self._writing, self._waiting = self._waiting, {}
             self._offered.clear()
@@ -187,14 +189,14 @@ class TurnSink:
         return True
 
     async def _keep(self, turns: Turns) -> None:
-        """Have these written. Where one of them is at fault, it is found by halves, and only it is lost.
+        """Write these records. If one of them is invalid, it is found by halving, and only it is lost.
 
         Raises:
             _StoreAwayError: the store takes nothing now. What it took before is no more among `_writing`.
         """
         try:
             await self._store.keep(tuple(turn for _, turn in turns))
-        except Exception as why:  # whatever is wrong with a store, a record is not worth a call
+        except Exception as why:  # any other error of a store: a record is not worth a session
             if isinstance(why, StoreError | OSError) and not isinstance(why, RecordRefused):
                 kind = why.kind if isinstance(why, StoreError) else kind_of(why)
                 raise _StoreAwayError(f"{type(why).__name__}: {why}", kind) from why
@@ -209,16 +211,16 @@ class TurnSink:
             self._writing.pop(key, None)
 
     def _log_lost(self, count: int, why: str) -> None:
-        """Say so once until a batch is written again; all are counted."""
+        """Log lost records once until a batch is written again; all are counted."""
         if not self._losing:
             self._losing = True
             log_records_lost(count, why)
 
 
 class _StoreAwayError(StoreError):
-    """The store takes nothing now."""
+    """Raised when the store takes nothing now."""
 
 
 def without_texts(record: TurnRecord) -> TurnRecord:
-    """The record without what was said."""
+    """Return the record without its texts."""
     return replace(record, caller_text="", agent_text="", heard_text="")

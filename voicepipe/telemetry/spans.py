@@ -1,4 +1,4 @@
-"""Stretches of time that figures are summed up for, and which of them make up a range."""
+"""The spans of time for which figures are summed up, and the spans that make up a range."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LEVELS: Final = (MINUTE_MS, QUARTER_MS, HOUR_MS, DAY_MS)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """A stretch of time of one level."""
+    """A span of time of one level."""
 
     from_ms: int
     level_ms: int
 
     @property
     def until_ms(self) -> int:
-        """Its end, which is no part of it."""
+        """Return its end, which is no part of it."""
         return self.from_ms + self.level_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What has to be read to know a range: figures of whole spans, and single turns of the rest."""
+    """What has to be read for a range: figures of whole spans, and single turns of the rest."""
 
     spans: tuple[Span, ...]
     gaps: tuple[tuple[int, int], ...]
@@ -39,22 +39,22 @@ class Reading:
 
 
 def at(instant_ms: int, level_ms: int) -> Span:
-    """The span of a level in which an instant lies."""
+    """Return the span of a level that contains an instant."""
     return Span(instant_ms - instant_ms % level_ms, level_ms)
 
 
 def spans_around(instant_ms: int) -> tuple[Span, ...]:
-    """The spans of all levels in which an instant lies, shortest first."""
+    """Return the spans of all levels that contain an instant, shortest first."""
     return tuple(at(instant_ms, level_ms) for level_ms in LEVELS)
 
 
 def coarsest(step_ms: int) -> int:
-    """The longest level of which a step holds whole ones."""
+    """Return the longest level of which a step holds whole ones."""
     return max(level_ms for level_ms in LEVELS if step_ms % level_ms == 0)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same ranges, those that touch made one."""
+    """Return the same ranges, with adjacent ones joined."""
     last: tuple[int, int] | None = None
     for begin_ms, end_ms in ranges:
         if last is not None and last[1] == begin_ms:

@@ -25,13 +25,13 @@ T = TypeVar("T")
 
 
 class Database(Protocol):
-    """Runs work, each in a transaction of its own; what work does between its statements is done in a thread.
+    """Runs work, each in a transaction of its own; the Python code between statements runs in a thread.
 
-    A call raises `StoreError` when the database fails it, or when it is closed.
+    Every method raises `StoreError` when the database fails, or when it is closed.
     """
 
     async def read(self, work: Work[T], *, aside: bool = False) -> T:
-        """Run work that reads; `aside`: it takes long, and others that read shall not wait for it."""
+        """Run work that reads; `aside`: it takes long, and other reads must not wait for it."""
         ...
 
     async def write(self, work: Work[T]) -> T:
@@ -39,11 +39,11 @@ class Database(Protocol):
         ...
 
     async def used_bytes(self) -> int:
-        """How much of its room is used."""
+        """Return how much of its space is used."""
         ...
 
     async def close(self) -> None:
-        """Let go of it, after what was begun; again does nothing."""
+        """Close the database after running work; a second call does nothing."""
         ...
 
 
@@ -58,19 +58,19 @@ class SqlTurnStore:
         await self._database.write(turn_rows.keep(turns))
 
     async def get(self, id: str, project: str | None) -> KeptTurn | None:
-        """The turn of that id, or None when this project has none."""
+        """Return the turn of that id, or None when this project has none."""
         return await self._database.read(turn_pages.get(id, project))
 
     async def list(self, project: str | None, query: TurnQuery = NEWEST) -> TurnPage:
-        """The project's turns that match, newest or slowest first."""
+        """Return the project's turns that match, newest or slowest first."""
         return await self._database.read(turn_pages.page(project, query))
 
     async def stats(self, project: str | None, query: StatsQuery = EVERYTHING) -> Stats:
-        """The project's turns that match, summed up."""
+        """Return the figures of the project's turns that match."""
         return await self._database.read(sums.stats(project, query))
 
     async def sessions(self, project: str | None, query: SessionQuery = NEWEST_SESSIONS) -> SessionPage:
-        """The project's sessions that match, newest first."""
+        """Return the project's sessions that match, newest first."""
         return await self._database.read(session_rows.page(project, query))
 
     async def delete_session(self, project: str, session: str) -> int:
@@ -78,11 +78,11 @@ class SqlTurnStore:
         return await self._database.write(turn_rows.delete(project, "session", session))
 
     async def delete_user(self, project: str, user: str) -> int:
-        """Delete all turns of a user; nobody's are not deleted so."""
+        """Delete all turns of a user; turns without a user are never deleted by this."""
         return await self._database.write(turn_rows.delete(project, "caller", user)) if user else 0
 
     async def tidy(self, now_ms: int) -> bool:
-        """Let go of an old day's minutes, or sum up one span that is over."""
+        """Delete an old day's minutes, or sum up one span that is over."""
         if await self._database.write(tidying.prune(now_ms)):
             return True
         done = await self._database.read(tidying.sum_up(now_ms), aside=True)
@@ -102,9 +102,9 @@ class SqlTurnStore:
         return 0 if before_ms is None else await self._database.write(tidying.trim_before(before_ms))
 
     async def size_bytes(self) -> int:
-        """How much the store takes up; room that deleted turns left behind doesn't count."""
+        """Return the size of the store; the space of deleted turns doesn't count."""
         return await self._database.used_bytes()
 
     async def close(self) -> None:
-        """Let go of the database; what `keep` began is finished first."""
+        """Close the database; writes that `keep` began are finished first."""
         await self._database.close()

@@ -1,4 +1,4 @@
-"""Turns' records in one SQLite file, for all processes of one machine."""
+"""Store turns' records in one SQLite file, for all processes of one machine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _REFUSED: Final = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.S
 class SqliteTurnStore(SqlTurnStore):
     """A `TurnStore` in a file. WAL: readers and the writer don't wait for one another.
 
-    One thread writes, one reads, and one sums up, each with its own connection.
-    `synchronous=NORMAL`: what was kept survives the death of this process; a power failure may take
-    the last transactions with it but leaves the file whole (SQLite, PRAGMA synchronous).
+    One thread writes, one reads, and one sums up, each with its own connection. `synchronous=NORMAL`: stored turns
+    survive a crash of this process. A power failure may lose the last transactions but leaves the file consistent
+    (SQLite, PRAGMA synchronous).
     """
 
     @classmethod
@@ -35,7 +35,7 @@ class SqliteTurnStore(SqlTurnStore):
         """Open the file, made if missing (mode 0600), and bring it to this version.
 
         Raises:
-            ConfigError: SQLite can't read the file, or a newer voicepipe made it. It stays as it is.
+            ConfigError: SQLite can't read the file, or a newer voicepipe made it. The file is not changed then.
         """
         writer, reader, aside = _Lane("turns-writer"), _Lane("turns-reader"), _Lane("turns-aside")
         try:
@@ -50,7 +50,7 @@ class SqliteTurnStore(SqlTurnStore):
 
 
 class _File:
-    """The `Database`."""
+    """The `Database` on a file."""
 
     def __init__(self, writer: _Lane, reader: _Lane, aside: _Lane) -> None:
         self._writer, self._reader, self._aside = writer, reader, aside
@@ -81,8 +81,8 @@ class _Lane:
     """A thread and the one connection that it uses."""
 
     def __init__(self, name: str) -> None:
-        # The executor's queue has no bound of its own: it holds one entry for each caller that waits
-        # for an answer, so those callers (requests, and one sink) are its bound.
+        # The executor's queue has no bound of its own: it holds one entry for each coroutine that waits for an
+        # answer, so those coroutines (requests, and one sink) are its bound.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._connection: sqlite3.Connection | None = None
 
@@ -123,7 +123,7 @@ class _Lane:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let the thread go without waiting for it."""
+        """Release the thread without waiting for it."""
         self._thread.shutdown(wait=False)
 
     def _opened(self) -> sqlite3.Connection:
@@ -138,12 +138,12 @@ class _Lane:
 
 
 def _is_of_the_record(why: Exception) -> bool:
-    """Whether a value can't be stored or read, whatever the state of the disk."""
+    """Return whether a value can't be stored or read, whatever the state of the disk."""
     return not isinstance(why, sqlite3.Error) or getattr(why, "sqlite_errorcode", 0) & 0xFF in _REFUSED
 
 
 def _run(connection: sqlite3.Connection, work: Work[T], begin: str) -> T:
-    """Run work; what it does before its first statement, it does before the lock is taken."""
+    """Run work; its code before the first statement runs before the lock is taken."""
     try:
         step = next(work)
         with transaction(connection, begin):

@@ -1,4 +1,4 @@
-"""The SQLite file of turns: how it is made, recognised, and brought to this version."""
+"""Create and recognise the SQLite file of turns, and bring it to this version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUSY_MS: Final = 5_000
 """How long to wait for another process's transaction; ours take a few ms."""
 
 _CACHE_KB: Final = 32_768
-"""Of the writer's pages: with the usual 2 MB it reads five times as much, the indexes' pages over and over."""
+"""The writer's page cache: with the usual 2 MB it reads five times as much, the indexes' pages over and over."""
 
 _PAUSE_MS: Final = 10
 _PAGE_MIN_BYTES: Final = 512  # the smallest page, hence the smallest database (SQLite, Database File Format, 1.3.2)
@@ -63,11 +63,11 @@ _FROM_VERSION_1: Final = (
 
 
 def make_or_recognise(path: Path) -> None:
-    """Make the file, for its owner alone; refuse one that is too short to be SQLite's.
+    """Make the file, for its owner alone; refuse a file that is too short to be SQLite's.
 
-    SQLite takes a file of a few bytes for an empty database, and writes over it. A file that is
-    there is not opened here: closing it would drop the locks that this process's other connections
-    hold on it (SQLite, How To Corrupt An SQLite Database File, 2.2).
+    SQLite takes a file of a few bytes for an empty database, and writes over it. An existing file is not opened here:
+    closing it would drop the locks that this process's other connections hold on it (SQLite, How To Corrupt An SQLite
+    Database File, 2.2).
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise ConfigError(f"expected SQLite 3.35 or newer in this Python, got {sqlite3.sqlite_version}")
@@ -79,7 +79,8 @@ def make_or_recognise(path: Path) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    """From `begin` to COMMIT. IMMEDIATE takes the write lock at once, where waiting for it is allowed."""
+    """Run a transaction from `begin` to COMMIT. IMMEDIATE takes the write lock at once, where waiting for it is
+    allowed."""
     connection.execute(begin)
     try:
         yield
@@ -94,12 +95,12 @@ def migrate(connection: sqlite3.Connection) -> None:
 
     Raises:
         ConfigError: a newer voicepipe made the file.
-        sqlite3.Error: it can't be read or written.
+        sqlite3.Error: the file can't be read or written.
     """
     _use_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
-    # What is deleted is overwritten, not only let go of: who asks for it may mean it.
+    # Deleted data is overwritten, not only released: a deletion may be a user's demand.
     connection.execute("PRAGMA secure_delete = ON").fetchall()
     connection.create_function("deflated", 1, lambda text: deflated(text.encode()), deterministic=True)
     with transaction(connection):  # of two processes that start at once, the second finds the work done
@@ -116,12 +117,12 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def only_read(connection: sqlite3.Connection) -> None:
-    """`connection` will read."""
+    """Prepare `connection` for reading only."""
     connection.execute("PRAGMA query_only = ON")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Of two that switch a new file at once SQLite refuses one, at once: it doesn't let them wait for one another."""
+    """Switch the file to WAL. When two processes switch a new file at once, SQLite refuses one without waiting."""
     pause = threading.Event()
     for _ in range(BUSY_MS // _PAUSE_MS):
         try:

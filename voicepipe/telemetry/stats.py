@@ -1,4 +1,4 @@
-"""Many turns, summed up: what `TurnStore.stats` answers."""
+"""The figures of many turns: the result of `TurnStore.stats`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOTAL: Final = "total"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSum:
-    """USD, as in `TurnCost`. What has no known price counts as nothing."""
+    """USD, as in `TurnCost`. What has no known price counts as 0."""
 
     usd: float = 0.0
     """The sum of the others."""
@@ -35,7 +35,7 @@ class TokenSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationSum:
-    """Replies that were started before their turn was over, as in `Speculation`."""
+    """Speculative replies, started before their turn was over, as in `Speculation`."""
 
     starts: int = 0
     kept: int = 0
@@ -52,17 +52,17 @@ class StageStats:
     stage: str
     count: int
     over: int
-    """How many broke their limit."""
+    """Number that broke their limit."""
 
     limit_ms: int
-    """The longest limit that one of them had: turns from before a change of the settings have another."""
+    """The longest limit among these turns: turns from before a change of the settings have another."""
 
     p50_ms: int
     p95_ms: int
     p99_ms: int
     critical_ms: float
-    """What callers waited for it, on average over `count`. May be more than its p50: a turn's end is also waited for
-    when the question has long been sent."""
+    """How long users waited for it, on average over `count`. May be more than its p50: a turn's end is also waited
+    for when the question has long been sent."""
 
     hidden_ms: float
     """The part that ran while another stage was the bottleneck, on average."""
@@ -79,17 +79,17 @@ class StatsPoint:
     over: int
     failed: int
     p50_ms: int | None
-    """Of the heard latency; None: nothing was heard."""
+    """Of the heard latency; None: no turn was heard."""
 
     p95_ms: int | None
     p99_ms: int | None
     critical: Mapping[str, float]
-    """Stage -> ms that callers waited for it, on average over the turns that were heard."""
+    """Stage -> ms that users waited for it, on average over the turns that were heard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsGroup:
-    """The turns that have one value of what was grouped by. One turn may have several models."""
+    """The turns with one value of the grouping field. One turn may have several models."""
 
     name: str
     """The value; empty where turns have none."""
@@ -121,7 +121,7 @@ class ProviderStats:
 
     p50_ms: int | None
     """`stt`: speech flushed to final text; `llm`: question to first speakable word; `tts`: first clause to first
-    sound. None: nothing was measured."""
+    audio. None: nothing was measured."""
 
     p95_ms: int | None
     p99_ms: int | None
@@ -129,24 +129,24 @@ class ProviderStats:
     """Between two tokens, on average over turns."""
 
     tokens_per_s: float | None
-    """The other way round."""
+    """The reciprocal, in tokens per second."""
 
     cached_share: float | None
-    """Of the tokens read, the share that its cache had; None: it read none."""
+    """The share of the input tokens that its cache had; None: no input."""
 
     cost_usd: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Turns, summed up."""
+    """The figures of many turns."""
 
     turns: int = 0
     over: int = 0
     """Turns whose total broke its limit."""
 
     heard: int = 0
-    """Turns of which something was heard: of these a share `over / heard` was late."""
+    """Turns of which the user heard anything: of these a share `over / heard` was late."""
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
     actions: Mapping[str, int] = field(default_factory=dict)
@@ -166,4 +166,4 @@ class Stats:
     """Most turns first."""
 
     partial: bool = False
-    """Whether only the newest of the turns were looked at: a filter by user or session found very many."""
+    """Whether only the newest of the turns were counted: a filter by user or session matched very many."""

@@ -1,4 +1,4 @@
-"""The state of the stores, as the log and whoever asks are told of it."""
+"""Report the state of the stores to the log, the API and `/metrics`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voicepipe.telemetry.log import log_event
 
 
 def log_storage(change: Change) -> None:
-    """Write down that a store has begun to fail, works again, or has lost something."""
+    """Log that a store has begun to fail, works again, or has lost data."""
     match change:
         case StoreFailed(store, kind, detail, unlogged):
             log_event(
@@ -27,17 +27,17 @@ def log_storage(change: Change) -> None:
 
 
 def new_health() -> StorageHealth:
-    """Return the state of stores of which nothing is known, whose changes go to the log."""
+    """Return a health object without any store yet, whose changes go to the log."""
     return StorageHealth(unix_ms, log_storage)
 
 
 def troubles_plain(health: StorageHealth) -> list[dict[str, Any]]:
-    """Return the stores that are in trouble now, as JSON has them: `store`, `trouble`, `since`. They name no file."""
+    """Return the stores that fail now, as plain values for JSON: `store`, `trouble`, `since`. They name no file."""
     return [{"store": each.store, "trouble": each.kind, "since": _iso(each.since_ms)} for each in health.troubles()]
 
 
 def storage_samples(health: StorageHealth) -> Iterator[Sample]:
-    """Give the samples for `/metrics`."""
+    """Return the samples for `/metrics`."""
     now = {each.store for each in health.troubles()}
     for store in STORES:
         yield Sample("storage_trouble", store in now, (store,))

@@ -1,4 +1,4 @@
-"""The port where turns' records are kept."""
+"""The port for the storage of turns' records."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from voicepipe.turn.record import Cause, Outcome, TurnRecord
 from voicepipe.turn.veiled import veiled_record
 
 LIMIT_MAX: Final = 200
-"""Turns on one page at most; a record is some 3 kB."""
+"""The most turns on one page; a record is about 3 kB."""
 
 POINTS_MAX: Final = 2_000
-"""Points of one series at most."""
+"""The most points of one series."""
 
 MINUTE_MS: Final = 60_000
 
 GROUPS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm")
-"""What stats may be grouped by."""
+"""The fields by which stats may be grouped."""
 
 Order = Literal["newest", "slowest"]
 GroupBy = Literal["agent", "route", "provider", "model", "language", "outcome", "cause", "arm"]
 
 
 class StoreError(VoicepipeError):
-    """The store could not read or write: a full disk, a damaged file, a lock that did not open.
+    """Raised when the store can't read or write: a full disk, a damaged file, a lock timeout.
 
     The text may name files: it is for the log.
     """
@@ -40,23 +40,23 @@ class StoreError(VoicepipeError):
 
 
 class RecordRefused(StoreError):
-    """What was to be stored, or one part of it, can't be: another try would not help."""
+    """Raised when a turn to be stored, or one part of it, is invalid: another try would not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTurn:
-    """A turn's record and whose it is."""
+    """A turn's record and its owner."""
 
     record: TurnRecord
     project: str
-    """Who may read it: the project of the key that opened the session."""
+    """The project that may read it: that of the key that opened the session."""
 
     agent: str
     started_at_ms: int
     """When the turn began, in ms since 1970 UTC."""
 
     user: str = ""
-    """Who called, as the token's maker named them; empty: nobody did."""
+    """The user, as the token's issuer named them; empty: none was named."""
 
     language: str = ""
     """BCP-47; empty: not known."""
@@ -77,7 +77,7 @@ def _check_page(limit: int, before: str | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFilter:
-    """Which turns are meant. A field that is None leaves nothing out, and each further one leaves out more.
+    """Which turns are selected. A field that is None leaves nothing out, and each further one leaves out more.
 
     Raises:
         ProtocolError: the time ends before it begins; `field` is `until`.
@@ -119,7 +119,7 @@ class TurnQuery(TurnFilter):
     """Which turns to list, and in which order.
 
     Raises:
-        ProtocolError: a field is not what it should be; `field` names it.
+        ProtocolError: a field is invalid; `field` names it.
     """
 
     limit: int = 50
@@ -127,7 +127,7 @@ class TurnQuery(TurnFilter):
     """The `next` of the page before this one."""
 
     order: Order = "newest"
-    """`slowest`: by heard latency; turns that nobody heard are left out."""
+    """`slowest`: by heard latency; turns without one are left out."""
 
     def __post_init__(self) -> None:
         TurnFilter.__post_init__(self)
@@ -143,14 +143,14 @@ class StatsQuery(TurnFilter):
     """Which turns to sum up, and how.
 
     Raises:
-        ProtocolError: a field is not what it should be; `field` names it.
+        ProtocolError: a field is invalid; `field` names it.
     """
 
     step_ms: int | None = None
     """The time between two points of the series, whole minutes; None: no series."""
 
     by: GroupBy | None = None
-    """What to group by; None: no groups."""
+    """The grouping field; None: no groups."""
 
     def __post_init__(self) -> None:
         TurnFilter.__post_init__(self)
@@ -175,7 +175,7 @@ class SessionQuery:
     """Which sessions to list, newest first. A field that is None leaves nothing out.
 
     Raises:
-        ProtocolError: `limit` or `before` is not what it should be.
+        ProtocolError: `limit` or `before` is invalid.
     """
 
     limit: int = 50
@@ -200,16 +200,16 @@ NEWEST_SESSIONS: Final = SessionQuery()
 
 @dataclass(frozen=True, slots=True)
 class TurnPage:
-    """Some turns, in the order that was asked for."""
+    """Some turns, in the requested order."""
 
     turns: tuple[KeptTurn, ...]
     next: str | None
-    """What to put into `TurnQuery.before` for more, or None when there are none."""
+    """The value of `TurnQuery.before` for the next page, or None when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One session, by the turns of it that are kept."""
+    """One session, from its stored turns."""
 
     session: str
     project: str
@@ -227,7 +227,7 @@ class SessionSummary:
 
     failed: int
     slowest_ms: int | None
-    """The longest heard latency; None: nothing was heard."""
+    """The longest heard latency; None: no turn was heard."""
 
     cost_usd: float
 
@@ -238,73 +238,72 @@ class SessionPage:
 
     sessions: tuple[SessionSummary, ...]
     next: str | None
-    """What to put into `SessionQuery.before` for older ones, or None when these are the oldest."""
+    """The value of `SessionQuery.before` for older ones, or None when these are the oldest."""
 
 
 class TurnStore(Protocol):
-    """Keeps turns' records. Whoever reads sees one project; another's turns don't exist for them.
+    """Keeps turns' records. A reader sees one project; turns of other projects do not exist for that reader.
 
-    A `project` of None means all projects: for an operator of all. Asking for the turn of an id then finds any
-    project's of that id.
+    A `project` of None means all projects: for an operator of all. A turn is then found by its id in any project.
 
-    A cancelled call stops waiting; what it began to write is written whole or not at all.
-    Every method raises `StoreError` when the store can't be read or written.
+    A cancelled call stops waiting; its write is completed or not made at all. Every method raises `StoreError` when
+    the store can't be read or written.
     """
 
     async def keep(self, turns: Sequence[KeptTurn]) -> None:
         """Store these turns: all of them or, when it raises, none.
 
-        A turn that the store has already is replaced, but keeps its first `started_at_ms`, so
-        that pages don't shift under a reader. Returns when a crash of this process can't lose them.
+        A turn that the store has already is replaced, but keeps its first `started_at_ms`, so that pages don't shift
+        under a reader. Returns when a crash of this process can't lose them.
         """
         ...
 
     async def get(self, id: str, project: str | None) -> KeptTurn | None:
-        """The turn of that id, or None when this project has none."""
+        """Return the turn of that id, or None when this project has none."""
         ...
 
     async def list(self, project: str | None, query: TurnQuery = NEWEST) -> TurnPage:
-        """The project's turns that match, newest or slowest first."""
+        """Return the project's turns that match, newest or slowest first."""
         ...
 
     async def stats(self, project: str | None, query: StatsQuery = EVERYTHING) -> Stats:
-        """The project's turns that match, summed up. Turns that are still spoken are not counted yet."""
+        """Return the figures of the project's turns that match. Running turns are not counted yet."""
         ...
 
     async def sessions(self, project: str | None, query: SessionQuery = NEWEST_SESSIONS) -> SessionPage:
-        """The project's sessions that match, newest first."""
+        """Return the project's sessions that match, newest first."""
         ...
 
     async def delete_session(self, project: str, session: str) -> int:
-        """Delete all turns of a session, out of the figures too; return how many there were."""
+        """Delete all turns of a session, out of the figures too; return their number."""
         ...
 
     async def delete_user(self, project: str, user: str) -> int:
-        """Delete all turns of a user, out of the figures too; return how many there were."""
+        """Delete all turns of a user, out of the figures too; return their number."""
         ...
 
     async def tidy(self, now_ms: int) -> bool:
-        """Sum up one stretch of time that is over; return whether there may be more to do.
+        """Sum up one span of time that is over; return whether there may be more to do.
 
-        Stats are right without it, but slower: what is not summed up yet is read turn by turn. A call
-        takes some ms; several processes may call it at the same time.
+        Stats are right without it, but slower: what is not summed up yet is read turn by turn. A call takes a few ms;
+        several processes may call it at the same time.
         """
         ...
 
     async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
         """Delete some of the oldest turns beyond these limits; return how many: 0 when nothing is beyond them.
 
-        The figures summed up of them stay: they name no session, no user, and no words. A call takes
-        some ms, so that it holds nobody up.
+        The figures summed up of them stay: they contain no session, no user, and no words. A call takes a few ms, so
+        that it delays nothing.
         """
         ...
 
     async def size_bytes(self) -> int:
-        """How much the store takes up."""
+        """Return the size of the store."""
         ...
 
     async def close(self) -> None:
-        """Let go of the store. It answers no more calls; closing twice does nothing."""
+        """Close the store. It accepts no more calls; closing twice does nothing."""
         ...
 
 
@@ -314,7 +313,7 @@ def veiled_turn(turn: KeptTurn) -> KeptTurn:
 
 
 def turn_plain(turn: KeptTurn) -> dict[str, Any]:
-    """A kept turn as the API serves it.
+    """Return a stored turn as the API serves it.
 
     The fields of `record_plain` (with `route` as its reason in words), and `object` (`voicepipe.turn`), `agent`,
     `started_at` (ISO 8601, UTC, ms), `project`, `user`, `language`, `pool` (the `route` of a kept turn) and `arm`.
@@ -334,16 +333,16 @@ def turn_plain(turn: KeptTurn) -> dict[str, Any]:
 
 
 def cursor(turn: KeptTurn, order: Order = "newest") -> str:
-    """Where a page ended. Clients pass it back as it is."""
+    """Return the position where a page ended. Clients pass it back as it is."""
     at = turn.started_at_ms if order == "newest" else turn.record.total_ms
     return f"{at}.{turn.record.id}"
 
 
 def read_cursor(before: str) -> tuple[int, str]:
-    """(started_at_ms or total_ms, id) of what a page ended with.
+    """Return (started_at_ms or total_ms, id) of the last turn of a page.
 
     Raises:
-        ProtocolError: no page ended so.
+        ProtocolError: it is no cursor.
     """
     at_ms, dot, id = before.partition(".")
     if not (dot and id and at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):

@@ -1,4 +1,4 @@
-"""From figures to what is told of them."""
+"""Compute stats from figures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ORDER = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playba
 def stats_of(
     figures: Figures, *, series: Mapping[int, Gist], groups: Mapping[str, Gist], partial: bool = False
 ) -> Stats:
-    """All that can be told.
+    """Return the stats of these figures.
 
     Args:
         figures: of all turns.
-        series: of those that began within a step, by its beginning.
-        groups: of those that have a name, by that.
+        series: of the turns that began within a step, by its beginning.
+        groups: of the turns that have a name, by that.
         partial: whether there are more turns than were counted.
     """
     return Stats(

@@ -1,4 +1,4 @@
-"""Figures of a range: of whole spans as they were summed up, and of single turns where that is not done yet."""
+"""Add up the figures of a range: of whole spans from their sums, and of single turns where there is no sum yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from voicepipe.telemetry.turn_conditions import condition, projects
 from voicepipe.telemetry.work import Row, Work, asked
 
 TURNS_MOST: Final = 10_000
-"""Turns of one session or user that are looked at, the newest first."""
+"""Turns of one session or user that are counted, the newest first."""
 
 PARTED: Final = (HOUR_MS, DAY_MS)
 """Levels whose spans have figures for each name of each facet too."""
@@ -31,7 +31,7 @@ _MIXED: Final = "t.agent, t.route, t.language, t.outcome, t.cause, t.arm, t.late
 
 
 def stats(project: str | None, query: StatsQuery) -> Work[Stats]:
-    """The turns that match, summed up."""
+    """Return the figures of the turns that match."""
     total, series = _Total(query), _Series(query)
     sheets: tuple[_Sheet, ...] = (total, series) if query.step_ms is not None else (total,)
     partial = False
@@ -45,10 +45,10 @@ def stats(project: str | None, query: StatsQuery) -> Work[Stats]:
 
 
 class _Sheet:
-    """Where figures are added up while they come."""
+    """Adds up figures as they are read."""
 
     top_ms = DAY_MS
-    """The longest spans that will do."""
+    """The longest spans that can be used."""
 
     by: str | None = None
 
@@ -56,7 +56,7 @@ class _Sheet:
         self.wanted = wanted_by(query)
 
     def facet(self, level_ms: int) -> tuple[str, str]:
-        """(facet, name) of the figures of spans that answer for all that is asked but the groups."""
+        """Return (facet, name) of the spans' figures that match the whole filter; groups aside."""
         if not self.wanted and (self.by is None or level_ms in PARTED):
             return ALL, ""
         if len(self.wanted) == 1 and self.by is None and level_ms in PARTED:
@@ -76,11 +76,11 @@ class _Sheet:
         return not self.wanted or read_mix(mix).matches(self.wanted)
 
     def add_all(self, from_ms: int, data: bytes) -> None:
-        """Count figures that are wanted as they are."""
+        """Count figures that match as they are."""
         raise NotImplementedError
 
     def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
-        """Count figures of one mix, which is wanted."""
+        """Count figures of one mix, which matches."""
         raise NotImplementedError
 
 
@@ -103,7 +103,7 @@ class _Total(_Sheet):
                 self.groups[its].add_gist(figures)
 
     def add_group(self, name: str, data: bytes) -> None:
-        """Count figures of one group, which are counted in all already."""
+        """Count figures of one group, which are included in the total already."""
         self.groups[name].add_gist(unpacked_gist(data))
 
 
@@ -124,7 +124,7 @@ class _Series(_Sheet):
 
 
 def _of_few(project: str, query: StatsQuery, sheets: tuple[_Sheet, ...]) -> Work[bool]:
-    """Turn by turn: who asks for a session or a user asks for few. Whether there were more than are counted."""
+    """Count turn by turn, for one session or user with few turns. Return whether there were more than are counted."""
     where, values = yield from condition(project, query)
     rows = yield from asked(turns_sql(where, f"ORDER BY t.started_at_ms DESC LIMIT {TURNS_MOST + 1}"), *values)
     for from_ms, mix, figures in turns_in(rows[:TURNS_MOST]):
@@ -165,14 +165,14 @@ def _figures(project: str, level_ms: int, facet: str, name: str | None, begins: 
 
 
 def _reading(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[Reading]:
-    """What has to be read to know a range, in the longest spans that there are."""
+    """Return what has to be read for a range, in the longest spans that there are."""
     ((trimmed_ms, pruned_ms),) = (
         yield from asked("SELECT trimmed_ms, pruned_ms FROM projects WHERE project = ?", project)
     ) or ((0, 0),)
     spans: list[Span] = []
     gaps: list[tuple[int, int]] = []
     open_ranges = [(since_ms, until_ms)]
-    # Quarters are looked at in any case: of old times there are no minutes.
+    # Quarters are read in any case: of old times there are no minutes.
     for level_ms in (each for each in reversed(LEVELS) if each <= max(top_ms, QUARTER_MS)):
         finer: list[tuple[int, int]] = []
         for from_ms, to_ms in open_ranges:
@@ -181,7 +181,7 @@ def _reading(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[Re
                 whole = inside == (begin_ms, begin_ms + level_ms)
                 lowest = level_ms == LEVELS[0] or (level_ms == LEVELS[1] and begin_ms < pruned_ms)
                 if clean and ((whole and level_ms <= top_ms) or (lowest and begin_ms < trimmed_ms)):
-                    # Of turns that are gone the span is all there is: it counts where it begins.
+                    # Of deleted turns the span is all there is: it counts where it begins.
                     spans += [Span(begin_ms, level_ms)] if inside[0] == begin_ms else []
                 elif lowest:
                     gaps.append(inside)
@@ -192,7 +192,7 @@ def _reading(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[Re
 
 
 def _spans(project: str, level_ms: int, from_ms: int, until_ms: int) -> Work[list[tuple[int, bool]]]:
-    """(from_ms, whether it is summed up) of the spans in which turns began."""
+    """Return (from_ms, whether it is summed up) of the spans in which turns began."""
     sql = """
         SELECT from_ms, stamp FROM spans
         WHERE project = ? AND level_ms = ? AND from_ms > ? AND from_ms < ? ORDER BY from_ms
@@ -202,7 +202,7 @@ def _spans(project: str, level_ms: int, from_ms: int, until_ms: int) -> Work[lis
 
 
 def turns_sql(where: str, more: str = "") -> str:
-    """What `turns_in` reads, of the turns that are closed and match."""
+    """Return the SELECT for `turns_in`, of the closed turns that match."""
     return f"""
         SELECT t.started_at_ms, r.record, {_MIXED} FROM turns t JOIN records r ON r.number = t.number
         WHERE {where} AND t.outcome IS NOT NULL {more}
@@ -210,16 +210,16 @@ def turns_sql(where: str, more: str = "") -> str:
 
 
 def turns_in(rows: Iterable[Row]) -> Iterator[tuple[int, Mix, Figures]]:
-    """(started_at_ms, mix, figures) of single turns; one whose record is damaged counts as none."""
+    """Return (started_at_ms, mix, figures) of single turns; a turn whose record is damaged counts as none."""
     for started_at_ms, record, *mixed in rows:
         mixed[6] = bool(mixed[6])
-        # A page that holds it fails, and says so; the figures of a year must not.
+        # A page that holds it fails with an error; the figures of a year must not.
         with suppress(ValueError, zlib.error):
             yield started_at_ms, Mix(*mixed), Counted.read(zlib.decompress(record)).figures()
 
 
 def summed(turns: Iterable[tuple[Mix, Figures]]) -> dict[Mix, Figures]:
-    """The figures of each mix."""
+    """Return the figures of each mix."""
     mixes: dict[Mix, list[Figures]] = defaultdict(list)
     for mix, figures in turns:
         mixes[mix].append(figures)
@@ -227,7 +227,8 @@ def summed(turns: Iterable[tuple[Mix, Figures]]) -> dict[Mix, Figures]:
 
 
 def stored(mixes: Mapping[Mix, Figures], level_ms: int) -> Iterator[tuple[str, str, bytes]]:
-    """(facet, name, figures) of a span: of all turns, of the mixes, and in long spans of each name of each facet.
+    """Return (facet, name, figures) of a span: of all turns, of the mixes, and in long spans of each name of each
+    facet.
 
     In short spans there are hardly fewer mixes than turns, and names cost more than they save.
     """

@@ -1,4 +1,4 @@
-"""Summing up what is over, and letting go of what is old. Each piece is small, so that nobody waits for it."""
+"""Sum up finished spans, and delete old data. Each piece of work is short, so that nothing waits long for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTLE_MS: Final = 30_000
 """How long after its end a span is summed up: most turns that began in it are over then."""
 
 MINUTES_MS: Final = 2 * DAY_MS
-"""How long figures of single minutes are kept; those of quarters of an hour tell enough of what is older."""
+"""How long figures of single minutes are kept; those of quarters of an hour suffice for what is older."""
 
 _FACET: Final = "project = ? AND level_ms = ? AND facet = ?"  # as the index has it
 
@@ -29,7 +29,7 @@ PIECE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A span as it was summed up, good for as long as it has this stamp."""
+    """The sum of a span, valid while the span has this stamp."""
 
     project: str
     span: Span
@@ -72,7 +72,7 @@ def _of_spans(project: str, span: Span) -> Work[dict[Mix, Figures]]:
 
 
 def put_down(done: Sum) -> Work[None]:
-    """Store a sum, unless a turn of its span was written or deleted since it was read: then it is no longer true."""
+    """Store a sum, unless a turn of its span was written or deleted since it was read: then it is outdated."""
     key = (done.project, done.span.level_ms, done.span.from_ms)
     which = "project = ? AND level_ms = ? AND from_ms = ?"
     fresh = yield from asked(
@@ -91,7 +91,7 @@ def put_down(done: Sum) -> Work[None]:
 
 
 def prune(now_ms: int) -> Work[bool]:
-    """Let go of the minutes of one old day; return whether there were any.
+    """Delete the minutes of one old day; return whether there were any.
 
     Summed up or not: quarters of an hour are summed up from their turns where there are no minutes.
     """
@@ -138,7 +138,7 @@ def trim_before(before_ms: int) -> Work[int]:
 
 
 def oldest_piece() -> Work[int | None]:
-    """The time before which the oldest turns began that are deleted at once; None without any turn."""
+    """Return the time that bounds the next piece of oldest turns to delete; None without any turn."""
     oldest: list[tuple[int, int]] = []
     for project, *_ in (yield from asked(PROJECTS)):
         sql = "SELECT started_at_ms FROM turns WHERE project = ? ORDER BY started_at_ms LIMIT ?"
@@ -148,7 +148,7 @@ def oldest_piece() -> Work[int | None]:
 
 
 def _first_dirty(project: str) -> Work[int | None]:
-    """When the first span begins whose turns are still needed, to sum it up."""
+    """Return when the first span begins whose turns are still needed, to sum it up."""
     sql = "SELECT min(from_ms) FROM spans WHERE stamp IS NOT NULL AND project = ? AND level_ms <= ?"
     ((from_ms,),) = yield from asked(sql, project, QUARTER_MS)
     return None if from_ms is None else int(from_ms)

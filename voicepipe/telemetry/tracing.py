@@ -1,4 +1,4 @@
-"""Whose trace a call belongs to, and where its spans go: the port, and what stands there without a collector.
+"""The port for traces and spans, and its version without a collector.
 
 Trace contexts are those of W3C Trace Context, as the headers `traceparent` and `tracestate` carry them.
 """
@@ -21,16 +21,16 @@ STATE_CHARS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The trace that a request belongs to, as its sender says."""
+    """The trace of a request, from its headers."""
 
     traceparent: str = ""
-    """Empty: it belongs to none."""
+    """Empty: the request belongs to no trace."""
 
     tracestate: str = ""
 
     @classmethod
     def of(cls, traceparent: str, tracestate: str) -> Caller:
-        """Read the two headers; what is malformed counts as not there."""
+        """Read the two headers; malformed ones count as missing."""
         if not _TRACEPARENT.fullmatch(traceparent):
             return NOBODYS
         return cls(traceparent, tracestate if len(tracestate) <= STATE_CHARS else "")
@@ -39,50 +39,50 @@ class Caller:
 NOBODYS: Final = Caller()
 
 CALLER: ContextVar[Caller] = ContextVar("caller", default=NOBODYS)
-"""Of the request that this task works on."""
+"""The trace of the request that this task works on."""
 
 OUTGOING: ContextVar[str] = ContextVar("outgoing", default="")
-"""The `traceparent` of the span that this task works in, for requests to providers and for the answer's header. Tasks
-that are born in it inherit it."""
+"""The `traceparent` of the span that this task works in, for requests to providers and for the response header. Child
+tasks inherit it."""
 
 
 @dataclass(slots=True)
 class Answered:
-    """What becomes known of an answer over REST while it is made."""
+    """Facts about an answer over REST that become known while it is made."""
 
     outcome: str = "abandoned"
     provider: str = ""
-    """The spec of whoever made it."""
+    """The spec of the provider that made it."""
 
 
 class Tracing(Protocol):
-    """Takes what becomes spans. Every method returns at once and never raises."""
+    """Takes the data of spans. Every method returns at once and never raises."""
 
     @property
     def dropped(self) -> int:
-        """Spans that found no room."""
+        """Return the number of spans dropped because the queue was full."""
         ...
 
     @property
     def lost(self) -> int:
-        """Spans that the collector did not take."""
+        """Return the number of spans that the collector did not take."""
         ...
 
     def session(self, id_: str, *, project: str, agent: str, model: str) -> AbstractContextManager[None]:
-        """A session that lasts as long as the block. Sets `OUTGOING`."""
+        """Open the span of a session while the block runs. Sets `OUTGOING`."""
         ...
 
     def answer(self, kind: str, id_: str, *, project: str, model: str) -> AbstractContextManager[Answered]:
-        """An answer over REST that is made in the block. Sets `OUTGOING`."""
+        """Open the span of an answer over REST that is made in the block. Sets `OUTGOING`."""
         ...
 
     def hear(self, turn: KeptTurn) -> None:
-        """A turn has ended."""
+        """Take a turn that has ended."""
         ...
 
 
 class NoTracing:
-    """Nobody wants spans."""
+    """Makes no spans."""
 
     dropped = lost = 0
 

@@ -1,4 +1,4 @@
-"""Which turns a filter means, in SQL."""
+"""Translate a filter of turns to SQL."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from voicepipe.telemetry.work import Work, any_of, asked
 PROJECTS: Final = "SELECT project, trimmed_ms, pruned_ms FROM projects"
 
 _SESSIONS_MOST: Final = 2_000
-"""Sessions of which turns are looked up one by one; where more match, a page is soon found among all turns."""
+"""Sessions whose turns are looked up one by one; where more match, a page is soon found among all turns."""
 
 
 def projects(project: str | None) -> Work[list[str]]:
-    """That one, or all there are."""
+    """Return that project, or all there are."""
     if project is not None:
         return [clean(project)]
     return [name for name, *_ in (yield from asked(PROJECTS))]
 
 
 def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]:
-    """What of `turns t` matches: the condition, and its values."""
+    """Return the condition on `turns t` for a filter, and its values."""
     where, values = within(query)
     where, values = f"t.project = ?{where}", [project, *values]
     for column, wanted in _plain(query):
         where += f" AND t.{column} = ?"
         values.append(wanted)
     if query.arm:
-        where += " AND t.arm <> ''"  # tells the database that the index will do which has only these
+        where += " AND t.arm <> ''"  # lets the database use the index of only these turns
     if query.user:
         where += " AND t.caller <> ''"
     if query.model is not None:
@@ -55,7 +55,7 @@ def _plain(query: TurnFilter) -> Iterator[tuple[str, object]]:
 
 
 def within(query: TurnFilter | SessionQuery) -> tuple[str, list[object]]:
-    """What of `turns t` or `sessions t` began within the time that is asked for."""
+    """Return the condition on `turns t` or `sessions t` for the time range of a query."""
     where, values = "", list[object]()
     if query.since_ms is not None:
         where, values = " AND t.started_at_ms >= ?", [query.since_ms]
@@ -74,16 +74,16 @@ def _text(project: str, text: str) -> Work[tuple[str, list[object]]]:
 
 
 LIKE: Final = "lower(t.session) LIKE ? ESCAPE '!'"
-"""Of `turns t` or `sessions t`."""
+"""For `turns t` or `sessions t`."""
 
 
 def like_part(text: str) -> str:
-    """The pattern of all that has this part."""
+    """Return the LIKE pattern for texts that contain this part."""
     return "%" + re.sub(r"([%_!])", r"!\1", clean(text).lower()) + "%"
 
 
 def clean(text: str) -> str:
-    """Without what no database takes: NUL and half a surrogate pair are replaced."""
+    """Return the text with what no database takes replaced: NUL and half a surrogate pair."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

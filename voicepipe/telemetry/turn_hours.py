@@ -1,7 +1,7 @@
-"""The hours in which turns of a kind began, so that a list of rare ones need not look through all others.
+"""Find the hours in which turns of a kind began, so that a list of rare turns need not scan all others.
 
-A list by agent or outcome has an index. One by provider or language, say, goes through the turns in
-time order, which is quick for what is frequent. For what is rare the figures know where to look.
+A list by agent or outcome has an index. A list by provider or language, say, scans the turns in time order, which is
+quick for frequent ones. For rare ones the figures show which hours to scan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _LOOKED_THROUGH: Final = ("route", "provider", "model", "language", "cause")
 
 
 def worthwhile(project: str, query: TurnQuery) -> Work[list[tuple[int, int]] | None]:
-    """(from_ms, until_ms) of all times in which turns may match, newest first; None where an index serves better."""
+    """Return (from_ms, until_ms) of all times in which turns may match, newest first; None where an index serves
+    better."""
     names = {facet: name for facet, name in wanted_by(query).items() if facet in _LOOKED_THROUGH}
     if not names or query.session is not None or query.user is not None:
         return None

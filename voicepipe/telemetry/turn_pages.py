@@ -1,4 +1,4 @@
-"""Turns found again: one, or a page of those that match."""
+"""Find one turn, or a page of the turns that match."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voicepipe.telemetry.turn_conditions import clean, condition, projects, with
 from voicepipe.telemetry.work import Row, Work, asked
 
 _FEW_HOURS_MS: Final = 24 * HOUR_MS
-"""Hours whose turns are looked through for the slowest of a kind, rather than all turns in the order of latency."""
+"""Hours whose turns are scanned for the slowest of a kind, rather than all turns in the order of latency."""
 
 _NAMED: Final = "t.session IN ("  # in a condition
 _FEW: Final = 7_000
@@ -27,7 +27,7 @@ _SELECT: Final = """
 
 
 def get(id: str, project: str | None) -> Work[KeptTurn | None]:
-    """The turn of that id; of any project's the newest, if none is named."""
+    """Return the turn of that id; without a project, the newest of any project."""
     found: list[KeptTurn] = []
     for each in (yield from projects(project)):
         rows = yield from asked(f"{_SELECT} WHERE t.project = ? AND t.id = ?", each, clean(id))
@@ -36,7 +36,7 @@ def get(id: str, project: str | None) -> Work[KeptTurn | None]:
 
 
 def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:
-    """The turns that match, of one project or of all."""
+    """Return the turns that match, of one project or of all."""
     rows: list[Row] = []
     for each in (yield from projects(project)):
         rows += yield from _page(each, query)
@@ -58,7 +58,7 @@ def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
         by_latency = where.replace("t.started_at_ms", "+t.started_at_ms")
         return (yield from _in_order(by_latency, values, "t.total_ms", query, query.limit + 1))
     if ranges is None:
-        # The turns of sessions that are named are few: they are looked up and sorted.
+        # The turns of named sessions are few: they are looked up and sorted.
         order = "+t.started_at_ms" if _NAMED in where else "t.started_at_ms"
         return (yield from _in_order(where, values, order, query, query.limit + 1))
     return (yield from _of_ranges(ranges, where, values, "t.started_at_ms", query))
@@ -67,7 +67,8 @@ def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
 def _of_ranges(
     ranges: Sequence[tuple[int, int]], where: str, values: Sequence[object], order: str, query: TurnQuery
 ) -> Work[Sequence[Row]]:
-    """The first rows in this order, as far as a page needs: of all ranges, or of the newest where that is the order."""
+    """Return the first rows in this order that a page needs: of all ranges, or of the newest where that is the
+    order."""
     rows: list[Row] = []
     inside = f"{where} AND t.started_at_ms >= ? AND t.started_at_ms < ?"
     for range_ in ranges:
@@ -78,19 +79,19 @@ def _of_ranges(
 
 
 def _in_order(where: str, values: Sequence[object], order: str, query: TurnQuery, most: int) -> Work[Sequence[Row]]:
-    """One more than a page holds is asked for: it tells whether there is a next one."""
+    """Return one row more than a page holds: it shows whether there is a next page."""
     if query.before is not None:
         where, values = f"{where} AND ({order}, t.id) < (?, ?)", [*values, *read_cursor(query.before)]
-    # Which turns, is found in narrow rows, before any record is read.
+    # The turns are found in narrow rows, before any record is read.
     found = f"SELECT t.number FROM turns t WHERE {where} ORDER BY {order} DESC, t.id DESC LIMIT ?"
     sql = f"{_SELECT} WHERE t.number IN ({found}) ORDER BY {order} DESC, t.id DESC"
     return (yield from asked(sql, *values, most))
 
 
 def _are_few(project: str, query: TurnFilter) -> Work[bool]:
-    """Whether sorting all that match is quicker than to go through the project's slowest turns until some match.
+    """Return whether sorting all matches is quicker than scanning the project's slowest turns until some match.
 
-    A plus before a column is how both databases are told not to take the index of it.
+    A plus before a column makes both databases ignore its index.
     """
     if query.session is not None or query.user is not None:
         return True
@@ -103,7 +104,7 @@ def _are_few(project: str, query: TurnFilter) -> Work[bool]:
 
 
 def turn_of(row: Row) -> KeptTurn:
-    """The turn of a row that `_SELECT` gave."""
+    """Return the turn of a row that `_SELECT` gave."""
     record, project, agent, started_at_ms, caller, language, route, arm = row[:8]
     return KeptTurn(
         record_from_json(zlib.decompress(record)),

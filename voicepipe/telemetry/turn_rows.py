@@ -1,4 +1,4 @@
-"""Turns as rows: how they are written and deleted."""
+"""Write and delete turns as rows."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def keep(turns: Sequence[KeptTurn]) -> Work[None]:
 
 
 def mark(instants: Iterable[tuple[str, int]]) -> Work[None]:
-    """Note that what is summed up of these (project, instant) is no longer true.
+    """Mark the sums of these (project, instant) as outdated.
 
-    What is before the turns that are still kept stays as it is: it could not be summed up again.
+    Sums from before the oldest stored turn stay as they are: they could not be made again.
     """
     wanted = set(instants)
     limits = {project: (trimmed, pruned) for project, trimmed, pruned in (yield from asked(PROJECTS))}
@@ -76,13 +76,13 @@ def mark(instants: Iterable[tuple[str, int]]) -> Work[None]:
         if at_ms >= trimmed_ms:
             spans = spans_around(at_ms)
             rows.update((project, each.level_ms, each.from_ms) for each in spans[int(at_ms < pruned_ms) :])
-    # In one order, so that two writers never wait for one another in a circle. A new stamp each time tells whoever
-    # sums up a span whether it changed meanwhile.
+    # In one order, so that two writers never deadlock. A new stamp each time shows whether a span changed while it
+    # was being summed up.
     yield from told(_MARK, [(*row, secrets.randbits(62)) for row in sorted(rows)])
 
 
 def _began(rows: Sequence[Row]) -> Work[dict[tuple[str, str], int]]:
-    """(project, id) -> when each turn began, where it is kept already by what is kept."""
+    """Return (project, id) -> when each turn began, for the turns of these rows that are stored already."""
     began: dict[tuple[str, str], int] = {}
     ids: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -106,7 +106,7 @@ def _session_rows(rows: Sequence[Row], began: dict[tuple[str, str], int]) -> lis
 
 
 def delete(project: str, column: Literal["session", "caller"], value: str) -> Work[int]:
-    """Delete the turns of one session or caller, and mark what was summed up of them."""
+    """Delete the turns of one session or user, and mark their sums as outdated."""
     rows = yield from asked(
         f"SELECT number, started_at_ms, session FROM turns WHERE project = ? AND {column} = ?", project, clean(value)
     )
@@ -117,13 +117,13 @@ def delete(project: str, column: Literal["session", "caller"], value: str) -> Wo
 
 
 def forget(numbers: Sequence[int]) -> Work[None]:
-    """Delete these turns and their records; what was summed up of them stays."""
+    """Delete these turns and their records; their sums stay."""
     yield from told("DELETE FROM records WHERE number = ?", [(number,) for number in numbers])
     yield from told("DELETE FROM turns WHERE number = ?", [(number,) for number in numbers])
 
 
 def deflated(record: bytes) -> bytes:
-    """A record's JSON as it is kept."""
+    """Return a record's JSON as it is stored."""
     return zlib.compress(record, _DEFLATED)
 
 

@@ -1,4 +1,5 @@
-"""A turn's record as spans: itself, its stages, and each question to a model. Plain values; nobody's library."""
+"""Convert a turn's record to spans: itself, its stages, and each LLM request. Plain values, independent of any
+library."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class PlainSpan:
-    """Something that began and ended, in session ms."""
+    """A span with its begin and end, in session ms."""
 
     name: str
     start_ms: int
     end_ms: int
     outcome: str
-    """`failed` is an error; empty: there is none to be told."""
+    """`failed` is an error; empty: there is none to report."""
 
     about: Mapping[str, Value] = field(default_factory=dict)
     asks: bool = False
-    """Whether it is a question to somebody else."""
+    """Whether it is a request to another service."""
 
 
 def spans_of(turn: KeptTurn) -> Iterator[PlainSpan]:
-    """The turn, then what is below it. Says nothing of what either side said."""
+    """Return the turn's span, then the spans below it. They contain no transcripts."""
     record = turn.record
     marks = dict(record.marks)
     yield _whole(turn, marks)
@@ -40,7 +41,7 @@ def spans_of(turn: KeptTurn) -> Iterator[PlainSpan]:
 
 
 def provider_of(spec: str) -> dict[str, str]:
-    """A spec in the conventions' words: `groq/llama-3.3-70b` is a model of the provider `groq`."""
+    """Return a spec in the conventions' terms: `groq/llama-3.3-70b` is a model of the provider `groq`."""
     provider, _, model = spec.partition("/")
     return {"gen_ai.provider.name": provider, "gen_ai.request.model": model or provider}
 
@@ -86,7 +87,7 @@ def _stage(row: Row, t0_ms: int) -> PlainSpan:
 
 
 def _questions(record: TurnRecord, marks: Mapping[str, int]) -> Iterator[PlainSpan]:
-    """Each question to a model; that which was answered bears the tokens."""
+    """Return a span for each LLM request; the answered one carries the tokens."""
     asked_ms, spec = marks.get(m.ASKED), dict(record.providers).get("llm", "")
     if asked_ms is None or not spec:
         return
@@ -101,7 +102,7 @@ def _questions(record: TurnRecord, marks: Mapping[str, int]) -> Iterator[PlainSp
         )
         yield _question(record, only, asked_ms, last_ms)
     for attempt in record.attempts:
-        # Those that lost were closed when another spoke; when one that failed did so, nobody wrote down.
+        # Losers were closed when another answered; the time at which one failed was not recorded.
         yield _question(record, attempt, asked_ms, last_ms if attempt.outcome == "spoke" else settled_ms)
 
 

@@ -1,4 +1,4 @@
-"""One turn's milliseconds as rows, ready to be drawn: when each stage ran, and what the caller waited for."""
+"""One turn's milliseconds as rows, ready to be drawn: when each stage ran, and what the user waited for."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _ENDS: Final = {
     "overhead": budget.FIRST_SENT,
     "playback": budget.HEARD,
 }
-"""The mark that ends each stage (design, the table of the budget); a stage began `duration_ms` before it, or with the
-first piece of it that the caller waited for."""
+"""The mark that ends each stage (design, the table of the budget). A stage began `duration_ms` before it, or with the
+first piece of it that the user waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time, in ms from t0."""
+    """A span of time, in ms from t0."""
 
     start_ms: int
     end_ms: int
 
     @property
     def duration_ms(self) -> int:
-        """Its length in ms."""
+        """Return its length in ms."""
         return self.end_ms - self.start_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stage: when it ran, and when it was what the caller waited for."""
+    """One stage: when it ran, and when the user waited for it."""
 
     stage: str
     span: Span
@@ -44,11 +44,11 @@ class Row:
     """The parts on the critical path, in time order; during the rest the stage ran hidden."""
 
     held: tuple[Span, ...]
-    """What the caller waited for on this stage's account after it had ended: a gate that was still closed."""
+    """What the user waited for on this stage's account after it had ended: a gate that was still closed."""
 
     duration_ms: int
-    """How long it took: its span, without the time in which our own event loop was held up to its delay; of the
-    server, that time and its own."""
+    """The stage's time: its span, without the time in which our own event loop was blocked. For the server's stage:
+    that time and its own."""
 
     limit_ms: int
     verdict: Verdict
@@ -72,7 +72,7 @@ class Waterfall:
     total_verdict: Verdict | None
     heard_by: HeardBy
     ends_with: Literal["sound", "text"]
-    """What the total reaches to: the first audible sample, or the first text of a reply without sound."""
+    """The end of the total: the first audible sample, or the first text of a reply without audio."""
 
     end_ms: int
     """Where the last row ends."""
@@ -89,7 +89,7 @@ class Waterfall:
 
 
 def waterfall(record: TurnRecord) -> Waterfall:
-    """Lay a turn out in time. A stage whose mark is missing has no row: nobody can say when it ran."""
+    """Lay a turn out in time. A stage whose mark is missing has no row: it is not known when it ran."""
     marks = dict(record.marks)
     t0_ms = marks.get(budget.VOICED_LAST, record.marks[0][1] if record.marks else 0)
     waits = tuple(
@@ -123,7 +123,7 @@ def waterfall(record: TurnRecord) -> Waterfall:
 
 def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:
     own = tuple(wait.span for wait in waits if wait.stage == stage.stage)
-    # Where the loop was held the stage's own time is in pieces, and so is the server's.
+    # Where the loop was blocked the stage's own time is in pieces, and so is the server's.
     span = Span(min(end_ms - stage.duration_ms, *(piece.start_ms for piece in own), end_ms), end_ms)
     critical = _lasting(Span(max(wait.start_ms, span.start_ms), min(wait.end_ms, span.end_ms)) for wait in own)
     held = _lasting(Span(max(wait.start_ms, span.end_ms), wait.end_ms) for wait in own)

@@ -1,4 +1,4 @@
-"""Webhooks that wait for their receiver, in a SQLite file: what was taken in survives the death of the process."""
+"""A queue of webhook deliveries in a SQLite file: queued deliveries survive a crash of the process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 FILE_NAME: Final = "webhooks.sqlite3"
 
 MOST_WAITING: Final = 10_000
-"""Deliveries that wait for one webhook at most: a day of a receiver that is down, at one turn in nine seconds."""
+"""The most deliveries that wait for one webhook: a day of a receiver that is down, at one turn in nine seconds."""
 
 MOST_DEAD: Final = 10_000
-"""Deliveries of one webhook that were given up and are kept at most."""
+"""The most failed deliveries of one webhook that are kept."""
 
 BUSY_MS: Final = 5_000
 
@@ -70,10 +70,10 @@ class Delivery:
     body: bytes = field(repr=False)
     made_at_ms: int
     attempts: int
-    """Those that failed."""
+    """Failed attempts."""
 
     why: str
-    """What went wrong with the latest."""
+    """The error of the latest attempt."""
 
     dead_at_ms: int | None
     """When it was given up; None: it waits."""
@@ -81,7 +81,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """An event to be told to a webhook."""
+    """An event to be sent to a webhook."""
 
     webhook: str
     id: str
@@ -93,16 +93,16 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much of one webhook is left."""
+    """How many deliveries of one webhook are left."""
 
     waiting: int = 0
     dead: int = 0
 
 
 class WebhookQueue:
-    """The file. Several processes may share it: a delivery that one of them has taken is not due for the others.
+    """The file. Several processes may share it: a delivery taken by one of them is not due for the others.
 
-    `synchronous=NORMAL` with a WAL: what was put in survives the death of the process (SQLite, PRAGMA synchronous).
+    `synchronous=NORMAL` with a WAL: queued deliveries survive a crash of the process (SQLite, PRAGMA synchronous).
     Every method raises `StoreError` when the file can't be read or written.
     """
 
@@ -118,7 +118,7 @@ class WebhookQueue:
         Raises:
             ConfigError: it is no such file, or a newer voicepipe made it.
         """
-        # Its queue holds one entry for each caller that waits for an answer: as many as there are couriers.
+        # Its queue holds one entry for each coroutine that waits for an answer: as many as there are couriers.
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="webhooks")
         try:
             connection = await asyncio.get_running_loop().run_in_executor(thread, _opened, path)
@@ -128,11 +128,12 @@ class WebhookQueue:
         return cls(thread, connection, (most_waiting, most_dead))
 
     async def put(self, deliveries: Sequence[NewDelivery], *, now_ms: int) -> int:
-        """Take deliveries in, durably; returns how many old ones were given up because the queue was full."""
+        """Queue deliveries durably; return how many old ones were given up because the queue was full."""
         return await self._run(lambda file: self._put(file, deliveries, now_ms))
 
     async def take(self, webhook: str, *, now_ms: int, lease_ms: int) -> Delivery | None:
-        """The delivery that is due longest, due again after `lease_ms` unless it is settled; None: none is due."""
+        """Return the delivery that is due longest, due again after `lease_ms` unless it is settled; None: none is
+        due."""
 
         def work(file: sqlite3.Connection) -> Delivery | None:
             row = file.execute(
@@ -146,7 +147,7 @@ class WebhookQueue:
         return await self._run(work)
 
     async def next_due_ms(self, webhook: str) -> int | None:
-        """When the next delivery is due, in unix ms; None: nothing waits."""
+        """Return when the next delivery is due, in unix ms; None: nothing waits."""
 
         def work(file: sqlite3.Connection) -> int | None:
             (due_ms,) = file.execute(
@@ -157,11 +158,11 @@ class WebhookQueue:
         return await self._run(work)
 
     async def delivered(self, number: int) -> None:
-        """Forget a delivery: it arrived."""
+        """Delete a delivery that arrived."""
         await self._run(lambda file: file.execute("DELETE FROM deliveries WHERE number = ?", (number,)))
 
     async def failed(self, number: int, *, why: str, due_ms: int) -> None:
-        """Count an attempt that failed; the next one is made then."""
+        """Count a failed attempt; the next one is made at `due_ms`."""
         await self._run(
             lambda file: file.execute(
                 "UPDATE deliveries SET attempts = attempts + 1, why = ?, due_ms = ? WHERE number = ?",
@@ -170,7 +171,7 @@ class WebhookQueue:
         )
 
     async def bury(self, number: int, *, why: str, now_ms: int) -> None:
-        """Give a delivery up after one more attempt that failed."""
+        """Give a delivery up after one more failed attempt."""
 
         def work(file: sqlite3.Connection) -> None:
             row = file.execute(
@@ -178,13 +179,13 @@ class WebhookQueue:
                 " RETURNING webhook",
                 (why, now_ms, number),
             ).fetchone()
-            if row is not None:  # else it was crowded out and forgotten meanwhile
+            if row is not None:  # else it was dropped for space and deleted meanwhile
                 self._forget_dead(file, row[0])
 
         await self._run(work)
 
     async def backlog(self) -> dict[str, Backlog]:
-        """How much waits and how much was given up, by webhook; one that has nothing of either is left out."""
+        """Return how many wait and how many were given up, by webhook; a webhook with neither is left out."""
 
         def work(file: sqlite3.Connection) -> dict[str, Backlog]:
             rows = file.execute(
@@ -195,7 +196,7 @@ class WebhookQueue:
         return await self._run(work)
 
     async def dead(self, webhooks: Sequence[str], *, limit: int, before: int | None = None) -> list[Delivery]:
-        """What was given up, newest first; older than the delivery of the number `before`."""
+        """Return the deliveries given up, newest first; older than the delivery of the number `before`."""
         marks = ", ".join("?" * len(webhooks))
 
         def work(file: sqlite3.Connection) -> list[Delivery]:
@@ -209,7 +210,7 @@ class WebhookQueue:
         return await self._run(work)
 
     async def revive(self, webhooks: Sequence[str], *, now_ms: int, id: str | None = None) -> int:
-        """Let what was given up be tried again, from the first attempt on; returns how many."""
+        """Queue deliveries given up again, from the first attempt on; return how many."""
         marks = ", ".join("?" * len(webhooks))
         return await self._run(
             lambda file: (
@@ -222,7 +223,7 @@ class WebhookQueue:
         )
 
     async def forget(self, project: str, session: str) -> int:
-        """Delete all deliveries that tell of a session; returns how many."""
+        """Delete all deliveries about a session; return how many."""
         return await self._run(
             lambda file: (
                 file.execute("DELETE FROM deliveries WHERE session = ? AND project = ?", (session, project)).rowcount
@@ -230,7 +231,7 @@ class WebhookQueue:
         )
 
     async def close(self) -> None:
-        """Let go of the file, after what was begun; closing twice does nothing."""
+        """Close the file after running work; closing twice does nothing."""
         if not self._closed:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
@@ -257,7 +258,7 @@ class WebhookQueue:
         return sum(self._crowded_out(file, webhook, now_ms) for webhook in {d.webhook for d in deliveries})
 
     def _crowded_out(self, file: sqlite3.Connection, webhook: str, now_ms: int) -> int:
-        """Give the oldest up where more wait than may: what is new matters more, and the rest can be asked for."""
+        """Give up the oldest deliveries above the limit: new ones matter more, and the old ones can be queued again."""
         n_gone = file.execute(
             "UPDATE deliveries SET dead_at_ms = ?1, why = 'the queue was full' WHERE number IN (SELECT number"
             " FROM deliveries WHERE webhook = ?2 AND dead_at_ms IS NULL ORDER BY number DESC LIMIT -1 OFFSET ?3)",

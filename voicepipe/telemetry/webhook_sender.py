@@ -1,4 +1,4 @@
-"""Sends webhooks: from a queue that survives us, as often as it takes, never in a turn's way."""
+"""Send webhooks from a queue that survives restarts, with retries, never delaying a turn."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ from voicepipe.telemetry.webhook_queue import Delivery, NewDelivery, WebhookQueu
 from voicepipe.telemetry.webhooks import Webhook, WebhookEvent, WebhookKind, new_event_id, signed_headers
 
 COURIERS: Final = 4
-"""Deliveries of one webhook that are under way at once: a receiver that hangs delays only its own."""
+"""Parallel deliveries of one webhook: a receiver that hangs delays only its own."""
 
 MOST_OFFERED: Final = 2_000
-"""Events that wait to be written down. That takes milliseconds; as many turns end in a quarter of an hour at most."""
+"""Events that wait to be written. Writing takes milliseconds; at most this many turns end in a quarter of an hour."""
 
 AT_ONCE: Final = 50
-"""Events that are written down together; making the JSON of one takes some 0.02 ms of the event loop."""
+"""Events that are written together; making the JSON of one takes about 0.02 ms of the event loop."""
 
 IDLE_S: Final = 60.0
-"""How often a courier looks by itself: for what another process has put in, or taken and not settled."""
+"""How often a courier checks by itself: for deliveries that another process has queued, or taken and not settled."""
 
 RETRY_S: Final = 1.0
 MOST_RETRY_S: Final = 5.0
-"""Between two tries at a file that can't be read or written: the first, doubled each time up to the second."""
+"""Pause between two tries at a file that can't be read or written: starts at `RETRY_S`, doubles each time, at
+most `MOST_RETRY_S`."""
 
 LOG_DROPPED_MS: Final = 10_000
-"""Events that find no room are logged once in that time, with how many they were."""
+"""Dropped events are logged once in that time, with their number."""
 
 MOST_RETRY_AFTER_S: Final = 86_400
-"""What a receiver may ask for with `Retry-After`."""
+"""The longest `Retry-After` that is obeyed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When a delivery that failed is tried again: after 5 s, and then 3 times as long each time, up to six hours.
+    """When a failed delivery is tried again: after 5 s, and then 3 times as long each time, up to six hours.
 
-    Twelve attempts take some 23 hours, as in the Standard Webhooks specification's example within a factor of three.
+    Twelve attempts take about 23 hours, as in the Standard Webhooks specification's example within a factor of three.
     """
 
     first_ms: int = 5_000
@@ -55,10 +56,10 @@ class Patience:
     most_ms: int = 6 * 3_600_000
     attempts: int = 12
     jitter: float = 0.2
-    """Of the wait, more or less: receivers that were down don't get everything at once."""
+    """Share of the wait, more or less: receivers that were down don't get everything at once."""
 
     def wait_ms(self, n_failed: int) -> int | None:
-        """How long to wait after so many attempts that failed; None: give it up."""
+        """Return how long to wait after this number of failed attempts; None: give it up."""
         if n_failed >= self.attempts:
             return None
         wait_ms = min(self.most_ms, self.first_ms * self.factor ** (n_failed - 1))
@@ -70,7 +71,7 @@ _AS_USUAL: Final = Patience()
 
 @dataclass(slots=True)
 class WebhookCounts:
-    """What was counted since the server began."""
+    """The counts since the server began."""
 
     delivered: int = 0
     failed: int = 0
@@ -80,11 +81,11 @@ class WebhookCounts:
     """Deliveries, after their last attempt or because the queue was full."""
 
     dropped: int = 0
-    """Events that never came into the queue, since the disk was stuck."""
+    """Events that were never queued, since the disk was stuck."""
 
 
 class Webhooks:
-    """Belongs to one event loop; `run` must go on for anything to be sent."""
+    """The webhooks of one event loop; `run` must be running for anything to be sent."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Webhooks:
         """`queue` may only be missing where there are no webhooks."""
         self._health = health if health is not None else new_health()
         self._dropped_logged: tuple[int, int] | None = None
-        """How many had been dropped when that was logged last, and when that was."""
+        """(number of dropped events at the latest log line, time of that line)"""
 
         self.all = tuple(webhooks)
         self._queue, self._patience = queue, patience
@@ -111,18 +112,18 @@ class Webhooks:
 
     @property
     def queue(self) -> WebhookQueue | None:
-        """Where deliveries wait; None: there are no webhooks."""
+        """Return the queue of deliveries; None: there are no webhooks."""
         return self._queue
 
     def hear(self, turn: KeptTurn) -> None:
-        """Take the record of a turn that has ended (`endings.Endings` has each once)."""
+        """Take the record of a turn that has ended (`endings.Endings` passes each once)."""
         whose = (turn.project, turn.record.session)
         self.tell("turn.completed", *whose, lambda: turn_plain(turn))
         if turn.record.total_verdict == "over":
             self.tell("turn.over_budget", *whose, lambda: turn_plain(turn))
 
     def tell(self, kind: WebhookKind, project: str, session: str, make: Callable[[], dict[str, Any]]) -> None:
-        """Take an event, if anybody wants it; `make` gives its data. Never waits; without room it is dropped and
+        """Take an event, if a webhook wants it; `make` returns its data. Never waits; without room it is dropped and
         counted."""
         if not any(webhook.wants(kind, project) for webhook in self.all):
             return
@@ -149,19 +150,19 @@ class Webhooks:
             log_event("webhooks_dropped", level=logging.ERROR, count=self.counts.dropped - before)
 
     async def forget(self, project: str, session: str) -> None:
-        """Delete whatever waits, or was given up, that tells of a session."""
+        """Delete all deliveries about a session, waiting or given up."""
         its = (project, session)
         self._offered = deque(each for each in self._offered if (each.project, each.session) != its)
         if self._queue is not None:
             await self._queue.forget(project, session)
 
     def look_again(self) -> None:
-        """Something may be due that was not: it was given up and shall be tried again."""
+        """Check the queue again: a delivery that was given up is to be tried again."""
         for event in self._news.values():
             event.set()
 
     async def run(self) -> None:
-        """Write down and deliver until cancelled. What was offered until then and not written yet, is by `settle`."""
+        """Write and deliver until cancelled. `settle` writes what was offered until then and not written yet."""
         if self._queue is None:
             return
         connector = aiohttp.TCPConnector(limit=0)  # the couriers are bounded
@@ -177,7 +178,7 @@ class Webhooks:
                     group.create_task(courier.run(self._news[webhook.name]), name=f"webhook-{webhook.name}")
 
     async def settle(self) -> None:
-        """Write down what was offered last."""
+        """Write the events that were offered last."""
         while self._queue is not None and (self._offered or self._writing):
             await self._write(self._queue)
 
@@ -199,7 +200,7 @@ class Webhooks:
         self._health.failed("webhooks", why.kind, str(why))
 
     def _worked(self) -> None:
-        if not self._writing:  # who only looks what is due would not notice that the disk is full
+        if not self._writing:  # a courier that only reads would not notice that the disk is full
             self._health.worked("webhooks")
 
     async def _write(self, queue: WebhookQueue) -> None:
@@ -241,7 +242,7 @@ class _Courier:
         self._patience, self._failing, self._counts = patience, failing, counts
 
     def tells(self, failed: Callable[[StoreError], None], worked: Callable[[], None]) -> None:
-        """Set who hears how the queue does."""
+        """Set the handlers for the queue's errors and successes."""
         self._failed, self._worked = failed, worked
 
     async def run(self, news: asyncio.Event) -> None:
@@ -288,7 +289,7 @@ class _Courier:
         self._note(why)
 
     async def _attempt(self, due: Delivery) -> tuple[str, int | None]:
-        """Send once; returns what went wrong, and how long the receiver wants to be left alone (None: for ever)."""
+        """Send once; return the error, and the pause that the receiver asks for (None: for ever)."""
         headers = signed_headers(self._webhook, due.id, due.body, now_s=unix_s())
         timeout = aiohttp.ClientTimeout(total=self._webhook.timeout_ms / 1_000)
         try:
@@ -302,7 +303,7 @@ class _Courier:
             return type(error).__name__, 0  # its text may hold the address, and with it a password
 
     def _note(self, why: str) -> None:
-        """Log when a receiver begins to fail, and when it is back; not every attempt."""
+        """Log when a receiver begins to fail, and when it works again; not every attempt."""
         name = self._webhook.name
         if bool(why) == (name in self._failing):
             return
@@ -315,7 +316,8 @@ class _Courier:
 
 
 def _judged(status: int, retry_after: str) -> tuple[str, int | None]:
-    """What a status means: an empty text is success. 410 (Gone) means that nobody wants it, now or later."""
+    """Return the meaning of a status: an empty text is success. 410 (Gone) means that the receiver wants it neither
+    now nor later."""
     if 200 <= status < 300:
         return "", 0
     if status == 410:

@@ -1,4 +1,4 @@
-"""Webhooks as their receivers see them: what is told, and the signature that proves who tells it.
+"""Webhooks as their receivers see them: the body, and the signature that proves its sender.
 
 Headers, signature and secrets follow the Standard Webhooks specification, version 1 (standardwebhooks.com), so its
 libraries verify them.
@@ -24,37 +24,37 @@ KINDS: Final[tuple[WebhookKind, ...]] = get_args(WebhookKind)
 SECRET_PREFIX: Final = "whsec_"
 
 SECRET_BYTES: Final = (24, 64)
-"""Of a secret at least and at most, as the specification has it."""
+"""The least and the most bytes of a secret, by the specification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Where to tell of what."""
+    """A receiver, and the events it wants."""
 
     name: str
     url: str = field(repr=False)
     """Never shown: it may hold a key."""
 
     secrets: tuple[bytes, ...] = field(repr=False)
-    """Each signs: while a secret is replaced, the old and the new one do."""
+    """Each signs: while a secret is replaced, both the old and the new one sign."""
 
     kinds: tuple[WebhookKind, ...] = KINDS
     project: str = ""
-    """Whose events; empty: of all projects."""
+    """The project of its events; empty: of all projects."""
 
     timeout_ms: int = 10_000
 
     def wants(self, kind: WebhookKind, project: str) -> bool:
-        """Whether an event is to be delivered here."""
+        """Return whether an event is to be delivered here."""
         return kind in self.kinds and self.project in ("", project)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
-    """Something to be told."""
+    """An event to be sent."""
 
     id: str
-    """The same at every attempt: whoever gets it twice knows it by that."""
+    """The same at every attempt: a receiver detects duplicates by it."""
 
     kind: WebhookKind
     project: str
@@ -65,17 +65,17 @@ class WebhookEvent:
     data: dict[str, Any]
 
     def body(self) -> bytes:
-        """What is sent: `{"type", "timestamp", "data"}`."""
+        """Return the body: `{"type", "timestamp", "data"}`."""
         return msgspec.json.encode({"type": self.kind, "timestamp": self.at, "data": self.data})
 
 
 def new_event_id() -> str:
-    """A name that no other event has."""
+    """Return a unique event id."""
     return f"msg_{secrets.token_urlsafe(18)}"
 
 
 def read_secrets(text: str) -> tuple[bytes, ...]:
-    """The secrets in a text, parted by white space.
+    """Return the secrets in a text, separated by white space.
 
     Raises:
         ConfigError: there is none, or one is not `whsec_` and 24 to 64 bytes in base64. The text doesn't repeat it.
@@ -98,7 +98,7 @@ def _read_secret(word: str) -> bytes:
 
 
 def signed_headers(webhook: Webhook, id: str, body: bytes, *, now_s: int) -> dict[str, str]:
-    """What goes along with a body: its id, the time of this attempt, and a signature by each secret."""
+    """Return the headers for a body: its id, the time of this attempt, and a signature by each secret."""
     signed = b".".join((id.encode(), str(now_s).encode(), body))
     signatures = (f"v1,{b64encode(hmac.digest(secret, signed, 'sha256')).decode()}" for secret in webhook.secrets)
     return {

@@ -1,7 +1,7 @@
-"""Work on a database, apart from the database: generators that ask SQL and are given rows.
+"""Work on a database, independent of the database: generators that yield SQL and receive rows.
 
-The same work runs in SQLite's thread and over a socket to Postgres, so each thing that a store does
-is written once. Its SQL is what both understand; values stand in it as `?`.
+The same work runs in SQLite's thread and over a socket to Postgres, so each operation of a store is written once. Its
+SQL is what both understand; values stand in it as `?`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """One statement, run for each of several rows of values; it gives no rows back."""
+    """One statement, run for each of several rows of values; it returns no rows."""
 
     sql: str
     rows: Sequence[Sequence[object]]
 
 
 Work: TypeAlias = Generator[Ask | Tell, Sequence[Row], T]
-"""Runs within one transaction: what it reads is of one instant, and what it writes is written whole or not at all."""
+"""Runs within one transaction: its reads are of one instant, and its writes are complete or not made at all."""
 
 
 def asked(sql: str, *values: object) -> Work[Sequence[Row]]:
-    """Ask one statement."""
+    """Run one statement and return its rows."""
     return (yield Ask(sql, values))
 
 
 def told(sql: str, rows: Sequence[Sequence[object]]) -> Work[None]:
-    """Run one statement for each of these rows; nothing happens without any."""
+    """Run one statement for each of these rows; without rows, nothing happens."""
     if rows:
         yield Tell(sql, rows)
 
 
 def any_of(column: str, n_values: int) -> str:
-    """`column IN (?, ?)`: the condition that it has one of so many values."""
+    """Return `column IN (?, ?)`: the condition that it has one of this number of values."""
     return f"{column} IN ({', '.join('?' * n_values)})"
