@@ -1,5 +1,5 @@
-"""Whose turn is it: the pure core of a conversation.
+"""The pure core of a conversation: it decides whose turn it is.
 
-Facts go in (`events`), orders come out (`commands`), and time is an argument. Nothing in this
-room does I/O, reads a clock, logs, or draws a random number; `tests/test_house.py` sees to it.
+Events go in (`events`), commands come out (`commands`), and time is an argument. Nothing in this package does I/O,
+reads a clock, logs, or draws a random number; `tests/test_house.py` checks this.
 """

@@ -1,8 +1,8 @@
-"""Acting on the budget: what is done while a turn runs so that its caller waits less, or at least not in silence.
+"""Act on the latency budget while a turn runs, so that the user waits less, or at least not in silence.
 
-The core projects when the answer will be heard, at every mark. With that, in order: the model is told how much time is
-left (a router hedges by it, and asks another when one fails); a first clause that won't close is cut at a word; a
-phrase fills the wait; and in place of an answer that failed there is an apology.
+At every mark the core projects when the user will hear the answer. From this projection follow four actions, in this
+order. The LLM request carries the time left: a router hedges by it, and asks another LLM when one fails. A first clause
+that does not close is cut at a word. A filler phrase fills the wait. An apology replaces an answer that failed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from voicepipe.turn.turns import Turn
 FILLER: Final = "filler"
 SHORTEN: Final = "shorten"
 DUE: Final = (FILLER, SHORTEN)
-"""The deadlines that are set here; once one has passed, `follow` acts."""
+"""The deadlines set here. When one has passed, `follow` acts."""
 
 WORTH_MS: Final = 250
-"""An answer that is expected sooner than this is waited for: a phrase would only delay it."""
+"""Minimum expected wait for a filler, in ms. Below it, a phrase would only delay the answer."""
 
 
 class Actions:
-    """Looks at the conversation's running answer after every fact."""
+    """Check the conversation's running answer after every event."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
         self._turn = 0
-        """The number of the turn that was looked at last."""
+        """The number of the turn checked last."""
 
         self._filled = self._filled_before = False
-        """Whether that one has a filler, or the one before it."""
+        """Whether that turn has a filler, and whether the turn before it has one."""
 
         self._noted = 0
         """The latest turn whose times were learned."""
 
     def follow(self, now_ms: int) -> None:
-        """Project, do what is due, and see to it that this is looked at again in time."""
+        """Update the projection, do what is due, and schedule the next check in time."""
         for name in DUE:
             self._floor.due.pop(name, None)
         turn = self._agent.turn
@@ -58,9 +58,9 @@ class Actions:
         self._fill(turn, now_ms)
 
     def apologise(self, now_ms: int) -> bool:
-        """Begin an apology for an answer that has failed just now; False when there is none to be made.
+        """Start an apology for an answer that has just failed; return False when there is none to make.
 
-        There is none while the caller speaks or another turn is being answered: the conversation goes on by itself.
+        There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
         """
         failed, self._floor.failed = self._floor.failed, []
         taken = self._agent.busy or any(self._answers.n_pending) or self._caller.state is not Caller.QUIET
@@ -113,7 +113,7 @@ class Actions:
             self._say_filler(turn)
 
     def _may_fill(self, turn: Turn) -> bool:
-        """Whether the caller waits in silence, and for this turn's answer: it is over, and nothing has come."""
+        """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
         phrase = self._floor.core.rescue.filler
         waits = turn.response_open and not turn.released and turn.reply.in_conversation
         empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.calls

@@ -1,4 +1,4 @@
-"""The agent's side of a turn: from the question to the model until the reply has been played."""
+"""The agent's side of a turn: from the request to the LLM until the reply has been played."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from voicepipe.turn.steps import Steps
 from voicepipe.turn.turns import Turn
 
 REMEMBERED_TURNS = 8
-"""So many of the latest replies can still be cut to what was heard."""
+"""Number of the latest replies that can still be truncated to what the user heard."""
 
 
 class AgentSide:
-    """Runs one reply at a time (and some beside it that join no history), and closes its turn."""
+    """Run one reply at a time, and close its turn. Out-of-band replies, which join no history, run beside it."""
 
     def __init__(self, floor: Floor, steps: Steps) -> None:
         self.state = Agent.IDLE
         self.turn: Turn | None = None
-        """The turn whose reply is being made or played."""
+        """The turn whose reply is being generated or played."""
 
         self._floor, self._steps = floor, steps
         self._playback = Playback()
@@ -35,34 +35,34 @@ class AgentSide:
         """Turns whose reply is complete and still playing while the next one is made."""
 
         self._ended: list[Turn] = []
-        """The latest closed turns: a client may still say how much of them was heard."""
+        """The latest closed turns: a client may still report how much of them was heard."""
 
         self._asides: dict[int, Turn] = {}
         """Out-of-band replies, by turn."""
 
     @property
     def busy(self) -> bool:
-        """Whether a reply of the conversation is being made (one that only plays on is not)."""
+        """Return whether a reply of the conversation is being generated; one that only plays does not count."""
         return self.turn is not None and (self.turn.response_open or not self.turn.released)
 
     @property
     def n_asides(self) -> int:
-        """How many out-of-band replies run."""
+        """Return how many out-of-band replies run."""
         return len(self._asides)
 
     @property
     def asides(self) -> list[ReplySettings]:
-        """How each of them is made."""
+        """Return the settings of each out-of-band reply."""
         return [turn.reply for turn in self._asides.values()]
 
     @property
     def playing(self) -> Turn | None:
-        """The turn of the conversation whose sound the caller hears, or may hear any moment; None: there is none."""
+        """Return the turn of the conversation whose audio the user hears or may hear any moment, or None."""
         audible = (t for t in (*self._tails, self.turn) if t and t.released and t.reply.audible and t.arrived_ms)
         return next(audible, None)
 
     def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
-        """What it said between two instants of the session, or will have said by the later one."""
+        """Return what the agent said between two instants of the session, or will have said by the later instant."""
         said = []
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
             heard_ms = turn.heard_ms(now_ms) - now_ms
@@ -71,27 +71,27 @@ class AgentSide:
         return " ".join(said)
 
     def find(self, turn: int, revision: int) -> Turn | None:
-        """The running turn of that number and revision; None when it is stale."""
+        """Return the running turn of that number and revision, or None when the event is stale."""
         return next((t for t in self._running() if t.number == turn and t.revision == revision), None)
 
     def remembered(self, item_id: str) -> Turn | None:
-        """The turn that made this item, if it still runs or ended lately."""
+        """Return the turn that made this item, if it still runs or ended lately."""
         return next((t for t in (*self._ended, *self._running()) if t.item_id == item_id), None)
 
     def item_deleted(self, item_id: str) -> None:
-        """Write no more into an item that the client has deleted."""
+        """Stop writing into an item that the client has deleted."""
         for turn in (*self._ended, *self._running()):
             if item_id in (*turn.started_items, turn.filler_item_id):
                 turn.deleted_items.add(item_id)
 
     def overdue(self, name: str) -> tuple[Turn, str, str] | None:
-        """A deadline passed: the turn, the stage that it waits for, and what to say of it."""
+        """Handle a passed deadline: return the turn, the stage that it waits for, and the reason to report."""
         return patience.missed(self._floor, name, self._running())
 
-    # --- beginning ----------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------
 
     def start(self, turn: Turn, items: tuple[Item, ...], now_ms: int) -> None:
-        """Ask the model; the reply is held until the gate opens."""
+        """Send the request to the LLM. The reply's output is held until the gate opens."""
         if turn.reply.in_conversation:
             if self.turn is not None:
                 self._tails.append(self.turn)
@@ -110,7 +110,7 @@ class AgentSide:
         patience.await_output(self._floor, turn, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
-        """Let the held output go."""
+        """Release the held output."""
         telling.start_response(self._floor, turn)
         turn.released = True
         turn.mark(budget.GATE_OPENED, now_ms)
@@ -122,23 +122,23 @@ class AgentSide:
         self._floor.order(OpenGate(turn.number, turn.revision, turn.response_id))
         self._go_on(turn, now_ms)
 
-    # --- what the reply does ------------------------------------------------------------------
+    # --- reply events -------------------------------------------------------------------------
 
     def model_asked(self, turn: Turn, fact: e.ModelAsked, now_ms: int) -> None:
-        """The question is on its way."""
+        """Record that the request was sent."""
         turn.mark(budget.ASKED, now_ms)
         if not turn.words:
             turn.providers["llm"] = fact.provider
             self._floor.speculation.asked(fact.provider)
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
-        """More text. A spoken reply waits for its sound."""
+        """Add text. An audio reply waits for its audio."""
         turn.note_delta(now_ms)
         turn.text += fact.text
         self._step(turn, now_ms, ready=not turn.reply.audible)
 
     def call_grew(self, turn: Turn, fact: e.CallGrew, now_ms: int) -> None:
-        """More of a function call. Only the first piece is sure to say who is called."""
+        """Add a piece of a function call. Only the first piece is sure to name the function."""
         turn.note_delta(now_ms)
         old = turn.calls.get(fact.index)
         if old is None:
@@ -149,16 +149,16 @@ class AgentSide:
         self._step(turn, now_ms, ready=not turn.text)
 
     def tokens_counted(self, turn: Turn, fact: e.TokensCounted, now_ms: int) -> None:
-        """The provider's count."""
+        """Record the provider's token count."""
         turn.tokens = TokenCount(fact.input_tokens, fact.output_tokens, fact.cached_tokens, fact.cache_write_tokens)
 
     def model_finished(self, turn: Turn, fact: e.ModelFinished, now_ms: int) -> None:
-        """All text and calls have come."""
+        """Record that all text and function calls have come."""
         turn.note_whole(fact.reason)
         self._step(turn, now_ms, ready=bool(turn.calls))
 
     def clause_handed_over(self, turn: Turn, fact: e.ClauseHandedOver, now_ms: int) -> None:
-        """The voice has a clause to speak."""
+        """Record that a clause was given to the TTS."""
         turn.mark(budget.FIRST_CLAUSE, now_ms)
         turn.providers["tts"] = fact.provider
         turn.clauses.append(ClauseSound(fact.text))
@@ -167,7 +167,7 @@ class AgentSide:
         self._step(turn, now_ms, ready=False)
 
     def sound_arrived(self, turn: Turn, fact: e.SoundArrived, now_ms: int) -> None:
-        """The voice has spoken: there is something to hear."""
+        """Record audio from the TTS: the reply has something to play."""
         if fact.audible_after_ms is not None and turn.audible_at_ms is None:
             turn.audible_at_ms = turn.arrived_ms + fact.audible_after_ms
             turn.mark(budget.FIRST_SOUND, now_ms)
@@ -175,12 +175,14 @@ class AgentSide:
         self._step(turn, now_ms, ready=True)
 
     def voice_finished(self, turn: Turn, fact: e.VoiceFinished, now_ms: int) -> None:
-        """All sound has come."""
+        """Record that all audio has come."""
         turn.voice_done = True
         self._step(turn, now_ms, ready=True)
 
     def output_sent(self, turn: Turn, fact: e.OutputSent, now_ms: int) -> None:
-        """Output left for the client. Without reports, sound plays at once, behind what plays already."""
+        """Record output sent to the client. Without playback reports, audio is assumed to play at once, after what
+        plays already.
+        """
         if not turn.reply.audible:
             turn.mark(budget.FIRST_SENT, now_ms)
         if fact.duration_ms:
@@ -192,20 +194,20 @@ class AgentSide:
         self._go_on(turn, now_ms)
 
     def filler_sent(self, turn: Turn, fact: e.FillerSent, now_ms: int) -> None:
-        """Sound of its filler left for the client; the answer's own plays behind it."""
+        """Record filler audio sent to the client. The answer's own audio plays after it."""
         turn.mark(budget.FILLER_SENT, now_ms)
         turn.mark(budget.FILLER_HEARD, self._playback.send(fact.duration_ms, now_ms))
         turn.filler_ms += fact.duration_ms
         telling.put(self._floor, turn, telling.filler(turn))
 
-    # --- ending -------------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------
 
     def fail(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
-        """End a turn that can't be answered, and tell the client; the conversation goes on.
+        """End a turn that cannot be answered, and notify the client; the conversation goes on.
 
         What was sent already is played to its end, so the reply is cut there and not where it plays now.
         """
-        if not turn.words:  # of an apology that can't be made nobody is told
+        if not turn.words:  # the client is not notified of an apology that cannot be made
             telling.start_response(self._floor, turn)
         self._cut(turn, turn.sent_ms)
         self._stop(turn)
@@ -215,7 +217,7 @@ class AgentSide:
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
     def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, told: str) -> None:
-        """End a turn early. `told` is what the client hears of it: `turn_detected` or `client_cancelled`."""
+        """End a turn early. `told` is the reason sent to the client: `turn_detected` or `client_cancelled`."""
         self._cut(turn, turn.heard_ms(now_ms))
         self._stop(turn)
         telling.end_response(self._floor, turn, "cancelled", told)
@@ -224,9 +226,9 @@ class AgentSide:
             self._fall_silent(now_ms)
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:
-        """The client cancels the running response; False when none runs, or none of that id."""
+        """Cancel the running response for the client; return False when none runs, or none of that id."""
         found = [t for t in self._running() if t.response_open and response_id in (None, t.response_id)]
-        target = next(iter(sorted(found, key=lambda t: t is not self.turn)), None)  # the conversation's own first
+        target = next(iter(sorted(found, key=lambda t: t is not self.turn)), None)  # the conversation's own reply first
         if target is None:
             return False
         outcome: Outcome = "interrupted" if target.released else "abandoned"
@@ -234,7 +236,7 @@ class AgentSide:
         return True
 
     def revise(self, turn: Turn) -> None:
-        """The caller goes on before anything was audible: the same turn, its next revision."""
+        """Start the turn's next revision: the user goes on before any audio was played."""
         if self.turn is turn:
             self._stop(turn)
             telling.end_response(self._floor, turn, "cancelled", "turn_detected")
@@ -243,17 +245,17 @@ class AgentSide:
         turn.revise()
 
     def duck(self) -> None:
-        """Somebody speaks over the reply: whether they take the floor is open."""
+        """Mark the reply as ducked: a user speaks over it, and whether this is an interruption is undecided."""
         if self.state is Agent.SPEAKING:
             self._move(Agent.DUCKED)
 
     def restore(self) -> None:
-        """They did not."""
+        """Unmark it: there was no interruption."""
         if self.state is Agent.DUCKED:
             self._move(Agent.SPEAKING)
 
     def yield_floor(self, now_ms: int) -> None:
-        """The caller has the floor: stop the reply where they heard it."""
+        """Stop the reply at the point that the user heard: the user interrupts."""
         if self.state in (Agent.SPEAKING, Agent.DUCKED):
             self._move(Agent.YIELDED)
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
@@ -261,7 +263,7 @@ class AgentSide:
             self.give_up(turn, outcome, "turn_detected", now_ms, told="turn_detected")
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
-        """The client says how much of a reply was heard: one that only played on is silent now."""
+        """Cut a reply at the position that the client reports. A reply that was only playing is silent now."""
         whole = self._recut(turn, cut_ms)
         turn.cut_told = True
         if turn.outcome is not None:
@@ -275,7 +277,7 @@ class AgentSide:
             self._fall_silent(now_ms)
 
     def playback_reported(self, fact: e.PlaybackReported, now_ms: int) -> None:
-        """The client says what it has played: it moves the end of a reply that runs, or the cut of one that was cut."""
+        """Apply the client's playback report: it moves the end of a running reply, or the cut of a truncated reply."""
         turn = self.remembered(fact.item_id)
         if turn is None or not turn.sent_ms:
             return
@@ -293,34 +295,34 @@ class AgentSide:
             ledger.keep(self._floor, turn, now_ms)
 
     def played(self, now_ms: int) -> None:
-        """Close the turns whose sound has been played."""
+        """Close the turns whose audio has been played."""
         for turn in self._running():
             if turn.all_sent:
                 self._await_playback(turn, now_ms)
 
     def line_resumed(self, missed: dict[int, int], now_ms: int) -> None:
-        """The client is back: what had not arrived (turn -> ms) plays from now on."""
+        """Resume playback after a reconnect: what had not arrived (turn -> ms) plays from now on."""
         self._floor.due.pop("playback", None)
         self._playback.resume(self._running(), missed, now_ms, self._floor.core.deadlines.progress_ms)
         self.played(now_ms)
 
     def hang_up(self, why: str, now_ms: int) -> None:
-        """The session is over: every turn that runs ends with it."""
+        """End every running turn: the session is over."""
         for turn in self._running():
             self.give_up(turn, "abandoned", why, now_ms, told="client_cancelled")
 
     def write_down(self) -> None:
-        """Bring the conversation up to what the running replies have said."""
+        """Write what the running replies have said into the conversation."""
         for turn in self._running():
             telling.write_down(self._floor, turn)
 
-    # --- by hand ------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     def _running(self) -> tuple[Turn, ...]:
         return (*self._tails, *((self.turn,) if self.turn else ()), *self._asides.values())
 
     def _step(self, turn: Turn, now_ms: int, *, ready: bool) -> None:
-        """The reply got further."""
+        """Advance the reply by one step."""
         if turn.released:
             telling.start_items(self._floor, turn)
             self._go_on(turn, now_ms)
@@ -332,8 +334,10 @@ class AgentSide:
             patience.output_came(self._floor, turn)
 
     def _go_on(self, turn: Turn, now_ms: int) -> None:
-        """A step of a reply whose gate is open. Once all has come the response is over; the turn is when it has
-        been played."""
+        """Advance a reply whose gate is open.
+
+        Once all output has come the response is over; the turn is over when the output has been played.
+        """
         if turn.response_open and turn.finish_reason and turn.voice_done:
             telling.finish_response(self._floor, turn)
             patience.await_nothing(self._floor, turn)
@@ -361,14 +365,14 @@ class AgentSide:
             telling.write_down(self._floor, turn)
 
     def _recut(self, turn: Turn, cut_ms: int) -> bool:
-        """Cut a reply elsewhere; returns whether that is behind its end, so that it is whole."""
+        """Move the cut of a reply; return whether the cut is beyond the reply's end, so that the reply is whole."""
         whole = turn.voice_done and cut_ms >= turn.arrived_ms
         turn.cut_ms = None if whole else cut_ms
         telling.write_down(self._floor, turn)
         return whole
 
     def _stop(self, turn: Turn) -> None:
-        if turn.item_id:  # else it was never started
+        if turn.item_id:  # otherwise the reply was never started
             self._floor.order(StopReply(turn.number, turn.revision))
         patience.await_nothing(self._floor, turn)
 
@@ -384,17 +388,17 @@ class AgentSide:
             self._stand_down()
 
     def _stand_down(self) -> None:
-        """The running reply is gone; an earlier one may still be playing."""
+        """Drop the running reply; an earlier reply may still be playing."""
         self.turn = self._tails.pop() if self._tails else None
         playing = Agent.DUCKED if self.state is Agent.DUCKED else Agent.SPEAKING
         self._move(Agent.IDLE if self.turn is None else playing)
 
     def _fall_silent(self, now_ms: int) -> None:
-        """A reply was cut: the loudspeaker has only what the others have sent."""
+        """Flush playback after a cut: the client's buffer holds only what the other replies have sent."""
         self._playback.flush(max([now_ms, *(turn.plays_until_ms for turn in self._running())]))
 
     def _mark_heard(self, turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
-        """Stamp when the first audible sample left, and when it plays if the client plays at once."""
+        """Stamp when the first audible sample was sent, and when it plays if the client plays at once."""
         audible_ms = turn.audible_at_ms
         if audible_ms is None or budget.HEARD in turn.marks or turn.sent_ms <= audible_ms:
             return
@@ -406,7 +410,7 @@ class AgentSide:
 
 
 def _how_it_went(turn: Turn) -> tuple[Outcome, str]:
-    """Of a reply that was made to its end: its outcome, and the reason unless it simply completed."""
+    """Return the outcome of a reply that was generated to its end, and the reason unless it simply completed."""
     if turn.cut_ms is not None and turn.cut_ms < turn.arrived_ms:
         return "interrupted", "client_truncated"
     return "completed", "" if turn.finish_reason in ("stop", "tool_calls") else turn.finish_reason

@@ -1,4 +1,4 @@
-"""What the core tells the client, before any dialect of the wire."""
+"""Notifications from the core to the client, independent of any wire dialect."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from voicepipe.turn.record import StageSpan
 from voicepipe.turn.settings import ReplySettings
 
 OutputItem = Message | FunctionCall
-"""What a reply is made of."""
+"""An item that a reply consists of."""
 
 ResponseStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
 KeptBy = Literal["acknowledgement", "echo", "no_words"]
-"""Why a voice over the agent's did not take the floor, so far."""
+"""Why speech over the agent's has not become an interruption so far."""
 
 TakenBy = Literal["stop_word", "words", "sustained", "client"]
-"""Why it did."""
+"""Why speech over the agent's became an interruption."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerSpoke:
-    """The caller began to speak; what is said will be the item `item_id`."""
+    """The user began to speak; the item `item_id` will hold what is said."""
 
     item_id: str
     audio_start_ms: int
@@ -31,7 +31,7 @@ class CallerSpoke:
 
 @dataclass(frozen=True, slots=True)
 class CallerStopped:
-    """The caller's turn is over."""
+    """The user's turn is over."""
 
     item_id: str
     audio_end_ms: int
@@ -39,7 +39,7 @@ class CallerStopped:
 
 @dataclass(frozen=True, slots=True)
 class AudioCommitted:
-    """The caller's audio has become the item `item_id`."""
+    """The user's audio has become the item `item_id`."""
 
     item_id: str
     previous_item_id: str | None
@@ -47,7 +47,9 @@ class AudioCommitted:
 
 @dataclass(frozen=True, slots=True)
 class SilenceTimedOut:
-    """Nobody has spoken for long; that silence, between two positions in the caller's audio, will be the item."""
+    """Neither side has spoken for the idle timeout. The silence between two positions in the user's audio will be the
+    item.
+    """
 
     item_id: str
     audio_start_ms: int
@@ -56,7 +58,7 @@ class SilenceTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class AudioCleared:
-    """The audio that was not committed is forgotten."""
+    """The audio that was not committed is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,14 @@ class ItemAdded:
 
 @dataclass(frozen=True, slots=True)
 class ItemShown:
-    """An item, as the client asked to see it."""
+    """An item, in answer to the client's request."""
 
     item: Item
 
 
 @dataclass(frozen=True, slots=True)
 class ItemCut:
-    """A spoken reply was cut to what was heard."""
+    """An audio reply was cut to what the user heard."""
 
     item_id: str
     content_index: int
@@ -92,7 +94,7 @@ class ItemForgotten:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptDelta:
-    """More of what the caller says; what was sent before stands."""
+    """More text of the user's speech. Text sent before does not change."""
 
     item_id: str
     delta: str
@@ -100,7 +102,7 @@ class TranscriptDelta:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptDone:
-    """All of what the caller said in this item."""
+    """The whole transcript of this item."""
 
     item_id: str
     transcript: str
@@ -109,7 +111,7 @@ class TranscriptDone:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFailed:
-    """The caller's words in this item could not be had."""
+    """This item could not be transcribed."""
 
     item_id: str
     why: str
@@ -117,7 +119,7 @@ class TranscriptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ResponseStarted:
-    """A reply is being made."""
+    """A reply is being generated."""
 
     response_id: str
     reply: ReplySettings
@@ -146,7 +148,7 @@ class ResponseEnded:
     """`turn_detected` or `client_cancelled`; `max_output_tokens` or `content_filter`; for a failure its error code."""
 
     message: str = ""
-    """For a failure: what happened, in words for the client."""
+    """For a failure: what happened, as text for the client."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -155,7 +157,7 @@ class ResponseEnded:
 
 @dataclass(frozen=True, slots=True)
 class AgentDucked:
-    """Somebody speaks over this reply: lower its voice. Told only in sessions that can."""
+    """A user speaks over this reply: lower its volume. Sent only in sessions whose client supports it."""
 
     turn_id: str
     item_id: str
@@ -163,18 +165,18 @@ class AgentDucked:
 
 @dataclass(frozen=True, slots=True)
 class AgentRestored:
-    """They did not interrupt: raise it again. Told likewise."""
+    """There was no interruption: restore the volume. Sent in the same sessions only."""
 
     turn_id: str
     item_id: str
     reason: KeptBy
     after_ms: int
-    """Since the voice was lowered."""
+    """Time since the volume was lowered, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentYielded:
-    """They did: the reply is over. Told likewise."""
+    """The user interrupted: the reply is over. Sent in the same sessions only."""
 
     turn_id: str
     item_id: str
@@ -184,7 +186,7 @@ class AgentYielded:
 
 @dataclass(frozen=True, slots=True)
 class TurnMarked:
-    """An instant of a running turn is known, or known better. Told only in sessions that watch their turns."""
+    """A mark of a running turn is known, or known more exactly. Sent only in sessions that watch their turns."""
 
     turn_id: str
     revision: int
@@ -194,7 +196,7 @@ class TurnMarked:
 
 @dataclass(frozen=True, slots=True)
 class StageJudged:
-    """A stage of a running turn has taken this long. Told likewise."""
+    """A stage of a running turn has taken this long. Sent in the same sessions only."""
 
     turn_id: str
     revision: int
@@ -203,7 +205,7 @@ class StageJudged:
 
 @dataclass(frozen=True, slots=True)
 class ActionTaken:
-    """Something was done to save the budget. Told likewise."""
+    """An action was taken to save the budget. Sent in the same sessions only."""
 
     turn_id: str
     revision: int
@@ -212,7 +214,7 @@ class ActionTaken:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A client's event could not be done; the session lives on."""
+    """A client's event was refused; the session goes on."""
 
     event_id: str | None
     code: str

@@ -1,4 +1,4 @@
-"""Which turns are answered, and when: the caller's, those that the client asks for, those that must wait."""
+"""Decide which turns are answered, and when: the user's, those that the client requests, and those that must wait."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from voicepipe.turn.states import Caller
 from voicepipe.turn.turns import Turn
 
 MOST_ASIDES = 8
-"""So many out-of-band replies may run at once: each is a question to the model that nobody has to hear out."""
+"""Number of out-of-band replies that may run at once: each is a request to the LLM that is not limited by playback."""
 
 
 class Answers:
-    """Hands turns to the agent, one of the conversation at a time, each at most once."""
+    """A queue that gives turns to the agent, one of the conversation at a time, each at most once."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide) -> None:
         self._floor, self._caller, self._agent = floor, caller, agent
         self._asked: list[Turn] = []
-        """Replies that were asked for and wait for the words of the caller."""
+        """Replies that were requested and wait for the user's transcript."""
 
         self._waiting: list[Turn] = []
-        """Turns that are over, and wait for their words or for a reply that may not be interrupted."""
+        """Turns that are over, and wait for their transcript or for a reply that may not be interrupted."""
 
         self._unanswered: Turn | None = None
-        """The latest turn that is over and that nobody asked a reply for; `response.create` answers it."""
+        """The latest turn that is over and has no request for a reply; `response.create` answers it."""
 
     @property
     def n_pending(self) -> tuple[int, int]:
-        """How many replies wait to be started; changes whenever one is."""
+        """Return how many replies wait to be started; the numbers change whenever a reply starts."""
         return len(self._asked), len(self._waiting)
 
     def settle(self, now_ms: int) -> None:
-        """Start what may start."""
+        """Start the replies that may start."""
         self._meet_caller(now_ms)
         self._start_asked(now_ms)
         self._start_waiting(now_ms)
 
-    # --- the caller's turn --------------------------------------------------------------------
+    # --- user turns ---------------------------------------------------------------------------
 
     def postpone(self, turn: Turn, now_ms: int) -> None:
-        """The caller goes on in a turn of its own: this one is answered as it is, as soon as it can be."""
+        """Queue this turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
         turn.settled = True
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
@@ -55,7 +55,7 @@ class Answers:
             self._caller.leave()
 
     def leave_open(self, turn: Turn, now_ms: int) -> None:
-        """The turn is over and is answered only if the client asks for it."""
+        """Mark the turn as over, to be answered only if the client requests it."""
         self._forget_unanswered(now_ms)
         self._unanswered = turn
 
@@ -78,7 +78,7 @@ class Answers:
             self._guess(turn, now_ms)
 
     def _guess(self, turn: Turn, now_ms: int) -> None:
-        """Start the reply at a short silence, before the turn is over; or put away what is no use any more."""
+        """Start a speculative reply at a short silence, before the turn is over; or drop one that is of no use."""
         wanted = self._floor.core.speculate and self._floor.settings.create_response
         if not (wanted and turn.question and not turn.lost and not turn.guess_failed):
             self._drop_guess()
@@ -89,10 +89,10 @@ class Answers:
                 self._bet(turn, now_ms)
 
     def _bet(self, turn: Turn, now_ms: int) -> None:
-        """Start the reply although the caller may go on, if that is expected to pay."""
+        """Start the reply although the user may go on, if that is expected to pay."""
         book, limits = self._floor.speculation, self._floor.core.speculation
         if turn.speculation.starts >= limits.max_starts or (turn.waived and turn.waived[0] == turn.pause):
-            return  # who stops and goes on again and again is waited for
+            return  # do not speculate on a user who stops and goes on repeatedly
         items = self._items_with(turn)
         if not book.pays(input_tokens_of(turn.reply, items), limits):
             book.waive(turn, now_ms)
@@ -102,7 +102,7 @@ class Answers:
         book.started(turn)
 
     def _drop_guess(self) -> Turn | None:
-        """Put away the reply that was started before the turn is over; returns its turn, if there was one."""
+        """Drop the speculative reply; return its turn, if there was one."""
         guess = self._caller.turn
         if guess is None or self._agent.turn is not guess or self._caller.state is not Caller.HOLDING:
             return None
@@ -110,15 +110,15 @@ class Answers:
         return guess
 
     def _answer(self, turn: Turn, now_ms: int) -> None:
-        """The turn is over and its words are known: reply, unless there is nothing to reply to."""
+        """Answer a turn that is over and whose transcript is known, unless there is nothing to reply to."""
         if turn.response_open and turn.current:
-            return  # under way
+            return  # already running
         self._floor.speculation.ended(turn, now_ms)
         if not turn.question and not turn.lost:
             self.drop(turn, "nothing was said", now_ms, told="turn_detected")
         elif not self._floor.settings.create_response:
             if self._agent.turn is turn:
-                self._agent.revise(turn)  # it was a guess, and nobody asked for it
+                self._agent.revise(turn)  # it was speculative, and no reply was requested
             self.leave_open(turn, now_ms)
             if self._caller.turn is turn:
                 self._caller.leave()
@@ -132,7 +132,7 @@ class Answers:
             telling.start_response(self._floor, turn)
 
     def _prepare(self, turn: Turn, now_ms: int) -> None:
-        """Start the reply to what the caller said, or start it again if they said something else."""
+        """Start the reply to what the user said, or restart it if the transcript has changed."""
         if self._agent.turn is turn:
             if turn.current:
                 return
@@ -141,21 +141,21 @@ class Answers:
             self._agent.start(turn, self._items_with(turn), now_ms)
 
     def _items_with(self, turn: Turn) -> tuple[Item, ...]:
-        """The conversation, and what the caller says in this turn even before it is an item."""
+        """Return the conversation plus what the user says in this turn, even before that is an item."""
         self._agent.write_down()
         items = self._floor.read_by_model()
         unborn = (u for u in turn.utterances if not u.committed)
         return (*items, *(Message(u.item_id, "user", (InputAudio(u.text),)) for u in unborn))
 
-    # --- turns that wait ----------------------------------------------------------------------
+    # --- waiting turns ------------------------------------------------------------------------
 
     def _taken_by_another(self, turn: Turn | None = None) -> bool:
-        """Whether the conversation has another reply coming: no two are made at a time."""
+        """Return whether another reply of the conversation is coming: no two are generated at a time."""
         busy = self._agent.busy and self._agent.turn is not turn
         return busy or any(asked.reply.in_conversation for asked in self._asked)
 
     def _start_waiting(self, now_ms: int) -> None:
-        """Answer what has waited. Of several turns the latest is answered: its reply has read the others."""
+        """Answer the waiting turns. Of several turns the latest is answered: its LLM request includes the others."""
         known = [turn for turn in self._waiting if turn.transcribed]
         if not known or self._taken_by_another():
             return
@@ -171,10 +171,10 @@ class Answers:
             self.drop(self._unanswered, "no reply was asked for", now_ms)
             self._unanswered = None
 
-    # --- what the client asks for -------------------------------------------------------------
+    # --- client requests ----------------------------------------------------------------------
 
     def request(self, fact: e.ReplyRequested, now_ms: int) -> None:
-        """The client wants a reply now: it starts when all that the caller has said is known."""
+        """Request a reply for the client: it starts when everything that the user has said is transcribed."""
         in_band = fact.reply.in_conversation
         if in_band:
             self._give_way(now_ms)
@@ -185,11 +185,11 @@ class Answers:
         self.ask(self._turn_for(fact), fact.reply, now_ms)
 
     def ask(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
-        """Answer a turn that nobody can revise, from now on and like that."""
+        """Answer a turn that cannot be revised, from now on and with these settings."""
         telling.start_response(self._floor, self._due(turn, reply, now_ms))
 
     def recite(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
-        """Let a turn's own words be said. The client hears of it once there is sound of them."""
+        """Speak a turn's own words. The client is notified once there is audio of them."""
         self._due(turn, reply, now_ms)
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
@@ -200,7 +200,7 @@ class Answers:
         return turn
 
     def _give_way(self, now_ms: int) -> None:
-        """Nobody knows of a guess yet, nor has an apology been heard: what the client asks for goes first."""
+        """Drop a speculative reply or an apology not yet heard: a reply that the client requests goes first."""
         if (guess := self._drop_guess()) is not None:
             guess.guess_failed = True
         unheard = [turn for turn in (*self._asked, self._agent.turn) if turn and turn.words and not turn.released]
@@ -250,10 +250,10 @@ class Answers:
             else:
                 self._agent.start(turn, self._items_with(turn), now_ms)
 
-    # --- ending -------------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------
 
     def cancel(self, fact: e.CancelRequested, now_ms: int) -> None:
-        """The client cancels a response: one that runs, or one that waits for the caller's words."""
+        """Cancel a response for the client: one that runs, or one that waits for the transcript."""
         if self._agent.cancel(fact.response_id, now_ms):
             return
         asked = next((turn for turn in self._asked if fact.response_id in (None, turn.response_id)), None)
@@ -267,7 +267,7 @@ class Answers:
         )
 
     def interrupt(self, now_ms: int) -> None:
-        """The caller speaks: nothing of the conversation is said or started any more."""
+        """Stop the conversation's replies and start none: the user speaks."""
         self._agent.yield_floor(now_ms)
         kept = [turn for turn in self._asked if not turn.reply.in_conversation]
         overtaken = [turn for turn in (*self._asked, *self._waiting) if turn not in kept]
@@ -276,7 +276,7 @@ class Answers:
             self.drop(turn, "turn_detected", now_ms, told="turn_detected")
 
     def hang_up(self, why: str, now_ms: int) -> None:
-        """The session is over: so is every turn."""
+        """End every turn: the session is over."""
         self._agent.hang_up(why, now_ms)
         left = (*self._asked, *self._waiting, self._unanswered, self._caller.hang_up())
         self._asked, self._waiting, self._unanswered = [], [], None

@@ -1,4 +1,4 @@
-"""When an answer has failed: who is owed an apology, and in which words."""
+"""Decide which failed answers get an apology, and in which words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from voicepipe.turn.turns import Turn
 APOLOGY: Final = "apology"
 
 APOLOGY_KEY: Final = "voicepipe_apology_for"
-"""Where `response.metadata` of an apology names the turn that failed, so that no client takes it for an answer."""
+"""The key in `response.metadata` of an apology that names the failed turn, so that no client takes the apology for an
+answer.
+"""
 
 WORDS: Final = {
     "en": "Sorry, I can't answer that right now. Please ask me again.",
@@ -21,11 +23,11 @@ WORDS: Final = {
     "pt": "Desculpe, não posso responder agora. Por favor, pergunte outra vez.",
     "nl": "Sorry, daar kan ik nu even geen antwoord op geven. Vraag het me alstublieft nog eens.",
 }
-"""By the first part of a language's tag. A session whose language nobody named is taken for an English one."""
+"""By the first part of a language's tag. A session without a configured language is taken for English."""
 
 
 def words_for(floor: Floor) -> str:
-    """What to say; empty: nothing."""
+    """Return what to say; empty: nothing."""
     rescue = floor.core.rescue
     if rescue.apology or not rescue.apologises:
         return rescue.apology
@@ -34,15 +36,15 @@ def words_for(floor: Floor) -> str:
 
 
 def phrases_of(floor: Floor) -> tuple[str, ...]:
-    """All that may have to be said at once."""
+    """Return all phrases that must be ready to be said at once."""
     return tuple(words for words in (floor.core.rescue.filler, words_for(floor)) if words)
 
 
 def is_owed(floor: Floor, turn: Turn, stage: str) -> bool:
-    """Whether the caller is told aloud that this turn failed in that stage.
+    """Return whether this turn's failure in that stage is followed by a spoken apology.
 
-    Not if the client is what failed, nor for an apology; and if the voice did, only if the words have been spoken
-    before, so that there is sound of them.
+    There is none if the client is what failed, nor for an apology that failed. If the TTS failed, there is one only if
+    its audio is cached.
     """
     words, reply = words_for(floor), turn.reply
     can_be_said = stage != "client" and (stage != "tts" or words in floor.phrases)

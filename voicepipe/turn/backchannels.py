@@ -1,6 +1,6 @@
-"""What a voice over the agent's says: an acknowledgement, a word to stop, the agent's own echo, or a wish to speak?
+"""Classify speech over the agent's: a backchannel, a stop word, the agent's own echo, or an interruption.
 
-Lists per language, as data: to add a language is to add an entry to `LISTENERS`.
+The word lists are data, per language: to add a language is to add an entry to `LISTENERS`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ _APOSTROPHE: Final = "\u2019"
 _TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
 
 _LONGEST_PHRASE: Final = 3
-"""Words in the longest entry of the lists."""
+"""Number of words in the longest entry of the lists."""
 
 _ECHO_SHARE: Final = 2 / 3
-"""So many of the words must be the agent's, in its order: a transcriber mishears some of a weak echo; of a caller's own
-sentence, articles and the like may be there too, but not most of it."""
+"""Share of the words that must be the agent's, in the agent's order, to be an echo.
+
+A transcriber gets some words of a weak echo wrong. A user's own sentence may share articles and the like with the
+agent's, but not most of its words.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """What people who listen say in one language; phrases in lower case, without punctuation."""
+    """The words that listeners say in one language; phrases in lower case, without punctuation."""
 
     acknowledges: frozenset[str]
-    """Go on, I am with you."""
+    """Backchannels: the agent should go on."""
 
     stops: frozenset[str]
-    """Let me speak."""
+    """Stop words: the user wants to speak."""
 
     polite: frozenset[str] = frozenset()
-    """May stand before a word to stop, and means nothing by itself."""
+    """May stand before a stop word, and have no meaning by themselves."""
 
 
 def _phrases(text: str) -> frozenset[str]:
@@ -44,7 +47,9 @@ SOUNDS: Final = _phrases(
     "mhm / mm / mmm / mm hmm / mmhmm / mm hm / hm / hmm / hmmm / m hm / uh huh / uhhuh / uh / um / uhm / er / erm / ah"
     " / aha / oh / ooh / huh / ok / okay / okey"
 )
-"""Much the same everywhere, as transcribers spell it. Hesitations are no words: who says "um" has not begun."""
+"""Much the same in all languages, as transcribers spell them. Hesitations are no words: a user who says "um" has not
+begun.
+"""
 
 LISTENERS: Final = {
     "en": Listener(
@@ -132,10 +137,10 @@ _UNKNOWN: Final = Listener(acknowledges=frozenset(), stops=frozenset())
 
 
 def meaning(text: str, language: str | None = None, *, agent: str = "") -> Meaning:
-    """What it means that the caller says `text` while the agent is saying the words of `agent`.
+    """Return the meaning of `text`, said by the user while the agent says the words of `agent`.
 
-    `language`: BCP-47; None is taken for English, and in one without a list only what is said everywhere is an
-    acknowledgement.
+    `language`: BCP-47; None is taken for English. In a language without a list only the phrases common to all languages
+    are backchannels.
     """
     words = _words(text)
     lists = LISTENERS.get((language or "en").lower().partition("-")[0], _UNKNOWN)
@@ -155,7 +160,7 @@ def _words(text: str) -> list[str]:
 
 
 def _without(words: list[str], phrases: frozenset[str], *, leading: bool = False) -> list[str]:
-    """The words that belong to none of the phrases; `leading`: only those in front are left out."""
+    """Return the words that belong to none of the phrases; `leading`: drop phrases only at the start."""
     left: list[str] = []
     place = 0
     while place < len(words):
@@ -172,18 +177,18 @@ def _begins(words: list[str], phrases: frozenset[str]) -> bool:
 
 
 def _phrase_at(words: list[str], place: int, phrases: frozenset[str]) -> int:
-    """How many words from there on are one of the phrases; the longest counts."""
+    """Return how many words from `place` on are a phrase; the longest phrase counts."""
     lengths = range(min(_LONGEST_PHRASE, len(words) - place), 0, -1)
     return next((n for n in lengths if " ".join(words[place : place + n]) in phrases), 0)
 
 
 def _echoes(words: list[str], agent: list[str]) -> bool:
-    """Are most of the words the agent's, in the order in which it says them?"""
+    """Return whether most of the words are the agent's, in the agent's order."""
     return _common(words, agent) >= _ECHO_SHARE * len(words)
 
 
 def _common(some: list[str], others: list[str]) -> int:
-    """The length of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     best = [0] * (len(others) + 1)
     for word in some:
         before = 0

@@ -1,8 +1,8 @@
-"""Where the second went: stages judged, and contributions that sum to what the caller felt.
+"""The latency budget: stages judged, and contributions that sum to the heard latency.
 
-Every number here is the difference of two marks, and every mark was stamped by the core when its
-fact came. A mark that is missing takes its spans with it, and shows as time that is not attributed.
-Of a stage that was delayed by our own held-up event loop, that time is told as `overhead`.
+Every number here is the difference of two marks, and the core stamped every mark when its event came. If a mark is
+missing, its spans are missing too, and their time is reported as unattributed. Time in which our own blocked event loop
+delayed a stage is reported as `overhead`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from voicepipe.turn.record import Breach, Contribution, StageSpan
 from voicepipe.turn.settings import BudgetLimits
 
 UNATTRIBUTED_LIMIT_MS = 5
-"""More time than this without a name is a hole in our marks, not in the turn."""
+"""More unattributed time than this, in ms, is a gap in our marks, not in the turn."""
 
 OVERHEAD = "overhead"
 
@@ -57,7 +57,7 @@ _HELD_PATH = (
     ("overhead", GATE_OPENED, FIRST_SENT),
     ("playback", FIRST_SENT, HEARD),
 )
-"""When the reply was ready before the turn was over: the caller waited for the gate alone."""
+"""The path when the reply was ready before the turn was over: the user waited for the gate alone."""
 
 _HELD_TEXT_PATH = (("endpoint", VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENED, FIRST_SENT))
 
@@ -72,11 +72,13 @@ SETTING = {
     "playback": "agents.NAME.tts",
     "total": "agents.NAME.llm",
 }
-"""Which setting moves a stage."""
+"""The setting that changes a stage."""
 
 _ENDPOINT_SETTING = {"client": "turn_detection.type", "server": "server.max_sessions"}
-"""Which setting moves the endpoint, by who is to blame for it: the awaited silence has been set in one of several
-places, and the rest of its owners are transcribers."""
+"""The setting that changes the endpoint, by the owner of its delay.
+
+The required silence can come from several settings; all other owners are transcribers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Judgement:
 
     @property
     def whole(self) -> bool:
-        """Whether the marks account for the whole turn, from t0 to what was heard."""
+        """Return whether the marks account for the whole turn, from t0 to the heard answer."""
         return self.total_ms is not None and self.unattributed_ms <= UNATTRIBUTED_LIMIT_MS
 
 
@@ -109,18 +111,18 @@ def judge(
     Args:
         marks: mark -> session ms, each stamped once.
         limits: what each stage may take.
-        owners: stage -> who could make it shorter.
+        owners: stage -> the component that could make it shorter.
         audible: False for a text-only reply, which ends at its first text.
-        silence_setting: where it was set how long the caller must be silent.
+        silence_setting: the setting of the silence that ends a turn.
 
     The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
-    `total_ms`; a turn that never came to its end has no total and no contributions.
+    `total_ms`; a turn that did not reach its end has no total and no contributions.
     """
     path, held_path = (_SPEECH_PATH, _HELD_PATH) if audible else (_TEXT_PATH, _HELD_TEXT_PATH)
     total_ms = _span(marks, VOICED_LAST, HEARD if audible else FIRST_SENT)
     held = waited_for_the_gate(marks, audible=audible)
     critical = _contributions(marks, held_path if held else path) if total_ms is not None else ()
-    # What waits behind the gate is the caller's turn, not our own queues.
+    # What waits behind the gate waits for the user's turn, not for our own queues.
     spans = ((stage, GATE_OPENED if held and stage == "overhead" else a, b) for stage, a, b in path)
     stages = _stages(marks, tuple(spans), critical, limits, owners)
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
@@ -136,7 +138,7 @@ def judge(
 
 
 def waited_for_the_gate(marks: Mapping[str, int], *, audible: bool) -> bool:
-    """Whether the reply was ready before the turn was over, so that the caller waited for the turn's end alone."""
+    """Return whether the reply was ready before the turn was over, so that the user waited for the turn's end alone."""
     ready = FIRST_SOUND if audible else FIRST_DELTA
     return GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
 
@@ -150,7 +152,7 @@ def _contributions(marks: Mapping[str, int], path: tuple[_Leg, ...]) -> tuple[Co
 
 
 def _pieces(marks: Mapping[str, int], stage: str, start: str, end: str) -> Iterator[Contribution]:
-    """A leg of the path, cut where the loop was held."""
+    """Yield the pieces of a leg of the path, cut where the event loop was blocked."""
     for held, released in cuts(marks, stage, start, end):
         if held != start:
             yield Contribution(stage, start, held, marks[held] - marks[start])
@@ -167,7 +169,7 @@ def _stages(
     limits: BudgetLimits,
     owners: Mapping[str, str],
 ) -> tuple[StageSpan, ...]:
-    """Each stage that has its two marks; `overhead` also takes the time in which the loop was held."""
+    """Return each stage that has its two marks; `overhead` also includes the time of the blocked event loop."""
     found, lost = [], [part for part in critical if part.stage == OVERHEAD]
     for leg in spans:
         stage, start, end = leg
@@ -201,7 +203,7 @@ def _judged(stage: str, duration_ms: int, waited_ms: int, limits: BudgetLimits, 
 
 
 def _covered_ms(marks: Mapping[str, int], parts: list[Contribution]) -> int:
-    """How much time these cover; what lies in several of them counts once."""
+    """Return how much time the parts cover, in ms; time within several of them counts once."""
     covered_ms, reached_ms = 0, None
     for a_ms, b_ms in sorted((marks[part.from_mark], marks[part.to_mark]) for part in parts):
         from_ms = a_ms if reached_ms is None else max(a_ms, reached_ms)
@@ -217,7 +219,7 @@ def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str)
 def _breach(
     stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits, silence_setting: str
 ) -> Breach | None:
-    """The first stage over its limit; or the total, which the longest part of the critical path would move most."""
+    """Return the first stage over its limit; or the total, with the longest part's setting."""
     for span in stages:
         if span.verdict == "over":
             setting = _setting(span.stage, span.owner, silence_setting)
@@ -240,6 +242,6 @@ def _setting(stage: str, owner: str, silence_setting: str) -> str:
 
 
 def limit_of(limits: BudgetLimits, stage: str) -> int:
-    """The limit of a stage, in ms."""
+    """Return the limit of a stage, in ms."""
     limit: int = getattr(limits, f"{stage}_ms")
     return limit

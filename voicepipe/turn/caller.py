@@ -1,4 +1,4 @@
-"""The caller's side of a turn: from the first voiced sample to the words."""
+"""The user's side of a turn: from the first voiced sample to the transcript."""
 
 from __future__ import annotations
 
@@ -14,49 +14,51 @@ from voicepipe.turn.turns import Turn, Utterance
 from voicepipe.turn.utterances import Utterances, common_words
 
 MIN_COMMIT_MS = 100
-"""A commit of less audio than this is refused, as the hosted service does."""
+"""Shortest audio of a commit, in ms: a shorter one is refused, as the hosted service does."""
 
 DOUBT_MS = 300
-"""How long the transcriber's word that the caller has stopped is believed while the ear still hears them: it notices a
-pause 80 ms after the last voiced sample, or up to 230 when a voice fades slowly."""
+"""How long the STT's end-of-speech event is trusted while the VAD still detects speech, in ms.
+
+The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when speech fades slowly.
+"""
 
 HOLD_GRACE_MS = 2_000
-"""How much later than the awaited silence a pause ends by the clock alone, should the ear fall silent too."""
+"""How much later than the required silence a pause ends by the clock alone, should the VAD send nothing either."""
 
 
 class CallerSide:
-    """Opens and closes utterances, asks for their text, and knows where the caller is."""
+    """Opens and closes utterances, requests their transcripts, and holds the user's state."""
 
     def __init__(self, floor: Floor, steps: Steps) -> None:
         self.state = Caller.QUIET
         self.turn: Turn | None = None
-        """The turn that the caller is in, until its reply is audible or given up."""
+        """The turn that the user is in, until its reply is audible or dropped."""
 
         self._floor, self._steps = floor, steps
         self._utterance: Utterance | None = None
         self._doubtful = False
-        """HOLDING rests on the transcriber's word alone: the ear has not heard the caller stop."""
+        """HOLDING rests on the STT's event alone: the VAD has not detected the end of speech."""
 
         self.utterances = Utterances(floor)
         self._silence_ms = 0
-        """How long the latest pause has lasted."""
+        """How long the latest pause has lasted, in ms."""
 
         self._pauses = endpoint.Pauses()
 
     @property
     def manual(self) -> bool:
-        """The client says when a turn is over."""
+        """Return whether the client decides when a turn is over."""
         return self._floor.settings.detection == "none"
 
     @property
     def deaf(self) -> bool:
-        """Whether speech that starts means nothing: the client rules the turns, or the caller speaks already."""
+        """Return whether speech that starts has no effect: the client decides the turns, or the user speaks already."""
         return self.manual or self.state is Caller.SPEAKING
 
-    # --- the ear ------------------------------------------------------------------------------
+    # --- VAD ----------------------------------------------------------------------------------
 
     def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
-        """The caller speaks: open a turn, or go on with the one that seemed to be over."""
+        """Open a turn when the user speaks, or go on with the turn that seemed to be over."""
         if self.deaf:
             return
         if self.turn is None:
@@ -70,7 +72,7 @@ class CallerSide:
         self._floor.due.pop("holding", None)
 
     def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
-        """The caller is silent: ask what they said, and wait."""
+        """Request the transcript when the user is silent, and wait."""
         speaking = self.state is Caller.SPEAKING or self._doubtful
         if not speaking or self.turn is None or self._utterance is None:
             return
@@ -92,29 +94,29 @@ class CallerSide:
         self._floor.due["holding"] = now_ms + endpoint.longest_wait_ms(self._floor.settings) + HOLD_GRACE_MS
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
-        """Has the caller finished?"""
+        """Decide whether the user has finished."""
         holding = self.state is Caller.HOLDING and not self._doubtful
         self._silence_ms = fact.silence_ms
         if holding and fact.silence_ms >= endpoint.wait_ms(self._floor.settings, self._pauses.evidence):
             self.end(now_ms)
 
     def may_begin(self, answer_ms: int | None) -> bool:
-        """Whether the pause has lasted so long that work on the answer, which takes so long, is due."""
+        """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
         silence_ms = endpoint.TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
         return silence_ms >= endpoint.start_ms(self._floor.settings, self._pauses.evidence, answer_ms)
 
     def overdue(self, now_ms: int) -> None:
-        """The caller spoke for as long as anybody may: the turn is over, and speech that goes on is the next one."""
+        """End the turn: the user spoke for the longest time allowed. Speech that goes on is the next turn."""
         if self.turn is not None:
             self.turn.overlong = True
         self.end(now_ms)
 
     def end(self, now_ms: int) -> None:
-        """The turn is over: what was said becomes an item."""
+        """End the turn: what was said becomes an item."""
         turn, utterance = self.turn, self._utterance
         if self.state not in (Caller.SPEAKING, Caller.HOLDING) or turn is None or utterance is None:
             return
-        if self.state is Caller.SPEAKING or self._doubtful:  # by deadline: nobody heard the caller stop
+        if self.state is Caller.SPEAKING or self._doubtful:  # by deadline: no end of speech was detected
             self._believe()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._floor.core.deadlines.utterance_ms
@@ -124,31 +126,31 @@ class CallerSide:
         self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
         self._commit(turn, utterance, now_ms)
 
-    # --- a voice over the agent's -------------------------------------------------------------
+    # --- speech over the agent's --------------------------------------------------------------
 
     def listen_aside(self, fact: e.SpeechStarted) -> Utterance:
-        """Hear somebody who has not got the floor: an utterance that nobody is told of and no turn has."""
+        """Start an utterance for speech over the agent's: it has no turn, and the client is not notified of it."""
         return self.utterances.begin(fact.audio_start_ms, aside=True)
 
     def pause_aside(self, utterance: Utterance, fact: e.SpeechPaused) -> None:
-        """They have paused: ask what they said."""
+        """Request the transcript of such an utterance at its pause."""
         utterance.audio_end_ms = fact.audio_end_ms
         utterance.pauses += 1
         if utterance.pauses <= self._floor.core.max_flushes:
             self.ask_aside(utterance)
 
     def ask_aside(self, utterance: Utterance) -> None:
-        """Ask what they said, unless that was done since they paused."""
+        """Request the transcript, unless it was requested since the pause."""
         if utterance.asked_pause < utterance.pauses:
             utterance.asked_pause = utterance.pauses
             self._floor.order(FlushTranscript(utterance.number, utterance.pauses))
 
     def forget_aside(self, utterance: Utterance) -> None:
-        """They did not want the floor: what they said counts for nothing."""
+        """Drop such an utterance: it was no interruption."""
         self.utterances.forget(utterance)
 
     def take_floor(self, utterance: Utterance, paused: e.SpeechPaused | None, now_ms: int) -> None:
-        """They have the floor: their utterance opens a turn, which may be over soon if they have paused."""
+        """Turn the utterance into an interruption: it opens a turn, which may be over soon if the user has paused."""
         utterance.aside = False
         turn = self.turn = self._floor.new_turn("vad")
         self._enter(turn, utterance, now_ms)
@@ -160,10 +162,10 @@ class CallerSide:
             turn.mark(budget.TRANSCRIBED, now_ms)
             self._pauses.heard(utterance.text, self._floor.settings.language)
 
-    # --- the transcriber ----------------------------------------------------------------------
+    # --- transcriber --------------------------------------------------------------------------
 
     def transcript_grew(self, fact: e.TranscriptGrew) -> None:
-        """Show the words that two interim texts agree on: what was shown is never rewritten."""
+        """Show the words that two interim texts agree on: text that was shown is never rewritten."""
         utterance = self.utterances.find(fact.utterance)
         if utterance is None or utterance.done:
             return
@@ -172,7 +174,9 @@ class CallerSide:
         dictation.show(self._floor, utterance, stable)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
-        """The words of an utterance, as of one of its pauses (or of the latest, if the provider ended it itself)."""
+        """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
+        itself).
+        """
         self._floor.purse.hear(fact.provider, fact.heard_ms)
         utterance = self.utterances.find(fact.utterance)
         if utterance is None:
@@ -181,7 +185,7 @@ class CallerSide:
             self._hold_on_its_word(utterance, fact, now_ms)
             return
         if not fact.flush and utterance.committed and not utterance.open:
-            return  # its words are known: this is the room, or the agent's own voice
+            return  # its transcript is known: this is background noise, or the agent's own echo
         pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
@@ -189,7 +193,7 @@ class CallerSide:
         if utterance.known:
             dictation.text_came(self._floor, utterance, fact.provider, now_ms)
         if utterance.turn is not None and self.state is Caller.HOLDING:
-            # The ear has counted up to its latest frame; the clock is further.
+            # The VAD has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(budget.VOICED_LAST, now_ms)
             self._silence_ms = max(self._silence_ms, paused_ms)
         if utterance.turn is not None and utterance.known:
@@ -205,13 +209,13 @@ class CallerSide:
             dictation.write_down(self._floor, utterance)
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
-        """What the words say of whether the caller has finished; those that a client has cleared say nothing of it."""
+        """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
         spoken = language or self._floor.settings.language
         if utterance is self._utterance:
             self._pauses.heard(utterance.text, spoken, asked=self._floor.conversation.asked)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
-        """The transcriber has had as long as it usually takes with the final text: its guess must do for now."""
+        """Use the interim text for now: the final text has taken longer than it usually takes."""
         utterance = self.utterances.find(number)
         if utterance is None or self._grows(utterance) or not dictation.take_guess(utterance):
             return
@@ -223,7 +227,7 @@ class CallerSide:
             self._weigh(utterance)
 
     def _hold_on_its_word(self, utterance: Utterance, fact: e.TranscriptFinished, now_ms: int) -> None:
-        """The transcriber says that the caller has stopped, sooner than the ear can: permission to work."""
+        """Enter HOLDING: the STT reports an end of speech before the VAD can. This permits work, not output."""
         if not self._floor.core.speculate or not fact.text.strip() or utterance.turn is None:
             return
         utterance.text = fact.text.strip()
@@ -234,7 +238,7 @@ class CallerSide:
             self._floor.due["doubt"] = now_ms + DOUBT_MS
 
     def go_on(self) -> Turn | None:
-        """The ear never heard the caller stop: they speak on. Returns their turn, if that changes anything."""
+        """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn if that changes anything."""
         if not self._doubtful:
             return None
         self._believe()
@@ -242,12 +246,12 @@ class CallerSide:
         return self.turn
 
     def _believe(self) -> None:
-        """The ear has spoken, or nobody asks any more: the transcriber's word is not in doubt."""
+        """Clear the doubt: the VAD has reported, or the STT's event no longer matters."""
         self._doubtful = False
         self._floor.due.pop("doubt", None)
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
-        """The words of an utterance are lost, unless all that was said in it is known already."""
+        """Mark an utterance's transcript as lost, unless all that was said in it is known already."""
         utterance = self.utterances.find(fact.utterance)
         if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
             return
@@ -256,7 +260,7 @@ class CallerSide:
         dictation.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
 
     def transcript_overdue(self, number: int) -> None:
-        """The transcriber had its time for this utterance."""
+        """Handle the timeout of this utterance's transcript."""
         utterance = self.utterances.find(number)
         if utterance is not None and utterance.open:
             dictation.lose(
@@ -264,13 +268,13 @@ class CallerSide:
             )
 
     def pending(self) -> bool:
-        """Whether the words of a committed utterance are still to come."""
+        """Return whether the transcript of a committed utterance is still to come."""
         return self.utterances.pending
 
-    # --- the client ---------------------------------------------------------------------------
+    # --- client -------------------------------------------------------------------------------
 
     def commit_requested(self, fact: e.CommitRequested, now_ms: int) -> Turn | None:
-        """The client ends the turn; returns it, or None when there was nothing to commit."""
+        """End the turn for the client; return it, or None when there was nothing to commit."""
         utterance = self._utterance
         open_states = (Caller.SPEAKING, Caller.HOLDING)
         heard = utterance is not None and (self.manual or self.state in open_states)
@@ -301,7 +305,7 @@ class CallerSide:
         return turn
 
     def clear_requested(self) -> Turn | None:
-        """Forget what is not committed; returns the turn that is given up with it, if one had begun."""
+        """Drop the audio that is not committed; return the turn that is dropped with it, if one had begun."""
         dropped = self.turn if self.state in (Caller.SPEAKING, Caller.HOLDING) else None
         self._floor.order(DropAudio())
         self._floor.say(a.AudioCleared())
@@ -311,7 +315,7 @@ class CallerSide:
         return dropped
 
     def settings_changed(self, fact: e.SettingsChanged) -> Turn | None:
-        """Take the session's new settings; returns the turn that is given up because detection changed."""
+        """Apply the session's new settings; return the turn that is dropped because detection changed."""
         was_manual = self.manual
         self._floor.settings = fact.settings
         if self.manual == was_manual:
@@ -327,22 +331,22 @@ class CallerSide:
         self._begin_manual()
         return dropped
 
-    # --- leaving ------------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """The floor is the agent's, or nobody's: the turn can't be revised any more."""
+        """Leave the turn: the agent speaks, or neither side does, and the turn cannot be revised any more."""
         self._move(Caller.QUIET)
         self.turn = None
         if not self.manual:
             self._utterance = None
 
     def hang_up(self) -> Turn | None:
-        """The session is over; returns the turn that ends with it."""
+        """End the session; return the turn that ends with it."""
         turn, self.turn = self.turn, None
         self._move(Caller.QUIET)
         return turn
 
-    # --- by hand ------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
         self._believe()
@@ -393,7 +397,7 @@ class CallerSide:
             dictation.write_down(self._floor, utterance)
 
     def _grows(self, utterance: Utterance) -> bool:
-        """Whether the caller is speaking in it right now, for all that we can tell."""
+        """Return whether the user is speaking in this utterance right now, as far as the core knows."""
         return utterance is self._utterance and (self.manual or self._doubtful or self.state is Caller.SPEAKING)
 
     def _move(self, to: Caller) -> None:

@@ -1,4 +1,4 @@
-"""Where a stream of text can be cut so that a voice can begin early and still sound natural."""
+"""Split a stream of text so that the TTS can begin early and still sound natural."""
 
 from __future__ import annotations
 
@@ -11,54 +11,56 @@ _WIDE_COMMA = "\u3001\uff0c\uff1b\uff1a"
 _CLAUSE_END = ",;:\u2014" + _WIDE_COMMA
 _CLOSERS = "\"')]}\u201d\u2019\u00bb"
 _NOT_AN_END = re.compile(r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|jr|sr|u\.s|a\.m|p\.m)|\b[A-Z]|\d)\.$", re.I)
-"""A dot after an abbreviation, an initial or a digit may belong to what follows; only more text can tell."""
+"""A dot after an abbreviation, an initial or a digit may belong to what follows; only more text decides."""
 
 _LIST_NUMBER = re.compile(r"\s*\d+\.")
 """The whole line before the dot, when it is the number of a list's item: what follows belongs to it, capital or not."""
 
 _LOOK_BACK_CHARS = 16
-"""What a dot is judged by: longer than any abbreviation or number of an item. All the text before each dot would take
-seconds for a model that sends a page at once."""
+"""Number of characters before a dot that decide what the dot means: longer than any abbreviation or item number.
+
+Looking at all the text before each dot would take seconds for an LLM that sends a page at once.
+"""
 
 _NEXT_WORD = re.compile(r"\S")
 
 FIRST_MIN_CHARS = 12
-"""The first clause may end at a comma from here on: shorter ones sound clipped and gain nothing."""
+"""The first clause may end at a comma after this many characters: shorter clauses sound clipped and save nothing."""
 
 MAX_CHARS = 240
-"""A clause without any punctuation is cut at a word boundary here: a voice must not wait for ever."""
+"""A clause without any punctuation is cut at a word boundary here, so that the TTS does not wait forever."""
 
 MAX_WORD_CHARS = 1_000
-"""Text without any place for a cut, such as Thai or one endless word, is cut here, wherever that is."""
+"""Text without any place for a cut, such as Thai or a very long word, is cut after this many characters."""
 
 
 @dataclass(slots=True)
 class ClauseSplitter:
-    """Cuts a stream of text deltas into clauses. The joined clauses are the text, spaces at the cuts aside.
+    """Splits a stream of text deltas into clauses. The joined clauses are the text, except for spaces at the cuts.
 
-    The first clause closes as early as it can be spoken (a comma will do); later ones are whole
-    sentences, which sound better and cost nothing while the first one plays. A sentence end closes
-    a clause at once, without waiting for the next delta, unless it may be an abbreviation or a number.
-    Every clause has a letter or a digit: marks that nothing follows are not handed to a voice.
+    The first clause closes as early as it can be spoken (a comma is enough). Later clauses are whole sentences, which
+    sound better and cost nothing while the first one plays. The end of a sentence closes a clause at once, without
+    waiting for the next delta, unless it may be an abbreviation or a number. Every clause has a letter or a digit:
+    punctuation that nothing follows is not sent to the TTS.
     """
 
     cut_short: bool = False
-    """The first clause was closed at a word, as `hurry` wanted."""
+    """The first clause was closed at a word, as `hurry` requested."""
 
     _text: str = ""
     _first: bool = True
     _hurried: bool = False
     _n_marks: int = 0
-    """So much of the text's beginning is known to have nothing to say: it is not looked at again."""
+    """Number of characters at the start of the text known to have nothing to say; they are not checked again."""
 
     def push(self, delta: str) -> list[str]:
-        """Take more text; returns the clauses that it closed."""
+        """Add text; return the clauses that it closed."""
         self._text += delta
         closed: list[str] = []
         while (end := self._cut()) is not None:
             clause, self._text, self._n_marks = self._text[:end].strip(), self._text[end:], 0
             closed.append(clause)
-            # After a short clause the next one is wanted soon, too.
+            # After a short clause the next one is needed soon, too.
             self._first, self._hurried = self._hurried, False
         return closed
 
@@ -68,7 +70,7 @@ class ClauseSplitter:
         return self.push("")
 
     def flush(self) -> list[str]:
-        """The text is over; returns what is left, if it can be spoken."""
+        """End the text; return what is left, if it can be spoken."""
         rest, self._text, self._n_marks = self._text.strip(), "", 0
         return [rest] if _first_spoken(rest) < len(rest) else []
 
@@ -92,8 +94,10 @@ class ClauseSplitter:
 
 
 def _first_spoken(text: str, start: int = 0) -> int:
-    """Where its first letter or digit from `start` on is; its length if it has none. What ends before that has nothing
-    to say."""
+    """Return the position of the first letter or digit from `start` on, or the text's length if there is none.
+
+    What ends before that position has nothing to say.
+    """
     return next((i for i in range(start, len(text)) if text[i].isalnum()), len(text))
 
 
@@ -101,7 +105,7 @@ def _ends_sentence(text: str, i: int, end: int) -> bool:
     if text[i] in _WIDE_END or text[i] == "\n":
         return True
     if end < len(text) and not text[end].isspace():
-        return False  # 3.5, example.com, "Wait..." still going on
+        return False  # 3.5, example.com, "Wait..." not finished yet
     before = text[max(0, i - _LOOK_BACK_CHARS) : i + 1]
     if text[i] == "." and _NOT_AN_END.search(before):
         # "Dr." or "p. 3" goes on; "at 5. Then" does not: a capital after the space tells them apart.

@@ -1,6 +1,6 @@
-"""The orders: what the core wants done. Imperative, frozen, small.
+"""The commands: what the core wants done. Imperative, frozen, small.
 
-Whoever carries them out never waits: an order starts, stops or sends, and what comes of it is a fact.
+The code that carries out a command never waits: a command starts, stops or sends, and its result is an event.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from voicepipe.turn.settings import ReplySettings
 
 @dataclass(frozen=True, slots=True)
 class BeginUtterance:
-    """Count the caller's audio as this utterance from here on (with the padding kept before speech)."""
+    """Count the user's audio as this utterance from here on (with the padding kept before speech)."""
 
     utterance: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndUtterance:
-    """This utterance is committed: what the caller says from here on is not part of it."""
+    """End this utterance, which is committed: what the user says from here on is not part of it."""
 
     utterance: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetUtterance:
-    """What was said in this utterance counts for nothing: the next voice starts anew."""
+    """Drop what was said in this utterance: the next speech starts a new utterance."""
 
     utterance: int
 
 
 @dataclass(frozen=True, slots=True)
 class Duck:
-    """The caller speaks over this turn's reply: tell with `SpeechWentOn` how long their voice lasts."""
+    """Duck this turn's reply, since the user speaks over it; report with `SpeechWentOn` how long the user speaks."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlushTranscript:
-    """Ask the transcriber for the utterance's text so far."""
+    """Request the utterance's text so far from the transcriber."""
 
     utterance: int
     flush: int
@@ -51,37 +51,37 @@ class FlushTranscript:
 
 @dataclass(frozen=True, slots=True)
 class DropAudio:
-    """Forget the caller's audio that is not committed, and the utterance with it."""
+    """Drop the user's audio that is not committed, and the utterance with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitSilence:
-    """Nobody has spoken for long: count the caller's audio up to here as a turn, and post `SilenceCommitted`."""
+    """Count the user's audio up to here as a turn, since neither side has spoken for long; post `SilenceCommitted`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartReply:
-    """Ask the model and give its words to the voice. The output is held until `OpenGate`."""
+    """Send the request to the LLM and its text to the TTS. The output is held until `OpenGate`."""
 
     turn: int
     revision: int
     item_id: str
-    """The id that the reply's message will have; its calls are named from it by `call_item_id`."""
+    """The id that the reply's message will have; `call_item_id` derives the ids of its function calls from it."""
 
     reply: ReplySettings
     items: tuple[Item, ...]
-    """The conversation that the model reads."""
+    """The conversation that the LLM reads."""
 
     first_output_ms: int | None = None
-    """How long after the question its first words are wanted, where that is less than usual."""
+    """How long after the request the first text is needed, in ms, where that is less than usual."""
 
     words: str = ""
-    """What to say, if nobody has to think of it: no model is asked."""
+    """Text to speak without a request to the LLM; empty: the LLM answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenGate:
-    """Let this reply's output go to the client, what was held first."""
+    """Release this reply's output to the client, held output first."""
 
     turn: int
     revision: int
@@ -90,7 +90,7 @@ class OpenGate:
 
 @dataclass(frozen=True, slots=True)
 class ShortenClause:
-    """No clause of this reply has closed for long: let the voice have its words so far, up to a whole one."""
+    """Send the text so far, up to a whole word, to the TTS: no clause of this reply has closed for long."""
 
     turn: int
     revision: int
@@ -98,7 +98,7 @@ class ShortenClause:
 
 @dataclass(frozen=True, slots=True)
 class SayFiller:
-    """Say these words now, whose sound is ready, while this reply is awaited; post `FillerSent` as they leave."""
+    """Play this filler, whose audio is ready, while this reply is awaited; post `FillerSent` as its audio is sent."""
 
     turn: int
     revision: int
@@ -108,7 +108,7 @@ class SayFiller:
 
 @dataclass(frozen=True, slots=True)
 class StopReply:
-    """Cancel the model and the voice of this reply, and drop what it has queued."""
+    """Cancel the LLM and the TTS of this reply, and drop what it has queued."""
 
     turn: int
     revision: int
@@ -116,14 +116,14 @@ class StopReply:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Tell the client."""
+    """Send a notification to the client."""
 
     what: Announcement
 
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Post `TimePassed` at that instant. Only the latest counts."""
+    """Post `TimePassed` at that instant. Only the latest command counts."""
 
     at_ms: int
 
@@ -137,7 +137,7 @@ class KeepRecord:
 
 @dataclass(frozen=True, slots=True)
 class NoteOverrun:
-    """A stage took longer than its limit: say so once in the log."""
+    """Log once that a stage took longer than its limit."""
 
     turn_id: str
     stage: str
@@ -147,7 +147,7 @@ class NoteOverrun:
 
 @dataclass(frozen=True, slots=True)
 class NoteStuck:
-    """Something was under way that nothing would have ended, and was ended: say so in the log."""
+    """Log that the core ended work that no deadline would have ended."""
 
     caller: str
     agent: str
@@ -176,5 +176,5 @@ Order = (
 
 
 def call_item_id(item_id: str, index: int) -> str:
-    """The id of a reply's function call item, from that of its message."""
+    """Return the id of a reply's function call item, from the id of its message."""
     return f"{item_id}_call{index}"

@@ -1,4 +1,4 @@
-"""What was said: the items of a conversation, their order, and where a reply was cut."""
+"""The items of a conversation, their order, and where a reply was cut."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class InputText:
-    """Text that a client or the caller's application put in."""
+    """Text from a client or from its application."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class InputAudio:
-    """The caller's speech. `transcript` is None until the transcriber has answered."""
+    """The user's speech. `transcript` is None until the transcriber has answered."""
 
     transcript: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InputImage:
-    """A picture, as a `data:` or `https:` URL."""
+    """An image, as a `data:` or `https:` URL."""
 
     url: str
     detail: Literal["auto", "low", "high"] = "auto"
     n_chars: int = field(default=0, compare=False)
-    """How long the URL is. No decision looks at the URL itself, since journals leave it out."""
+    """The length of the URL. No decision looks at the URL itself, since journals leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +46,30 @@ class OutputText:
 
 @dataclass(frozen=True, slots=True)
 class ClauseSound:
-    """A clause that was handed to the voice, and how much sound of it there is so far."""
+    """A clause that was given to the TTS, and the duration of its audio so far."""
 
     text: str
     sound_ms: int = 0
     word_starts_ms: tuple[int, ...] = ()
-    """Where its words begin in its sound, as far as that has come; empty if the voice doesn't tell."""
+    """Where its words begin in its audio, as far as that has come; empty if the TTS does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputAudio:
     """The agent's answer as speech.
 
-    `transcript` is what the conversation holds: all that was generated, or, once cut, what was heard.
-    `clauses` keep the sound's timing, so that a cut in milliseconds finds its word.
+    `transcript` is what the conversation holds: all that was generated or, once cut, what the user heard. `clauses`
+    keep the audio's timing, so that a cut in milliseconds finds its word.
     """
 
     transcript: str
     clauses: tuple[ClauseSound, ...] = ()
 
     def heard_until(self, heard_ms: int) -> str:
-        """The words of this speech that have begun by `heard_ms` of its sound.
+        """Return the words of this speech that have begun by `heard_ms` of its audio.
 
-        Within a clause words are placed where the voice says, or else by proportion of characters. The word that is
-        being spoken counts as heard: history holds at most one word beyond the exact position.
+        Within a clause words are placed where the TTS reports them, or else by proportion of characters. The word that
+        is being spoken counts as heard: the history holds at most one word beyond the exact position.
         """
         words: list[str] = []
         left_ms = heard_ms
@@ -97,33 +97,33 @@ Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
 
 
 PART_CHARS = 16
-"""What a part or an item without any text counts for: it takes room, too."""
+"""The size of a part or an item without any text, in characters: it uses memory, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something said by the system, the caller or the agent."""
+    """A message of the system, the user or the agent."""
 
     id: str
     role: Role
     parts: tuple[Part, ...]
     status: ItemStatus = "completed"
     aside: bool = False
-    """Said to fill a wait, or in place of an answer: no model reads it."""
+    """Said to fill a wait, or in place of an answer: no LLM reads it."""
 
     def text(self) -> str:
-        """All words of this message, in order."""
+        """Return all words of this message, in order."""
         words = (_words(part) for part in self.parts)
         return " ".join(word for word in words if word)
 
     @property
     def n_text_chars(self) -> int:
-        """How much text it has, each part counted as a few characters besides."""
+        """Return how much text it has, in characters, plus a few characters for each part."""
         return sum(PART_CHARS + len(_words(part)) for part in self.parts)
 
     @property
     def n_chars(self) -> int:
-        """The same, with its pictures."""
+        """Return the same, plus its images."""
         return self.n_text_chars + sum(part.n_chars for part in self.parts if isinstance(part, InputImage))
 
 
@@ -141,7 +141,7 @@ def _words(part: Part) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """The agent calls a function of the client. `arguments` is JSON as text."""
+    """A call by the agent of a client's function. `arguments` is JSON as text."""
 
     id: str
     call_id: str
@@ -151,7 +151,7 @@ class FunctionCall:
 
     @property
     def n_text_chars(self) -> int:
-        """How much text it has."""
+        """Return how much text it has, in characters."""
         return PART_CHARS + len(self.name) + len(self.arguments)
 
     n_chars = n_text_chars
@@ -159,7 +159,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class FunctionOutput:
-    """What a called function gave back."""
+    """The result of a called function."""
 
     id: str
     call_id: str
@@ -168,7 +168,7 @@ class FunctionOutput:
 
     @property
     def n_text_chars(self) -> int:
-        """How much text it has."""
+        """Return how much text it has, in characters."""
         return PART_CHARS + len(self.output)
 
     n_chars = n_text_chars
@@ -183,8 +183,8 @@ ROOT = "root"
 class Conversation:
     """The items in order. Pure: every refusal is a ProtocolError that names the wire's code and field.
 
-    Items are found by id through an index, and each knows its neighbours: no operation on one item takes longer when
-    there are more of them. Only listing `items` does.
+    Items are found by id through an index, and each has links to its neighbours. No operation on one item takes longer
+    when there are more of them, except listing `items`.
     """
 
     __slots__ = ("_by_id", "_listed", "_next", "_previous", "n_chars")
@@ -199,7 +199,7 @@ class Conversation:
         """The items in order, until one changes."""
 
         self.n_chars = 0
-        """The size of all items: their text and pictures."""
+        """The size of all items in characters: their text and images."""
 
         for item in items:
             self.add(item)
@@ -209,7 +209,7 @@ class Conversation:
 
     @property
     def items(self) -> list[Item]:
-        """The items in order; not to be changed."""
+        """Return the items in order; the list must not be changed."""
         if self._listed is None:
             self._listed = list(reversed([*self._backwards()]))
         return self._listed
@@ -219,21 +219,21 @@ class Conversation:
 
     @property
     def newest(self) -> Item | None:
-        """The last item."""
+        """Return the last item."""
         return next(self._backwards(), None)
 
     @property
     def asked(self) -> bool:
-        """Whether the agent's latest words are a question."""
+        """Return whether the agent's latest words are a question."""
         said = (item.text() for item in self._backwards() if isinstance(item, Message) and item.role == "assistant")
         return next(said, "").rstrip().endswith("?")
 
     def before(self, item_id: str) -> str | None:
-        """The id of the item really before this one; None for the first."""
+        """Return the id of the item before this one; None for the first."""
         return self._previous[item_id]
 
     def add(self, item: Item, *, after: str | None = None) -> str | None:
-        """Put `item` after the item `after` (None: last, ROOT: first); returns the id before it.
+        """Put `item` after the item `after` (None: last, ROOT: first); return the id before it.
 
         Raises:
             ProtocolError: `item.id` is taken, or `after` is unknown.
@@ -260,7 +260,7 @@ class Conversation:
         return previous
 
     def claim(self, item: Item) -> str | None:
-        """Put an item of our own last; one that a client put under its id before us gives way."""
+        """Put an item of the server last; an item that a client put under its id before is replaced."""
         if item.id in self._by_id:
             self._unlink(item.id)
         return self.add(item)
@@ -273,7 +273,7 @@ class Conversation:
             self._listed = None
 
     def take(self, item_id: str) -> Item:
-        """The item with this id.
+        """Return the item with this id.
 
         Raises:
             ProtocolError: there is none.
@@ -288,7 +288,7 @@ class Conversation:
         return item
 
     def delete(self, item_id: str) -> None:
-        """Forget an item.
+        """Delete an item.
 
         Raises:
             ProtocolError: there is none with this id.
@@ -302,9 +302,9 @@ class Conversation:
         self._unlink(item_id)
 
     def truncate(self, item_id: str, *, content_index: int, audio_end_ms: int) -> int:
-        """Cut a spoken reply to the words heard by `audio_end_ms`; returns the position it was cut at.
+        """Cut an audio reply to the words heard by `audio_end_ms`; return the position of the cut, in ms.
 
-        A position beyond the sound that was sent is clamped to it, since clients round up.
+        A position beyond the audio that was sent is clamped to it, since clients round up.
 
         Raises:
             ProtocolError: no such item, not speech of the agent, or no such part.

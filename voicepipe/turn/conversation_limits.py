@@ -1,4 +1,4 @@
-"""How large a conversation may grow, and what of it a model reads: the rule by which the oldest items leave."""
+"""Limits on the size of a conversation and on what the LLM reads, and the rule by which the oldest items leave."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, Item, Message
 
 KEPT_SHARE: Final = 0.75
-"""What the model goes on reading once its history is too long. Less than all, so that the history's beginning, which
-vendors keep in a cache, changes once in many turns and not with each."""
+"""Share of the limits that the LLM goes on reading once its history is too long.
+
+Less than all: the history's beginning, which vendors keep in a cache, then changes once in many turns instead of with
+each turn.
+"""
 
 NEWEST_ITEMS: Final = 16
-"""So many of the newest items never leave the conversation by the rule: replies that run are among them."""
+"""Number of the newest items that never leave the conversation by the rule: running replies are among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationLimits:
-    """How large one session's conversation may grow. Characters are those of text, function arguments and results, and
-    of pictures' URLs."""
+    """Limits of one session's conversation. Characters are those of text, function arguments and results, and of
+    images' URLs.
+    """
 
     max_items: int = 2_048
-    """Items of a conversation. A client that adds another gets an `error` event; of spoken turns the oldest items leave
-    instead, each with `conversation.item.deleted`."""
+    """Items of a conversation. A client that adds one more gets an `error` event. For items of spoken turns the oldest
+    items leave instead, each with `conversation.item.deleted`.
+    """
 
     max_chars: int = 33_554_432
-    """Characters of all items of a conversation, likewise; also of the `input` of one response, and of what all
-    out-of-band responses read at a time."""
+    """Characters of all items of a conversation, likewise. Also the limit for the `input` of one response, and for what
+    all out-of-band responses read at a time.
+    """
 
     history_items: int = 1_024
-    """Items that a model reads. Beyond it the oldest leave the model's history, and stay in the conversation."""
+    """Items that an LLM reads. Beyond it the oldest items leave the LLM's history, and stay in the conversation."""
 
     history_chars: int = 400_000
-    """Characters of text that a model reads, without pictures, likewise: about 100,000 tokens of English."""
+    """Characters of text that an LLM reads, without images, likewise: about 100,000 tokens of English."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -42,10 +48,10 @@ class ConversationLimits:
                 raise ConfigError(f"{name}: expected 1 or more, got {getattr(self, name)}")
 
     def refuse_item(self, conversation: Conversation, item: Item) -> None:
-        """See that a client's item has room. The result of a call that the agent made always has.
+        """Check that a client's item fits. The result of a function call that the agent made always fits.
 
         Raises:
-            ProtocolError: it has none.
+            ProtocolError: it does not fit.
         """
         n_chars = conversation.n_chars + item.n_chars
         if len(conversation) < self.max_items and n_chars <= self.max_chars:
@@ -59,10 +65,8 @@ class ConversationLimits:
         raise _full("item", f"{why}; delete some first")
 
     def refuse_input(self, items: Sequence[Item] | None) -> None:
-        """See that the `input` of a response is no larger than a conversation may be.
-
-        Raises:
-            ProtocolError: it is.
+        """Check that the `input` of a response is no larger than a conversation may be. Raises: ProtocolError: it is
+        larger.
         """
         if items is None:
             return
@@ -85,7 +89,7 @@ def _is_awaited(conversation: Conversation, output: FunctionOutput) -> bool:
 
 
 def leaving(conversation: Conversation, limits: ConversationLimits, joining: Item) -> list[str]:
-    """The ids of the oldest items that have to leave the conversation for one that must join.
+    """Return the ids of the oldest items that must leave the conversation before `joining` can join.
 
     A function call leaves with its results. System messages and the newest items stay.
     """
@@ -107,7 +111,9 @@ def leaving(conversation: Conversation, limits: ConversationLimits, joining: Ite
 
 
 def _units(items: Iterable[Item]) -> dict[str, list[Item]]:
-    """What leaves together: a message alone, under its id; a call and its results under the call's."""
+    """Group the items that leave together: a message alone, under its id; a function call and its results under the
+    call's.
+    """
     units: dict[str, list[Item]] = {}
     for item in items:
         units.setdefault(_call_of(item) or item.id, []).append(item)
@@ -115,14 +121,14 @@ def _units(items: Iterable[Item]) -> dict[str, list[Item]]:
 
 
 class ModelHistory:
-    """What of a conversation the model reads. It remembers what has left, so that its beginning changes rarely."""
+    """The part of a conversation that the LLM reads. It remembers what has left, so its beginning changes rarely."""
 
     def __init__(self, limits: ConversationLimits) -> None:
         self._limits = limits
         self._left: set[str] = set()
 
     def of(self, conversation: Conversation) -> tuple[Item, ...]:
-        """The items that the model reads, in order: all system messages, and of the others the newest that fit.
+        """Return the items that the LLM reads, in order: all system messages, and the newest of the others that fit.
 
         A function call is never without its results there, nor a result without its call.
         """
@@ -138,7 +144,7 @@ class ModelHistory:
         return tuple(kept)
 
     def _with_results(self, items: Iterable[Item]) -> set[str]:
-        """Those that have left and are still in the conversation, and results that came later for a call among them."""
+        """Return the items that have left and are still in the conversation, plus later results of their calls."""
         left = [item for item in items if item.id in self._left]
         calls = {item.call_id for item in left if isinstance(item, FunctionCall)}
         late = (item.id for item in items if isinstance(item, FunctionOutput) and item.call_id in calls)
@@ -146,7 +152,7 @@ class ModelHistory:
 
 
 def _newest(items: Sequence[Item], most_items: int, most_chars: int) -> set[str]:
-    """The ids of all system messages and of the newest others that fit; the newest item always does."""
+    """Return the ids of all system messages and of the newest others that fit; the newest item always fits."""
     units = _units(items)
     stays = [item for item in items if _is_system(item)]
     ids, n_chars = {item.id for item in stays}, _n_chars(stays)
@@ -171,5 +177,5 @@ def _is_system(item: Item) -> bool:
 
 
 def _call_of(item: Item) -> str:
-    """The call that an item is, or is the result of; empty for a message."""
+    """Return the id of the call that an item is, or is the result of; empty for a message."""
     return "" if isinstance(item, Message) else item.call_id

@@ -1,4 +1,4 @@
-"""What turns cost: the answer that was heard, and, apart, what was paid for in vain."""
+"""Compute what turns cost: the answer that was heard and, separately, what was paid without being heard."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from voicepipe.turn.turns import Turn
 MINUTE_MS: Final = 60_000
 
 KEPT_OPEN: Final = 32
-"""More turns than can run at once or be heard of later."""
+"""Number of turns kept open: more than can run at once or get late news."""
 
 
 def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
-    """What a turn has cost so far, as far as there are prices."""
+    """Return what a turn has cost so far, as far as prices are known."""
     provider = turn.providers.get("llm", "")
     tariff = prices.models.get(provider)
     answer_tokens = _answer_tokens(turn)
@@ -62,7 +62,7 @@ def _priced(used: Mapping[str, int], prices: Mapping[str, float]) -> bool:
 
 
 def _answer_tokens(turn: Turn) -> TokenCount:
-    """What the running reply's model has read and written: told by its provider, or reckoned from the text."""
+    """Return what the running reply's LLM has read and written: as its provider reports, or estimated from the text."""
     told = turn.tokens.input + turn.tokens.output > 0
     if told or not turn.providers.get("llm") or budget.ASKED not in turn.marks:
         return turn.tokens
@@ -82,29 +82,31 @@ class _Sum:
 
 
 class Purse:
-    """One session's. A turn is counted once, by what is known of it at last."""
+    """The costs of one session. A turn is counted once, by its latest known cost."""
 
     def __init__(self, prices: PriceList) -> None:
         self.prices = prices
         self._closed = _Sum()
-        # Bounded: the oldest of these turns is closed, and known for good, when another comes.
+        # Bounded: the oldest of these turns is closed for good when another comes.
         self._latest: dict[int, _Sum] = {}
         self._ear_ms: Counter[str] = Counter()
-        """Ear -> the sound that it was given and that no turn has borne yet."""
+        """STT provider -> the audio that it was given and that is not charged to a turn yet, in ms."""
 
     def hear(self, provider: str, duration_ms: int) -> None:
-        """An ear's text has come, for so much more sound."""
+        """Record that an STT's text has come, for `duration_ms` more audio."""
         if provider and duration_ms:
             self._ear_ms[provider] += duration_ms
 
     def charge(self, turn: Turn) -> None:
-        """A turn bears what was heard by now: its words, and the silence before them where an ear hears that too."""
+        """Charge to a turn the audio transcribed by now: its words, and the silence before them if an STT gets that
+        too.
+        """
         for provider, duration_ms in self._ear_ms.items():
             turn.ear_ms[provider] = turn.ear_ms.get(provider, 0) + duration_ms
         self._ear_ms.clear()
 
     def note(self, turn: Turn) -> None:
-        """A turn has cost so much by now."""
+        """Record what a turn has cost by now."""
         cost, tokens = turn_cost(turn, self.prices), turn.tokens
         self._latest[turn.number] = _Sum(
             cost.usd,
@@ -120,7 +122,7 @@ class Purse:
             self._closed = _added(self._closed, self._latest.pop(oldest))
 
     def total(self) -> SessionCost:
-        """The session so far."""
+        """Return the cost of the session so far."""
         total = self._closed
         for each in self._latest.values():
             total = _added(total, each)

@@ -1,4 +1,4 @@
-"""What the caller said, written down: as the conversation holds it, and as the client is told of it."""
+"""Write the user's transcript into the conversation, and send it to the client."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from voicepipe.turn.turns import Utterance
 
 
 def await_text(floor: Floor, utterance: Utterance, t0_ms: int, now_ms: int) -> None:
-    """The text was asked for: what the transcriber has guessed counts when its time for it is up."""
+    """Start the timeout after a text was requested: when it is over, the interim text counts."""
     utterance.awaited_from_ms, floor.due[_final(utterance)] = floor.finals.due_ms(t0_ms, now_ms)
 
 
 def text_came(floor: Floor, utterance: Utterance, provider: str, now_ms: int) -> None:
-    """The transcriber has answered its latest flush."""
+    """Record that the transcriber has answered its latest flush."""
     utterance.provisional = False
     if floor.due.pop(_final(utterance), None) is not None:
         floor.finals.note(provider, now_ms - utterance.awaited_from_ms)
 
 
 def take_guess(utterance: Utterance) -> bool:
-    """Let what was guessed count until the transcriber says more; returns whether there is any."""
+    """Use the interim text until the transcriber sends more; return whether there is any."""
     if utterance.known or not utterance.interim.strip():
         return False
     utterance.answered_pause, utterance.text = utterance.pauses, utterance.interim.strip()
@@ -30,7 +30,7 @@ def take_guess(utterance: Utterance) -> bool:
 
 
 def write_down(floor: Floor, utterance: Utterance) -> None:
-    """Put the words into the conversation, and tell the client once that they are final."""
+    """Put the words into the conversation, and send them to the client once they are final."""
     text = utterance.text
     if not utterance.deleted:
         floor.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
@@ -43,7 +43,7 @@ def write_down(floor: Floor, utterance: Utterance) -> None:
 
 
 def show(floor: Floor, utterance: Utterance, text: str) -> None:
-    """Show the client what is new in this text: what was shown is never rewritten."""
+    """Send the client what is new in this text: text that was shown is never rewritten."""
     fits = text.startswith(utterance.shown) and len(text) > len(utterance.shown)
     if not _is_shown(floor, utterance) or not fits:
         return
@@ -52,7 +52,7 @@ def show(floor: Floor, utterance: Utterance, text: str) -> None:
 
 
 def lose(floor: Floor, utterance: Utterance, why: str) -> None:
-    """No more words will come: those that were guessed are it; without any they are lost."""
+    """Stop waiting for text: the interim text becomes final; without any the transcript is lost."""
     floor.due.pop(_final(utterance), None)
     if utterance.provisional:
         utterance.provisional = False
@@ -70,7 +70,7 @@ def lose(floor: Floor, utterance: Utterance, why: str) -> None:
 
 
 def _is_shown(floor: Floor, utterance: Utterance) -> bool:
-    """Whether the client is told of its words: it asked for them, and has not deleted their item."""
+    """Return whether the client gets the transcript: the client requested it, and has not deleted its item."""
     return floor.settings.transcribe and not utterance.aside and not utterance.deleted
 
 

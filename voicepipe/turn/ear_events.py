@@ -1,4 +1,4 @@
-"""The facts about what was heard of the caller, and by whom. `events` has them all."""
+"""The events of the STT and its providers. `events` has them all."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class EarReached:
-    """The ear has its connection, which is kept between utterances."""
+    """The STT has its connection, which is kept between utterances."""
 
     took_ms: int
-    """How long connecting took."""
+    """How long connecting took, in ms."""
 
     hidden_ms: int
-    """How much of that was over when the utterance that is being heard began; all of it if none is."""
+    """How much of that was over when the current utterance began, in ms; all of it if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarChanged:
-    """Of several ears another hears from here on, what was said of the utterance before among it."""
+    """The session's STT provider changed. The new provider also transcribes what was said of the utterance before."""
 
     utterance: int
     provider: str
@@ -29,7 +29,7 @@ class EarChanged:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptGrew:
-    """What the utterance sounds like so far; may change."""
+    """The interim text of the utterance so far; may change."""
 
     utterance: int
     text: str
@@ -45,12 +45,12 @@ class TranscriptFinished:
     language: str | None = None
     provider: str = ""
     heard_ms: int = 0
-    """How much sound the transcriber was given since its text before."""
+    """How much audio the transcriber was given since its text before, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriberFailed:
-    """The ear's provider refused, stalled or broke; no more text of this utterance will come."""
+    """The STT provider refused, stalled or failed; no more text of this utterance will come."""
 
     utterance: int
     provider: str

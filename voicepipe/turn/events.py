@@ -1,6 +1,6 @@
-"""The facts: what has happened. Past tense, frozen, small; instants are session milliseconds.
+"""The events: what has happened. Past tense, frozen, small; instants are session milliseconds.
 
-A fact that a reply caused bears its `turn` and `revision`; one of an earlier revision changes nothing.
+An event that a reply caused has its `turn` and `revision`; an event of an earlier revision changes nothing.
 """
 
 from __future__ import annotations
@@ -31,47 +31,51 @@ from voicepipe.turn.voice_events import VoiceUnheard as VoiceUnheard
 StageName = Literal["stt", "llm", "tts"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
-# --- what the ear noticed ---------------------------------------------------------------------
+# --- VAD --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """The caller speaks, for the first time or again."""
+    """The user speaks, for the first time or again."""
 
     onset_ms: int
     audio_start_ms: int
-    """The same instant as a position in the caller's audio, with the padding that is kept before it."""
+    """The same instant as a position in the user's audio, including the padding kept before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechWentOn:
-    """The voice that `Duck` was ordered for has lasted this long. Told every 100 ms or so, and before its pause."""
+    """The speech over the agent's has lasted this long, as `Duck` requested. Posted about every 100 ms, and before its
+    pause.
+    """
 
     voiced_ms: int
-    """From its onset to its last voiced sample, without what can only be the agent's own voice come back."""
+    """From its onset to its last voiced sample, in ms, without what can only be the agent's own echo."""
 
     echoes: bool = False
-    """Its latest second sounds like what the agent is saying."""
+    """Its latest second resembles what the agent is saying."""
 
     hums: bool = True
-    """It has no sound that makes words of a hum, as far as that is known: it is before a pause."""
+    """It may be only a hum: no sound that makes it words was found. That is decided at a pause, and this event comes
+    before one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """The caller has been silent for a moment (about 80 ms); the turn may or may not be over."""
+    """The user has been silent for a moment (about 80 ms); the turn may or may not be over."""
 
     last_voiced_ms: int
-    """The last voiced sample. This, not our noticing, is a turn's t0."""
+    """The last voiced sample. This instant, not its detection, is a turn's t0."""
 
     audio_end_ms: int
-    """The same instant as a position in the caller's audio."""
+    """The same instant as a position in the user's audio."""
 
     final_pitch_st: float | None = None
-    """How far the last syllable lay over the middle of the voice's range, in semitones; None: can't be told."""
+    """How far the last syllable lay above the middle of the user's pitch range, in semitones; None: unknown."""
 
     final_voiced_ms: int | None = None
-    """How long the voice went on without a break up to its last period; None: not measured."""
+    """How long the speech went on without a break up to its last period, in ms; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +87,13 @@ class SilenceGrew:
 
 @dataclass(frozen=True, slots=True)
 class SilenceCommitted:
-    """What was heard up to here counts as a turn in which nobody spoke, as `CommitSilence` wanted."""
+    """The audio up to here counts as a turn without speech, as `CommitSilence` requested."""
 
     audio_end_ms: int
-    """A position in the caller's audio."""
+    """A position in the user's audio."""
 
 
-# --- what the client asked for ----------------------------------------------------------------
+# --- client requests --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +105,29 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """The client says that the caller's turn is over."""
+    """The client ends the user's turn."""
 
     event_id: str | None
     buffered_ms: int
-    """How much audio has come since the last commit or clear."""
+    """How much audio has come since the last commit or clear, in ms."""
 
     last_voiced_ms: int | None
     """The last voiced sample in it, or None when there is none."""
 
     last_voiced_audio_ms: int | None = None
-    """The same instant as a position in the caller's audio."""
+    """The same instant as a position in the user's audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClearRequested:
-    """The client wants the audio that is not committed forgotten."""
+    """The client clears the audio that is not committed."""
 
     event_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequested:
-    """The client wants a reply now."""
+    """The client requests a reply now."""
 
     event_id: str | None
     reply: ReplySettings
@@ -131,7 +135,7 @@ class ReplyRequested:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """The client wants the running reply (or the one of that id) to stop."""
+    """The client cancels the running reply (or the reply of that id)."""
 
     event_id: str | None
     response_id: str | None
@@ -139,7 +143,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class ItemOffered:
-    """The client adds an item to the conversation. An empty `item.id` means: give it one."""
+    """The client adds an item to the conversation. With an empty `item.id` the server chooses the id."""
 
     event_id: str | None
     item: Item
@@ -149,7 +153,7 @@ class ItemOffered:
 
 @dataclass(frozen=True, slots=True)
 class ItemTruncated:
-    """The client says how much of a spoken reply was heard."""
+    """The client reports how much of an audio reply was heard."""
 
     event_id: str | None
     item_id: str
@@ -159,7 +163,7 @@ class ItemTruncated:
 
 @dataclass(frozen=True, slots=True)
 class ItemDeleted:
-    """The client wants an item forgotten."""
+    """The client deletes an item."""
 
     event_id: str | None
     item_id: str
@@ -167,7 +171,7 @@ class ItemDeleted:
 
 @dataclass(frozen=True, slots=True)
 class ItemWanted:
-    """The client wants to see an item."""
+    """The client requests an item."""
 
     event_id: str | None
     item_id: str
@@ -175,25 +179,25 @@ class ItemWanted:
 
 @dataclass(frozen=True, slots=True)
 class PlaybackReported:
-    """The client says what its loudspeaker has done. Numbers are as it says them, true or not."""
+    """The client reports what its loudspeaker has done. Numbers are as the client sends them, true or not."""
 
     item_id: str
     played_ms: int
-    """Of the item's sound, from its beginning."""
+    """How much of the item's audio was played, from its beginning, in ms."""
 
     buffered_ms: int
-    """Received and not played yet."""
+    """Received and not played yet, in ms."""
 
     input_ms: int
-    """How much of the caller's audio the client had captured at that instant."""
+    """How much of the user's audio the client had captured at that instant, in ms."""
 
 
-# --- what the reply did -----------------------------------------------------------------------
+# --- reply ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpoke:
-    """The model sent text; never empty."""
+    """The LLM sent text; never empty."""
 
     turn: int
     revision: int
@@ -202,7 +206,7 @@ class ModelSpoke:
 
 @dataclass(frozen=True, slots=True)
 class CallGrew:
-    """The model calls a function; `arguments` is the piece that came now, perhaps empty."""
+    """The LLM calls a function; `arguments` is the piece that came now, perhaps empty."""
 
     turn: int
     revision: int
@@ -214,7 +218,7 @@ class CallGrew:
 
 @dataclass(frozen=True, slots=True)
 class TokensCounted:
-    """What the provider says that the answer cost."""
+    """The tokens of the answer, as the provider counts them."""
 
     turn: int
     revision: int
@@ -226,7 +230,7 @@ class TokensCounted:
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished:
-    """The model's answer is complete."""
+    """The LLM's answer is complete."""
 
     turn: int
     revision: int
@@ -235,7 +239,7 @@ class ModelFinished:
 
 @dataclass(frozen=True, slots=True)
 class ClauseHandedOver:
-    """A clause was given to the voice."""
+    """A clause was given to the TTS."""
 
     turn: int
     revision: int
@@ -243,30 +247,30 @@ class ClauseHandedOver:
     text: str
     provider: str
     shortened: bool = False
-    """It was cut at a word, as `ShortenClause` wanted."""
+    """It was cut at a word, as `ShortenClause` requested."""
 
     n_chars: int | None = None
-    """How much text that is as it is said; None: as much as is written."""
+    """Number of characters as spoken; None: as many as are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoundArrived:
-    """The voice sent sound."""
+    """The TTS sent audio."""
 
     turn: int
     revision: int
     clause: int
     duration_ms: int
     audible_after_ms: int | None
-    """How far into this sound its first audible sample lies; None when it is all silence."""
+    """How far into this audio its first audible sample lies, in ms; None when it is all silence."""
 
     word_starts_ms: tuple[int, ...] = ()
-    """Where words of this sound begin, in all of the clause's sound."""
+    """Where words of this audio begin, in all of the clause's audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSent:
-    """Output of the reply was written to the client's socket: sound, or text when `duration_ms` is 0."""
+    """Output of the reply was written to the client's socket: audio, or text when `duration_ms` is 0."""
 
     turn: int
     revision: int
@@ -275,7 +279,7 @@ class OutputSent:
 
 @dataclass(frozen=True, slots=True)
 class FillerSent:
-    """Sound of the filler that `SayFiller` wanted was written to the client's socket."""
+    """Audio of the filler that `SayFiller` requested was written to the client's socket."""
 
     turn: int
     revision: int
@@ -284,14 +288,14 @@ class FillerSent:
 
 @dataclass(frozen=True, slots=True)
 class PhrasesReady:
-    """These phrases, and no others, can be said at once: their sound is there."""
+    """These phrases, and no others, can be said at once: their audio is cached."""
 
     texts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceFinished:
-    """All sound of the reply has come (a text-only reply has none, and posts this with its end)."""
+    """All audio of the reply has come (a text-only reply has none, and posts this with its end)."""
 
     turn: int
     revision: int
@@ -299,7 +303,7 @@ class VoiceFinished:
 
 @dataclass(frozen=True, slots=True)
 class StageFailed:
-    """A provider of the reply refused, stalled or broke."""
+    """A provider of the reply refused, stalled or failed."""
 
     turn: int
     revision: int
@@ -308,12 +312,12 @@ class StageFailed:
     why: str
 
 
-# --- time and the line ------------------------------------------------------------------------
+# --- time and connection ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """An instant that `WakeAt` asked for has come."""
+    """An instant that `WakeAt` requested has come."""
 
 
 @dataclass(frozen=True, slots=True)

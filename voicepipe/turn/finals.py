@@ -1,4 +1,4 @@
-"""How long a transcriber may take with the final text before its guess must do: learned from how long it took."""
+"""How long a transcriber may take with the final text before its interim text is used: learned from earlier times."""
 
 from __future__ import annotations
 
@@ -6,44 +6,48 @@ from collections import deque
 from typing import Final
 
 _UNKNOWN_MS: Final = 1_000
-"""The whole budget of a turn: later than that no answer to the final text is in time."""
+"""The whole budget of a turn: an answer to a later final text is always late."""
 
 _SHORTEST_MS: Final = 300
-"""A guess that is not yet stable makes an answer that must be taken back: no final text is given less than this. It is
-about what a pause's notice (80 ms, and 230 for a voice that fades) and a good streaming service take together."""
+"""Minimum time for a final text: an interim text that is not yet stable leads to an answer that must be taken back.
+
+It is about what detecting a pause (80 ms, and 230 ms for speech that fades) and a good streaming service take together.
+"""
 
 _SHARE: Final = 2
-"""Twice what it usually takes is not usual."""
+"""Twice the usual time is unusual."""
 
 _TIMES: Final = 8
 _TIMES_KNOWN: Final = 3
-"""So many of the latest count; fewer than three tell nothing."""
+"""Number of the latest times that count; fewer than 3 are no evidence."""
 
 
 class FinalTimes:
-    """One session's transcribers: from the last voiced sample to the final text, by provider."""
+    """The times of one session's transcribers: from the last voiced sample to the final text, by provider."""
 
     def __init__(self) -> None:
         self._took_ms: dict[str, deque[int]] = {}  # bounded by the providers that a pool has
         self._provider = ""
 
     def note(self, provider: str, took_ms: int) -> None:
-        """A final text came, so long after the waiting for it had begun. Its provider is the one to expect."""
+        """Record that a final text came `took_ms` after the wait for it began. Its provider is expected next."""
         self._provider = provider
-        # Bounded: the oldest is forgotten.
+        # Bounded: the oldest is dropped.
         self._took_ms.setdefault(provider, deque(maxlen=_TIMES)).append(took_ms)
 
     @property
     def patience_ms(self) -> int:
-        """How long the next may take: twice the second longest of the latest; one slow text is no rule."""
+        """Return how long the next final text may take: twice the second longest of the latest times, so that one slow
+        text is ignored.
+        """
         known = sorted(self._took_ms.get(self._provider, ()))
         return max(_SHORTEST_MS, _SHARE * known[-2]) if len(known) >= _TIMES_KNOWN else _UNKNOWN_MS
 
     def due_ms(self, t0_ms: int, now_ms: int) -> tuple[int, int]:
-        """When the waiting for a text that is asked for now began, and when it is over, in session ms.
+        """Return when the wait for a text requested now began, and when it is over, in session ms.
 
-        It began with the last voiced sample, however late the text is asked for; unless that is so long ago that it
-        says nothing of the transcriber, as in a commit after a long silence.
+        It began with the last voiced sample, however late the text is requested. The exception is a commit after a long
+        silence, in which that time says nothing of the transcriber.
         """
         from_ms = t0_ms if now_ms - t0_ms < self.patience_ms // 2 else now_ms
         return from_ms, from_ms + self.patience_ms

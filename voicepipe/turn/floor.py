@@ -1,4 +1,4 @@
-"""What both sides of a turn share: the conversation, the settings, ids, deadlines, and the orders of this fact."""
+"""What both sides of a turn share: the conversation, the settings, ids, deadlines, and the commands of this event."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from voicepipe.turn.turns import Turn
 
 @dataclass(slots=True)
 class Floor:
-    """One session's shared ground. Pure: it only remembers, counts and collects."""
+    """The shared context of one session. Pure: it only remembers, counts and collects."""
 
     session: str
-    """Names this session's items, responses and turns."""
+    """The prefix in the ids of this session's items, responses and turns."""
 
     core: CoreSettings
     settings: TurnSettings
     conversation: Conversation = field(default_factory=Conversation)
     orders: list[Order] = field(default_factory=list)
     due: dict[str, int] = field(default_factory=dict)
-    """Deadline -> session ms. A state that can last has one."""
+    """Deadline -> session ms. Every state that can last has a deadline."""
 
     lost_ms: int | None = None
-    """Since when the line is down: deadlines stand still until it is back."""
+    """Since when the connection is down: deadlines stand still until it is back."""
 
     armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     speculation: SpeculationBook = field(default_factory=SpeculationBook)
     finals: FinalTimes = field(default_factory=FinalTimes)
     begun: list[Turn] = field(default_factory=list)
-    """Turns that the latest fact began."""
+    """Turns that the latest event began."""
 
     failed: list[Turn] = field(default_factory=list)
-    """Turns that the latest fact failed, and whose caller is owed an apology."""
+    """Turns that the latest event failed, and whose user gets an apology."""
 
     phrases: frozenset[str] = frozenset()
-    """What can be said at once."""
+    """Phrases whose audio is cached."""
 
-    # Bounded: the oldest is forgotten. Turns that run have their own.
+    # Bounded: the oldest is dropped. Running turns have their own.
     holds: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST))
-    """When the event loop was held up of late."""
+    """When the event loop was blocked lately."""
 
     running: list[Turn] = field(default_factory=list)
-    """Turns without an outcome, and perhaps some that have got one meanwhile."""
+    """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
 
     usual: UsualTimes = field(init=False)
     purse: Purse = field(init=False)
@@ -75,9 +75,9 @@ class Floor:
         self.say(Refused(event_id, code, message, field_name))
 
     def join(self, item: Item) -> str | None:
-        """Put an item of a spoken turn last, which is never refused; returns the id before it.
+        """Put an item of a spoken turn last, which is never refused; return the id before it.
 
-        The oldest items leave for it where the conversation is full. One that a client put under its id gives way.
+        If the conversation is full, the oldest items leave. An item that a client put under its id is replaced.
         """
         for item_id in leaving(self.conversation, self.core.conversation, item):
             self.conversation.delete(item_id)
@@ -87,11 +87,11 @@ class Floor:
         return self.conversation.claim(item)
 
     def read_by_model(self) -> tuple[Item, ...]:
-        """The items of the conversation that a model reads."""
+        """Return the items of the conversation that the LLM reads."""
         return self.history.of(self.conversation)
 
     def new_id(self, kind: str) -> str:
-        """The next id of that kind: `item_SESSION_0001`."""
+        """Return the next id of that kind: `item_SESSION_0001`."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         return f"{kind}_{self.session.removeprefix('sess_')}_{self.counts[kind]:04d}"
 
@@ -104,14 +104,14 @@ class Floor:
         return turn
 
     def note_hold(self, hold: Span) -> None:
-        """The event loop was held up: that may have delayed any turn that runs, and the next one."""
+        """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
         self.holds.append(hold)
         for turn in self.running:
             if turn.outcome is None:
                 turn.holds = noted(turn.marks, turn.holds, hold)
 
     def arm(self) -> None:
-        """Order a wake-up for the nearest deadline, unless one is set that comes no later."""
+        """Order a wake-up for the nearest deadline, unless a wake-up is set that comes no later."""
         if not self.due or self.lost_ms is not None:
             return
         nearest_ms = min(self.due.values())
@@ -120,13 +120,13 @@ class Floor:
             self.order(WakeAt(nearest_ms))
 
     def resume(self, now_ms: int) -> None:
-        """The line is back: everything is due as much later as it was down."""
+        """Resume after a reconnect: move every deadline by the time that the connection was down."""
         away_ms = now_ms - (now_ms if self.lost_ms is None else self.lost_ms)
         self.due = {name: at_ms + away_ms for name, at_ms in self.due.items()}
         self.lost_ms = self.armed_ms = None
 
     def expired(self, now_ms: int) -> list[str]:
-        """Take the deadlines that have passed, nearest first."""
+        """Remove and return the deadlines that have passed, nearest first."""
         passed = sorted((at_ms, name) for name, at_ms in self.due.items() if at_ms <= now_ms)
         for _, name in passed:
             del self.due[name]

@@ -1,4 +1,4 @@
-"""What a client may do with the conversation: add, see, cut and forget items."""
+"""The client's item events: add, retrieve, truncate and delete items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.turn.floor import Floor
 
 
 class History:
-    """Carries out the client's item events; each refusal names the event that caused it."""
+    """Handle the client's item events; each refusal names the event that caused it."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide) -> None:
         self._floor = floor
@@ -21,7 +21,7 @@ class History:
         self._agent = agent
 
     def offered(self, fact: e.ItemOffered) -> None:
-        """Add an item, and say so."""
+        """Add an item, and notify the client."""
         item = fact.item if fact.item.id else replace(fact.item, id=self._floor.new_id("item"))
         try:
             self._floor.core.conversation.refuse_item(self._floor.conversation, item)
@@ -32,7 +32,7 @@ class History:
             self._floor.say(a.ItemAdded(item, previous))
 
     def wanted(self, fact: e.ItemWanted) -> None:
-        """Show an item as it stands."""
+        """Send an item to the client as it is."""
         self._agent.write_down()
         try:
             self._floor.say(a.ItemShown(self._floor.conversation.take(fact.item_id)))
@@ -40,7 +40,7 @@ class History:
             self._refuse(fact.event_id, why)
 
     def deleted(self, fact: e.ItemDeleted) -> None:
-        """Forget an item."""
+        """Delete an item."""
         try:
             self._floor.conversation.delete(fact.item_id)
         except ProtocolError as why:
@@ -51,7 +51,7 @@ class History:
             self._floor.say(a.ItemForgotten(fact.item_id))
 
     def truncated(self, fact: e.ItemTruncated, now_ms: int) -> None:
-        """Cut a spoken reply to what the client says was heard."""
+        """Cut an audio reply to what the client reports as heard."""
         self._agent.write_down()
         try:
             cut_ms = self._floor.conversation.truncate(

@@ -1,8 +1,8 @@
-"""Times in which the event loop was held up: whoever was waited for then may have been done long before.
+"""Times in which the event loop was blocked: what was waited for then may have come long before.
 
-A provider's answer that comes while the loop is held lies in the socket, and its mark is stamped when the loop is free
-again. Nobody can tell how much of the wait was the provider's then, so it counts as ours: as much as lies within the
-hold. A hold that no mark came right behind has delayed nothing and is nobody's.
+A provider's answer that comes while the loop is blocked stays in the socket, and its mark is stamped when the loop is
+free again. How much of the wait was the provider's is unknown, so the part within the hold counts as ours. A hold
+without a mark right after it has delayed nothing and is not counted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from voicepipe.turn.marks import (
 )
 
 AFTERMATH_MS: Final = 20
-"""What has piled up during a hold is worked off within so long, as a rule: a mark that comes later was not waiting."""
+"""How long work piled up during a hold usually takes, in ms: a later mark was not waiting."""
 
 MOST: Final = 8
-"""So many holds find their way into a record; of more, the longest."""
+"""Most holds in a record; of more, the longest stay."""
 
 REMEMBERED: Final = 64
-"""So many are kept of a turn that is not heard yet, before those are dropped that delayed nothing."""
+"""Most holds kept of a turn that is not heard yet, before holds that delayed nothing are dropped."""
 
 Span = tuple[int, int]
 """(from, until) in session ms."""
@@ -43,12 +43,15 @@ _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
     "tts_ttfb": (FIRST_SOUND,),
 }
 """The marks that a stage waits for; those of `endpoint` depend on what came last. `overhead` is ours anyway, and
-`playback` is the client's clock."""
+`playback` is the client's clock.
+"""
 
 
 def noted(marks: Mapping[str, int], holds: list[Span], hold: Span) -> list[Span]:
-    """The holds that may have delayed a turn with these marks, and one more. What was heard already is delayed no
-    more; of very many, those stay that did delay it, and the latest."""
+    """Return the holds that may have delayed a turn with these marks, plus one more.
+
+    An answer already heard is delayed no more. Of too many holds, those that delayed the turn stay, and the latest.
+    """
     if marks.get(HEARD, hold[1]) < hold[0]:
         return holds
     if len(holds) < REMEMBERED:
@@ -57,7 +60,7 @@ def noted(marks: Mapping[str, int], holds: list[Span], hold: Span) -> list[Span]
 
 
 def with_holds(marks: Mapping[str, int], holds: Iterable[Span]) -> dict[str, int]:
-    """The marks of a turn, and those of the holds that delayed it: `held_1` and `released_1`, in time order."""
+    """Return the marks of a turn, plus those of the holds that delayed it: `held_1` and `released_1`, in time order."""
     named = dict[str, int]()
     for i, (from_ms, until_ms) in enumerate(_longest(marks, holds), 1):
         named |= {f"{_HELD}{i}": from_ms, f"{_RELEASED}{i}": until_ms}
@@ -65,9 +68,9 @@ def with_holds(marks: Mapping[str, int], holds: Iterable[Span]) -> dict[str, int
 
 
 def cuts(marks: Mapping[str, int], stage: str, start: str, end: str) -> list[tuple[str, str]]:
-    """The parts of a stage's span in which the loop was held to its delay: pairs of marks, in time order.
+    """Return the parts of a stage's span in which the blocked loop delayed it: pairs of marks, in time order.
 
-    Where a hold reaches over an end of the span, the span's own mark stands for it.
+    Where a hold extends beyond an end of the span, the span's own mark is used.
     """
     found = []
     for held, released in _pairs(marks):
@@ -79,13 +82,13 @@ def cuts(marks: Mapping[str, int], stage: str, start: str, end: str) -> list[tup
 
 
 def held_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
-    """How much of that time the loop was held, by the holds that delayed this turn."""
+    """Return how much of that time the loop was blocked, in ms, by the holds that delayed this turn."""
     spans = ((marks[held], marks[released]) for held, released in _pairs(marks))
     return sum(max(0, min(b, until_ms) - max(a, from_ms)) for a, b in spans)
 
 
 def _longest(marks: Mapping[str, int], holds: Iterable[Span]) -> list[Span]:
-    """Of those that delayed the turn, in time order."""
+    """Return the longest holds that delayed the turn, in time order."""
     delaying = [hold for hold in holds if any(_delayed(marks, stage, hold) for stage in ("endpoint", *_WAITING))]
     return sorted(sorted(delaying, key=lambda hold: hold[0] - hold[1])[:MOST])
 
@@ -96,13 +99,13 @@ def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _delayed(marks: Mapping[str, int], stage: str, hold: Span) -> bool:
-    """Whether something that the stage waited for came during the hold, or was worked off behind it."""
+    """Return whether an event that the stage waited for came during the hold, or was handled right after it."""
     awaited = _WAITING.get(stage) or (_awaited_at_the_end(marks) if stage == "endpoint" else ())
     return any(mark in marks and hold[0] < marks[mark] <= hold[1] + AFTERMATH_MS for mark in awaited)
 
 
 def _awaited_at_the_end(marks: Mapping[str, int]) -> tuple[str, ...]:
-    """What the question waited for, or the gate: the caller's words if these came last, else their silence."""
+    """Return what the LLM request, or the gate, waited for last: the user's transcript or the user's silence."""
     known_ms, ended_ms = marks.get(TRANSCRIBED), marks.get(ENDED)
     words = known_ms is not None and (ended_ms is None or known_ms >= ended_ms or marks.get(ASKED, ended_ms) < ended_ms)
     return (*((FLUSHED, TRANSCRIBED) if words else (ENDED,)), ASKED, GATE_OPENED)

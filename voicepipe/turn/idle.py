@@ -1,4 +1,4 @@
-"""Nobody says anything: after a while the agent speaks up."""
+"""The idle timeout: after a long silence on both sides the agent speaks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ IDLE: Final = "idle"
 
 
 class Idle:
-    """Counts from when the agent's last words were played; what anybody says or asks for starts it anew."""
+    """A timer from when the agent's last words were played; any speech or request restarts it."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
         self._spoke = False
-        """The agent has spoken since it last did so of its own accord: nobody is prompted before their first word."""
+        """The agent has spoken since its last idle prompt: a user is not prompted before the agent has spoken first."""
 
     def follow(self, now_ms: int) -> None:
-        """See what the latest fact has left: set the deadline while everybody is silent, and only then."""
+        """Update after an event: set the deadline while both sides are silent, and only then."""
         if self._agent.state is not Agent.IDLE:
             self._spoke = True
         timeout_ms = self._floor.settings.idle_timeout_ms
@@ -37,12 +37,12 @@ class Idle:
             self._floor.due.setdefault(IDLE, now_ms + timeout_ms)
 
     def overdue(self) -> None:
-        """It was silent for so long: have the silence committed."""
+        """Commit the silence: the timeout has passed."""
         self._spoke = False
         self._floor.order(CommitSilence())
 
     def silence_committed(self, fact: e.SilenceCommitted, now_ms: int) -> None:
-        """The silence becomes an item, and a reply to it starts."""
+        """Make the silence an item, and start a reply to it."""
         timeout_ms = self._floor.settings.idle_timeout_ms
         if timeout_ms is None or not self._all_silent():
             return

@@ -1,7 +1,7 @@
-"""A voice over the agent's: lower the agent's, find out whether somebody wants the floor, and give it or go on.
+"""Speech over the agent's: duck the agent, decide whether it is an interruption, and stop the agent or go on.
 
-A listener's "mhm" must not stop the agent, and an interruption must, soon. The first tenths of a second of both sound
-alike, so the agent's voice is lowered at once and the verdict waits for evidence: words, or a voice that lasts.
+A listener's "mhm" must not stop the agent, and an interruption must, soon. In the first tenths of a second both are
+alike. The agent is therefore ducked at once, and the verdict waits for evidence: words, or speech that lasts.
 """
 
 from __future__ import annotations
@@ -22,26 +22,31 @@ from voicepipe.turn.turns import Utterance
 
 VERDICT: Final = "verdict"
 OVERLAP: Final = "overlap"
-"""The names of its deadlines: of the lowered voice, and of the whole."""
+"""The names of its deadlines: of the ducking, and of the whole overlap."""
 
 SUSTAINED_MS: Final = 1_000
-"""A near voice that lasts for so long wants the floor, whatever it says. Acknowledgements are over within a second:
-they are one or two short words, and a listener who speaks for longer has something to say. A shorter measure stops the
-agent at "yeah, okay"; a longer one lets two people talk at once for longer than either bears."""
+"""How long near speech must last to be an interruption, whatever its words, in ms.
+
+Backchannels are over within a second: they are one or two short words, and a listener who speaks for longer has
+something to say. A shorter limit stops the agent at "yeah, okay"; a longer limit lets both talk at once for longer than
+either accepts.
+"""
 
 _MEMORY_MS: Final = 2_000
 _AHEAD_MS: Final = 500
-"""What the agent said this long before the voice began may come back as its echo: the way to the client and back, the
-client's buffer, a transcriber that is late. And this much later than now it may be already, by a client that plays
-sooner than we think."""
+"""What the agent said this long before the speech began may come back as its echo, in ms.
+
+It covers the network way to the client and back, the client's buffer, and a late transcriber. It also covers audio that
+a client plays earlier than the core assumes.
+"""
 
 _ECHO_TAIL_MS: Final = 2_000
-"""How long after its last sound the agent's echo may last, by the same reckoning."""
+"""How long after its last audio the agent's echo may last, in ms, for the same reasons."""
 
 
 @dataclass(slots=True)
 class _Overlap:
-    """The voice over the agent's, from its onset until it has the floor or has ended."""
+    """The speech over the agent's, from its onset until it is an interruption or has ended."""
 
     utterance: Utterance
     began_ms: int
@@ -49,49 +54,53 @@ class _Overlap:
     undecided: bool = True
     paused: e.SpeechPaused | None = None
     over: bool = False
-    """The silence after it is as long as the one after a turn."""
+    """The silence after it is as long as after a turn."""
 
     earlier_ms: int = 0
     voiced_ms: int = 0
-    """How long it was voiced, without its pauses; `earlier_ms` of that before the latest stretch."""
+    """How long it was voiced, without its pauses, in ms; `earlier_ms` of that before the latest stretch."""
 
     excused_ms: int = 0
-    """So much of that was acknowledgements or echo, by their words."""
+    """How much of that was backchannels or echo, by the transcript, in ms."""
 
     echoes: bool = False
-    """What it sounds like now is the agent."""
+    """Its current audio resembles the agent's."""
 
     hums: bool = True
-    """It has been no more than a hum so far."""
+    """It has been only a hum so far."""
 
     meaning: backchannels.Meaning = "nothing"
 
     @property
     def kept_by(self) -> a.KeptBy:
-        """Why it has not taken the floor so far."""
+        """Return why it is not an interruption so far."""
         if self.echoes or self.meaning == "echo":
             return "echo"
         return "acknowledgement" if self.meaning == "acknowledgement" else "no_words"
 
 
 class Interruptions:
-    """Judges one voice at a time. Where the agent can't be interrupted, or by any voice, there is nothing to judge."""
+    """Judge one overlap at a time. If the agent cannot be interrupted, or any speech interrupts it, there is nothing to
+    judge.
+    """
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
         self._overlap: _Overlap | None = None
         self._hears_itself = False
-        """The latest voice over the agent's was its own: it is not lowered for another until that proves to be none."""
+        """The latest overlap was the agent's own echo: the agent is not ducked for another until that proves to be no
+        echo.
+        """
 
     @property
     def undecided(self) -> bool:
-        """Whether the agent's voice is lowered, and nothing new may begin."""
+        """Return whether the agent is ducked, so that nothing new may begin."""
         return self._overlap is not None and self._overlap.undecided
 
-    # --- the ear ------------------------------------------------------------------------------
+    # --- VAD ----------------------------------------------------------------------------------
 
     def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> bool:
-        """Somebody speaks, for the first time or again; returns whether that is judged here."""
+        """Handle speech that starts, for the first time or again; return whether it is judged here."""
         overlap = self._overlap
         if overlap is None:
             if not self._to_be_judged():
@@ -112,7 +121,7 @@ class Interruptions:
         return wanted and self._caller.state is Caller.QUIET and self._agent.playing is not None
 
     def speech_went_on(self, fact: e.SpeechWentOn, now_ms: int) -> None:
-        """The voice lasts: for so long that it wants the floor, unless it is the agent's own."""
+        """Handle speech that lasts: after the limit it is an interruption, unless it is the agent's own echo."""
         overlap = self._overlap
         if overlap is None or overlap.paused is not None:
             return
@@ -122,7 +131,7 @@ class Interruptions:
             self._take("sustained", now_ms)
 
     def speech_paused(self, fact: e.SpeechPaused) -> bool:
-        """It has paused: ask for its words. Returns whether there was such a voice."""
+        """Request the transcript at a pause. Return whether there was an overlap."""
         overlap = self._overlap
         if overlap is None:
             return False
@@ -132,7 +141,9 @@ class Interruptions:
         return True
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> bool:
-        """The silence after it lasts; after that of a turn it is over. Returns whether there was such a voice."""
+        """Handle a longer silence: after the silence of a turn the overlap is over. Return whether there was an
+        overlap.
+        """
         overlap = self._overlap
         if overlap is None:
             return False
@@ -143,17 +154,17 @@ class Interruptions:
             self._dismiss(now_ms)
         return True
 
-    # --- the transcriber ----------------------------------------------------------------------
+    # --- transcriber --------------------------------------------------------------------------
 
     def transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
-        """It sounds like these words so far. An acknowledgement may go on: that is no verdict yet."""
+        """Judge the interim text. A backchannel may go on: it is no verdict yet."""
         overlap = self._overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
         if overlap is not None and overlap.utterance.number == fact.utterance and not known:
             self._weigh(overlap, fact.text, self._floor.settings.language, now_ms)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
-        """These were its words."""
+        """Judge the final text."""
         overlap = self._overlap
         if overlap is None or overlap.utterance.number != fact.utterance:
             return
@@ -163,7 +174,7 @@ class Interruptions:
             self._dismiss(now_ms)
 
     def transcript_failed(self, now_ms: int) -> None:
-        """There will be no words, so there is none to wait for."""
+        """Stop waiting for the transcript: there will be none."""
         self._dismiss(now_ms)
 
     def _weigh(self, overlap: _Overlap, text: str, language: str | None, now_ms: int) -> None:
@@ -178,25 +189,25 @@ class Interruptions:
                 overlap.excused_ms = overlap.voiced_ms
 
     def _believes(self, overlap: _Overlap) -> bool:
-        """Whether these can be the caller's words, and words at all."""
+        """Return whether this text can be the user's words, and words at all."""
         spoke = overlap.voiced_ms >= SUSTAINED_MS or not overlap.hums
         return not overlap.echoes and (self._floor.core.believes_short or spoke)
 
-    # --- time, and what the others do ---------------------------------------------------------
+    # --- time and other events ----------------------------------------------------------------
 
     def verdict_due(self, now_ms: int) -> None:
-        """Nothing has shown in time that anybody wants the floor: the agent goes on. What comes later still counts."""
+        """Restore the agent's volume: there was no evidence of an interruption in time. Later evidence still counts."""
         if self._overlap is not None:
             self._restore(self._overlap, now_ms)
 
     def overdue(self, now_ms: int) -> None:
-        """Its words never came, or it neither lasts nor ends: the next voice starts anew."""
+        """Drop the overlap: its transcript never came, or it neither lasts nor ends. The next speech starts anew."""
         self.drop(now_ms)
 
     def follow(self, now_ms: int) -> None:
-        """See what became of the agent: if it has finished, the floor is free, and whoever speaks has it.
+        """Check the agent's state: if the agent has finished, the overlap becomes the user's turn.
 
-        An acknowledgement too: that close to the end it is an answer. Only the agent's own echo outlasts it.
+        This includes a backchannel: so close to the end it is an answer. Only the agent's own echo is left out.
         """
         overlap = self._overlap
         if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_pending):
@@ -211,18 +222,18 @@ class Interruptions:
             self._floor.due[OVERLAP] = min(self._floor.due[OVERLAP], now_ms + _ECHO_TAIL_MS)
 
     def committed(self, now_ms: int) -> None:
-        """The client says that it is a turn."""
+        """Make the overlap a turn: the client commits it."""
         if self._overlap is not None:
             self._take("client", now_ms)
 
     def settings_changed(self, now_ms: int) -> None:
-        """Whoever can't have the floor any more is not judged."""
+        """Drop the overlap if the new settings allow no interruption."""
         settings = self._floor.settings
         if settings.detection == "none" or not settings.interrupt_response:
             self.drop(now_ms)
 
     def drop(self, now_ms: int) -> None:
-        """It counts for nothing."""
+        """Drop the overlap."""
         overlap = self._overlap
         if overlap is not None:
             self._restore(overlap, now_ms)
@@ -230,12 +241,12 @@ class Interruptions:
             self._end()
             self._caller.forget_aside(overlap.utterance)
 
-    # --- by hand ------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     def _duck(self, overlap: _Overlap, now_ms: int) -> None:
         playing = self._agent.playing
         overlap.undecided, overlap.ducked_ms = playing is not None and not self._hears_itself, now_ms
-        if playing is None:  # an answer is being made, and nothing of it can be heard
+        if playing is None:  # an answer is being generated, and none of it can be heard
             return
         self._floor.order(Duck(playing.number))
         if not overlap.undecided:
@@ -256,7 +267,7 @@ class Interruptions:
             self._floor.say(a.AgentRestored(playing.id, playing.item_id, overlap.kept_by, after_ms))
 
     def _take(self, reason: a.TakenBy, now_ms: int) -> None:
-        """They have the floor. The client hears of their voice first, and then of what it puts an end to."""
+        """Make the overlap an interruption. The client is notified of the speech first, and then of what it ends."""
         overlap, playing = self._overlap, self._agent.playing
         assert overlap is not None
         self._hears_itself = False
@@ -267,7 +278,7 @@ class Interruptions:
         self._answers.interrupt(now_ms)
 
     def _dismiss(self, now_ms: int) -> None:
-        """If it is over and its words are known, they were no reason to stop."""
+        """Dismiss the overlap if it is over and its words are known: they were no interruption."""
         if self._overlap is not None and self._overlap.over and self._overlap.utterance.known:
             self.drop(now_ms)
 

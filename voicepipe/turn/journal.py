@@ -1,6 +1,6 @@
-"""A session as the core lived it: what it began with, and each fact with the orders that followed.
+"""A session as the core saw it: its initial values, and each event with the commands that followed.
 
-The core is pure, so this is all there is to know: the same facts told to `rebuilt` again give the same orders.
+The core is pure, so the journal is complete: the same events given to the core of `rebuilt` give the same commands.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a core begins with."""
+    """The initial values of a core."""
 
     session: str
     settings: TurnSettings
     core: CoreSettings
 
     def rebuilt(self) -> Core:
-        """A core like the one that the session had, at its beginning."""
+        """Return a core in the state that the session's core had at its beginning."""
         return Core(self.session, self.settings, self.core)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One fact, when it was told, and what the core ordered."""
+    """One event, when it came, and the commands of the core."""
 
     now_ms: int
     fact: Fact

@@ -1,4 +1,4 @@
-"""Writes a turn's record, and notes what took too long."""
+"""Build a turn's record, and report stages that took too long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voicepipe.turn.turns import Turn
 
 
 def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
-    """Order the turn's record as it stands, and one note for each stage that is over its limit."""
+    """Order the turn's record as it is, and one log entry for each stage over its limit."""
     floor.purse.note(turn)
     record = record_of(floor, turn, now_ms)
     floor.order(KeepRecord(record))
@@ -34,7 +34,7 @@ def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) 
 
 
 def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
-    """The record of a turn, judged by the marks that it has so far."""
+    """Return the record of a turn, judged by the marks that it has so far."""
     limits = floor.core.budget
     marks = with_holds(turn.marks, turn.holds)
     judged = budget.judge(
@@ -95,7 +95,7 @@ def _heard_by(turn: Turn) -> HeardBy:
 
 def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
     llm, tts = turn.providers.get("llm", "server"), turn.providers.get("tts", "server")
-    # The model's wording decides when a clause closes. Without a report the voice's leading silence is all that we know
+    # The LLM's wording decides when a clause closes. Without playback reports only the TTS's leading silence is known
     # of playback.
     player = "client" if turn.reported else tts
     return {
@@ -108,17 +108,19 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
 
 
 def _endpoint_owner(turn: Turn, marks: Mapping[str, int]) -> str:
-    """Whoever the question waited for the longest: the end of the turn, its words, the client's wish, or us."""
+    """Return the owner of the longest wait before the LLM request: the end of the turn, the transcriber, the client, or
+    the server.
+    """
     waits = _waits(turn, marks)
     return max(waits, key=lambda wait: wait[1] - wait[0] - held_ms(marks, wait[0], wait[1]))[2]
 
 
 def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], ...]:
-    """(from, until, for whom).
+    """Return (from, until, owner) of each wait.
 
-    Words that come last are waited for since they were asked for, with the end of the turn meanwhile: a shorter
-    silence would not have helped. A question that went out before the turn was over did not wait for its end, unless
-    the answer did.
+    A transcript that comes last is awaited from its request on, with the end of the turn meanwhile: a shorter silence
+    would not have helped. An LLM request sent before the turn was over did not wait for the turn's end, unless the
+    answer did.
     """
     t0_ms, stt = marks.get(budget.VOICED_LAST, 0), turn.providers.get("stt", "server")
     end = "settings" if turn.cause == "vad" else "client"

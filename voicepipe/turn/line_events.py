@@ -1,4 +1,4 @@
-"""The facts about what carries a session: its line, and the event loop. `events` has them all."""
+"""The events of the session's connection and of the event loop. `events` has them all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoopHeld:
-    """Our own event loop was held up: what came meanwhile is told late, and the facts' instants don't show it."""
+    """Our own event loop was blocked: events of that time are late, and their instants do not show it."""
 
     from_ms: int
     until_ms: int
@@ -15,12 +15,12 @@ class LoopHeld:
 
 @dataclass(frozen=True, slots=True)
 class LineLost:
-    """The line is down, and the client may come back: until it does, nobody can be heard and nothing can be sent."""
+    """The connection is lost, and the client may resume. Until then no audio comes in and nothing can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineResumed:
-    """The client is back on another line."""
+    """The client has resumed on another connection."""
 
     missed: tuple[tuple[int, int], ...] = ()
-    """(turn, ms of its sound): what was sent and had not arrived. It has been sent once more."""
+    """(turn, ms of its audio): what was sent and had not arrived. It has been sent again."""

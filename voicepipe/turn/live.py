@@ -1,4 +1,4 @@
-"""A turn as it runs, for whoever watches: what is new in its record since the fact before."""
+"""Live updates of a running turn: what is new in its record since the event before."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class _Watched:
 
 
 class Spotlight:
-    """Follows the turns that begin while the session wants to see them, each until it has an outcome."""
+    """Follow the turns that begin while the session watches its turns, each until it has an outcome."""
 
     def __init__(self, floor: Floor) -> None:
         self._floor = floor
         self._watched: list[_Watched] = []  # bounded: turns that run; each ends by a deadline
 
     def follow(self, now_ms: int) -> None:
-        """Tell what the latest fact has changed. A session that does not want to see it costs nothing."""
+        """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
         if self._floor.settings.watched:
             self._watched += [_Watched(turn) for turn in self._floor.begun]
         self._floor.begun.clear()
         told = [Announce(what) for each in self._watched for what in self._news_of(each, now_ms)]
         orders = self._floor.orders
-        # Before the record that a turn ends with: whoever watches has seen all of it then.
+        # Before the record that ends a turn: the client has seen all of the turn by then.
         place = next((i for i, order in enumerate(orders) if isinstance(order, KeepRecord)), len(orders))
         orders[place:place] = told
         self._watched = [each for each in self._watched if each.turn.outcome is None]
@@ -50,7 +50,9 @@ class Spotlight:
 
 
 def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Announcement]:
-    """Marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time order."""
+    """Return the marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time
+    order.
+    """
     known_marks = set(before.marks) if before else set()
     known_stages = set(before.stages) if before else set()
     known_actions = list(before.actions) if before else []
@@ -63,7 +65,7 @@ def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Announcement]:
 
 
 def _added(known: list[str], actions: Iterable[str]) -> Iterator[str]:
-    """What is there now and was not; the same action may be taken twice."""
+    """Yield the actions that are new; the same action may be taken twice."""
     for action in actions:
         if action in known:
             known.remove(action)

@@ -1,4 +1,4 @@
-"""The core: facts in, orders out. The hands that carry out the law of `states`, and the one gate."""
+"""The core: events in, commands out. It holds the handlers for the table of `states`, and the gate."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _ReplyHand = Callable[[Turn, Any, int], None]
 
 
 class Core:
-    """One session's turns. Pure: no I/O, no clock, no log; the same facts give the same orders.
+    """The turns of one session. Pure: no I/O, no clock, no log; the same events give the same commands.
 
-    `handle` never raises on a fact and never waits. A fact that belongs to a stale revision, or
-    that the state has no use for, changes nothing.
+    `handle` never raises on an event and never waits. An event of a stale revision, or without use in the current
+    state, changes nothing.
     """
 
     def __init__(self, session: str, settings: TurnSettings, core: CoreSettings | None = None) -> None:
         self.floor = Floor(session, core or CoreSettings(), settings)
         self.steps = Steps()
-        """What each fact moved, and what should not have."""
+        """The moves of each event, and the moves that the table does not allow."""
 
         self.ignored = 0
-        """Facts of stale revisions."""
+        """Number of events of stale revisions."""
 
         self.caller = CallerSide(self.floor, self.steps)
         self.agent = AgentSide(self.floor, self.steps)
@@ -57,21 +57,21 @@ class Core:
 
     @property
     def unlawful(self) -> list[str]:
-        """Moves that the law does not name: our bugs. Empty, or a test is red."""
+        """Return the moves that the table does not name: bugs of ours. Empty, or a test fails."""
         return self.steps.unlawful
 
     @property
     def n_stuck(self) -> int:
-        """How often nothing would have ended what was under way: our bugs too."""
+        """Return how often work had to be ended that no deadline would have ended: bugs of ours, too."""
         return self._watchdog.n_stuck
 
     @property
     def undecided(self) -> bool:
-        """Whether the agent's voice is lowered, since somebody speaks over it."""
+        """Return whether the agent is ducked, since the user speaks over it."""
         return self._interruptions.undecided
 
     def handle(self, fact: e.Fact, now_ms: int) -> tuple[Order, ...]:
-        """Advance by one fact; returns the orders that follow from it, in order."""
+        """Handle one event; return the commands that follow from it, in order."""
         if self._over:
             return ()
         self.steps.face(fact)
@@ -91,10 +91,10 @@ class Core:
     # --- the gate -----------------------------------------------------------------------------
 
     def _settle(self, now_ms: int) -> None:
-        """Let the two sides meet: start what may start, open the gate if it may open.
+        """Start the replies that may start, and open the gate if it may open.
 
-        A reply that is complete the moment its gate opens makes room for the next one, so this goes on
-        until nothing moves: each pass starts, opens or ends a turn, and no turn does any of it twice.
+        A reply that is complete the moment its gate opens makes way for the next reply, so this loops until nothing
+        changes. Each pass starts, opens or ends a turn, and no turn does any of it twice.
         """
         before = None
         while before != (before := self._standing()):
@@ -114,11 +114,11 @@ class Core:
             self.caller.leave()
 
     def _may_open(self, turn: Turn) -> bool:
-        """The gate: the turn is over, the reply is current, and it answers what was said."""
+        """Return whether the gate may open: the turn is over, the reply is current, and it answers what was said."""
         over = self.caller.state is Caller.ENDED and self.caller.turn is turn
         return (turn.settled or (over and turn.current)) and not self._interruptions.undecided
 
-    # --- the caller's facts -------------------------------------------------------------------
+    # --- user events --------------------------------------------------------------------------
 
     def _caller_hands(self) -> dict[type, _Hand]:
         return {
@@ -135,7 +135,7 @@ class Core:
         }
 
     def _speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
-        """The caller speaks. The client hears of that first, and then of what it puts an end to."""
+        """Handle speech of the user. The client is notified of the speech first, and then of what it ends."""
         if self.caller.deaf or self._interruptions.speech_started(fact, now_ms):
             return
         turn, may_interrupt = self.caller.turn, self.floor.settings.interrupt_response
@@ -170,10 +170,10 @@ class Core:
         self._interruptions.transcript_failed(now_ms)
 
     def _keeps_its_answer(self, turn: Turn) -> bool:
-        """Whether a turn that is over is answered although the caller goes on before anything is audible."""
+        """Return whether a turn that is over is answered although the user goes on before any audio is played."""
         return turn.overlong or (not self.floor.settings.interrupt_response and self.agent.turn is turn)
 
-    # --- the client's facts -------------------------------------------------------------------
+    # --- client events ------------------------------------------------------------------------
 
     def _client_hands(self) -> dict[type, _Hand]:
         history, answers = self._history, self._answers
@@ -208,7 +208,7 @@ class Core:
         if committed is None:
             return
         if self.agent.turn is committed:
-            self.agent.revise(committed)  # a commit starts no reply, so the guess was in vain
+            self.agent.revise(committed)  # a commit starts no reply, so the speculative reply is wasted
         self._answers.leave_open(committed, now_ms)
 
     def _clear_requested(self, fact: e.ClearRequested, now_ms: int) -> None:
@@ -220,7 +220,7 @@ class Core:
     def _phrases_ready(self, fact: e.PhrasesReady, now_ms: int) -> None:
         self.floor.phrases = fact.texts
 
-    # --- the reply's facts --------------------------------------------------------------------
+    # --- reply events -------------------------------------------------------------------------
 
     def _hands_of_the_reply(self) -> dict[type, _ReplyHand]:
         agent = self.agent
@@ -259,7 +259,7 @@ class Core:
         self._reply_failed(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
 
     def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
-        """A reply broke. One that was a guess is forgotten: the turn's end asks again."""
+        """Handle a failed reply. A speculative reply is dropped: the LLM is asked again at the turn's end."""
         if self.caller.turn is turn and self.caller.state is not Caller.ENDED:
             turn.guess_failed = True
             self.agent.revise(turn)
@@ -270,7 +270,7 @@ class Core:
         if turn is not None:
             self.agent.revise(turn)
 
-    # --- time and the line --------------------------------------------------------------------
+    # --- time and connection ------------------------------------------------------------------
 
     def _loop_held(self, fact: e.LoopHeld, now_ms: int) -> None:
         self.floor.note_hold((fact.from_ms, fact.until_ms))
@@ -307,7 +307,7 @@ class Core:
             elif name == IDLE:
                 self._idle.overdue()
             elif name in DUE:
-                pass  # `Actions.follow` acts, now as after every fact
+                pass  # `Actions.follow` acts on this deadline, as after every event
             elif name == "playback":
                 self.agent.played(now_ms)
             elif (overdue := self.agent.overdue(name)) is not None:
@@ -319,4 +319,4 @@ class Core:
         self.floor.due.clear()
         self.floor.order(DropAudio())
         self._over = True
-        self._hands, self._reply_hands = {}, {}  # nothing is handled any more, and they hold us
+        self._hands, self._reply_hands = {}, {}  # no event is handled any more, and the turns refer to this core

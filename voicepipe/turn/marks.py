@@ -1,26 +1,26 @@
-"""The marks of a turn: named instants, in session ms, each stamped by the core when its fact came."""
+"""The marks of a turn: named instants, in session ms, each stamped by the core when its event came."""
 
 from __future__ import annotations
 
 # The marks of a turn, in the order in which a turn without speculation stamps them.
 VOICED_LAST = "voiced_last"
-"""t0: the caller's last voiced sample, or the client event that asked for the reply."""
+"""t0: the user's last voiced sample, or the client event that requested the reply."""
 
 FLUSHED = "flushed"
 TRANSCRIBED = "transcribed"
 ENDED = "ended"
 ASKED = "asked"
 CONNECTED = "connected"
-"""The question has a connection to the model's provider."""
+"""The LLM request has a connection to its provider."""
 
 FIRST_DELTA = "first_delta"
 LAST_DELTA = "last_delta"
-"""The last words or arguments of the answer, when it is whole. Beside the way to what is heard, like the filler's."""
+"""The last text or arguments of the whole answer. It is beside the path to what is heard, as the filler's mark is."""
 
 FIRST_CLAUSE = "first_clause"
 FIRST_SOUND = "first_sound"
 REQUESTED = "requested"
-"""The client asked for the reply."""
+"""The client requested the reply."""
 
 GATE_OPENED = "gate_opened"
 FIRST_SENT = "first_sent"
@@ -28,6 +28,6 @@ HEARD = "heard"
 
 FILLER_SENT = "filler_sent"
 FILLER_HEARD = "filler_heard"
-"""Beside the way to the answer, which they do not end."""
+"""Beside the path to the answer, which the filler does not end."""
 
 FILLER_MARKS = (FILLER_SENT, FILLER_HEARD)

@@ -1,4 +1,4 @@
-"""The facts about who is asked for an answer, and what came of it. `events` has them all."""
+"""The events of the LLMs asked for an answer. `events` has them all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from voicepipe.turn.record import ModelAttempt
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """The question has left for the model."""
+    """The request was sent to the LLM."""
 
     turn: int
     revision: int
@@ -19,7 +19,7 @@ class ModelAsked:
 
 @dataclass(frozen=True, slots=True)
 class ModelReached:
-    """The question has a connection to its provider, kept from before or new."""
+    """The request has a connection to its provider, kept from before or new."""
 
     turn: int
     revision: int
@@ -27,7 +27,7 @@ class ModelReached:
 
 @dataclass(frozen=True, slots=True)
 class ModelJoined:
-    """Another model was asked for the answer too."""
+    """Another LLM was asked for the answer too."""
 
     turn: int
     revision: int
@@ -37,7 +37,7 @@ class ModelJoined:
 
 @dataclass(frozen=True, slots=True)
 class ModelChosen:
-    """Of several models this one answers, or goes on with the answer."""
+    """Of several LLMs this one answers, or continues the answer."""
 
     turn: int
     revision: int
@@ -47,7 +47,7 @@ class ModelChosen:
 
 @dataclass(frozen=True, slots=True)
 class ModelAttempted:
-    """One of the calls that were made for the answer is over, heard or not."""
+    """One of the requests made for the answer is over, heard or not."""
 
     turn: int
     revision: int

@@ -1,4 +1,4 @@
-"""How fast a model writes, once it has begun."""
+"""How fast an LLM writes, once it has begun."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from voicepipe.turn.turns import Turn
 
 
 def itl_ms(turn: Turn) -> float | None:
-    """The mean time between two tokens of the running reply: from its first to its last, by its provider's own count.
+    """Return the mean time between two tokens of the running reply, in ms: from first to last, by the provider's own
+    count.
 
-    None while the answer isn't whole, and where that can't be told: nobody counted, everything came at once, or another
-    model went on with it. An answer that a router held back began when its model did, not when it was let out.
+    None while the answer is incomplete, and where it cannot be computed: there is no count, everything came at once, or
+    another LLM continued it. An answer that a router held back began when its LLM did, not when it was released.
     """
     last_ms, n_gaps = turn.marks.get(budget.LAST_DELTA), turn.tokens.output - 1
     speakers = [each for each in turn.attempts if each.outcome == "spoke"]

@@ -1,4 +1,4 @@
-"""How long a reply may go without a step: its deadlines, set, met and missed."""
+"""The timeouts between the steps of a reply: set, met and missed."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ _OUTPUT, _PROGRESS, _REPLY = "first_output", "progress", "reply"
 
 
 def await_output(floor: Floor, turn: Turn, now_ms: int) -> None:
-    """The model was asked: there must be something to say soon, and an end of it some day."""
+    """Start the first-output timeout and the timeout of the whole reply."""
     floor.due[f"{_OUTPUT} {turn.number}"] = now_ms + floor.core.deadlines.first_output_ms
     floor.due[f"{_REPLY} {turn.number}"] = now_ms + floor.core.deadlines.reply_ms
 
 
 def output_came(floor: Floor, turn: Turn) -> None:
-    """There is something to say."""
+    """Stop the first-output timeout: there is output."""
     floor.due.pop(f"{_OUTPUT} {turn.number}", None)
 
 
 def await_progress(floor: Floor, turn: Turn, now_ms: int) -> None:
-    """The reply got a step further; the next one is due."""
+    """Restart the progress timeout: the reply has advanced."""
     floor.due[f"{_PROGRESS} {turn.number}"] = now_ms + floor.core.deadlines.progress_ms
 
 
 def await_nothing(floor: Floor, turn: Turn) -> None:
-    """No step of this reply is waited for any more."""
+    """Stop all timeouts of this reply."""
     for kind in (_OUTPUT, _PROGRESS, _REPLY):
         floor.due.pop(f"{kind} {turn.number}", None)
 
 
 def missed(floor: Floor, name: str, running: Iterable[Turn]) -> tuple[Turn, str, str] | None:
-    """A deadline passed (`first_output 3`): the turn, the stage that it waits for, and what to say of it."""
+    """Handle a passed deadline (`first_output 3`): return the turn, the stage that it waits for, and the reason to
+    report.
+    """
     kind, _, number = name.partition(" ")
     turn = next((t for t in running if t.number == int(number)), None)
     if turn is None:

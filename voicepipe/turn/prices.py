@@ -11,20 +11,20 @@ MILLION: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """What a language model's provider charges for a million tokens, in USD."""
+    """The price of a language model for a million tokens, in USD."""
 
     input_usd: float
     output_usd: float
     cached_usd: float | None = None
-    """Of the input, for what its cache had; None: as the rest of it."""
+    """Of the input, the price of tokens read from its cache; None: as the rest of the input."""
 
     cache_write_usd: float | None = None
-    """Of the input, for what was put into its cache; None: as the rest of it."""
+    """Of the input, the price of tokens written into its cache; None: as the rest of the input."""
 
     def cost_usd(
         self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
     ) -> float:
-        """What so many tokens cost; those from and for the cache are among the input."""
+        """Return the cost of these tokens in USD; cached tokens are part of the input."""
         cached_usd = self.input_usd if self.cached_usd is None else self.cached_usd
         write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
         usd = max(0, input_tokens - cached_tokens - cache_write_tokens) * self.input_usd
@@ -34,7 +34,7 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """What the providers of a session charge. What is not in it has no known price."""
+    """The prices of a session's providers. What is not listed has no known price."""
 
     models: Mapping[str, Tariff] = field(default_factory=dict)
     """By spec."""
@@ -43,4 +43,4 @@ class PriceList:
     """Likewise, for a million characters."""
 
     ears: Mapping[str, float] = field(default_factory=dict)
-    """Likewise, for a minute of sound."""
+    """Likewise, for a minute of audio."""

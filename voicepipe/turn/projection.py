@@ -1,4 +1,4 @@
-"""When will the caller hear the answer? Reckoned from the marks so far and from how long each stage usually takes."""
+"""Predict when the user will hear the answer, from the marks so far and from the usual duration of each stage."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ LEGS: Final = (
 """(stage, the mark that begins it, the mark that ends it), in the order of a spoken answer."""
 
 MARKS: Final = tuple(end for _, _, end in LEGS[:-1])
-"""At each of these, and when the model is asked, the projection is put down."""
+"""At each of these marks, and when the LLM is asked, the projection is stored."""
 
 REMEMBERED: Final = 8
-"""So many of the latest turns tell how long a stage usually takes: their median does."""
+"""Number of the latest turns whose median is a stage's usual duration."""
 
 PRIOR_SHARE: Final = 0.5
-"""Of its limit, that a stage is expected to take before it was ever seen: most are well within it."""
+"""Share of its limit that a stage is expected to take before it was ever measured: most stay well within it."""
 
 LATE_FACTOR: Final = 4 / 3
-"""Whoever is late will take longer still: in all, so many times as long as already. Of times with a long tail (a
-lognormal of sigma 0.5, past its median) that is about the median of what is to come."""
+"""A late stage will take longer still: this factor times its duration so far, in all. Of times with a long tail (a
+lognormal of sigma 0.5, past its median) that is about the median of the rest.
+"""
 
 LEAST_LEFT_MS: Final = 300
-"""Few models answer sooner: where less is left, haste would only cost money."""
+"""Few LLMs answer sooner: where less is left, hedging would only cost money."""
 
 STEP_MS: Final = 100
-"""Routers keep a plan for each deadline; these are few."""
+"""Step to which deadlines are rounded, in ms: routers keep a plan for each deadline, and these are few."""
 
 
 class UsualTimes:
@@ -43,29 +44,29 @@ class UsualTimes:
 
     def __init__(self, limits: BudgetLimits) -> None:
         self._limits = limits
-        # Bounded: the oldest turn is forgotten.
+        # Bounded: the oldest turn is dropped.
         self._seen: dict[str, deque[int]] = {stage: deque(maxlen=REMEMBERED) for stage, _, _ in LEGS}
 
     def note(self, marks: Mapping[str, int]) -> None:
-        """An answer was heard, by these marks."""
+        """Record the marks of an answer that was heard."""
         for stage, start, end in LEGS:
             if start in marks and end in marks:
                 self._seen[stage].append(max(0, marks[end] - marks[start]))
 
     def usual_ms(self, stage: str) -> int:
-        """What the stage is expected to take."""
+        """Return how long the stage is expected to take, in ms."""
         seen = sorted(self._seen[stage])
         return seen[(len(seen) - 1) // 2] if seen else round(budget.limit_of(self._limits, stage) * PRIOR_SHARE)
 
     def heard_ms(self, marks: Mapping[str, int], now_ms: int) -> int:
-        """The session time at which an answer that was asked for will be heard, as expected now."""
+        """Return the session time at which a requested answer is expected to be heard, as of now."""
         at_ms = marks.get(budget.ASKED, now_ms)
         for stage, _, end in LEGS:
             at_ms = marks[end] if end in marks else self._end_ms(stage, at_ms, now_ms)
         return at_ms
 
     def late_from_ms(self, marks: Mapping[str, int], heard_by_ms: int) -> int:
-        """From which session time on, if no further mark comes, `heard_ms` is later than `heard_by_ms`."""
+        """Return the session time from which, without a further mark, `heard_ms` is later than `heard_by_ms`."""
         start_ms, later_ms = marks.get(budget.ASKED, 0), 0
         awaited = ""
         for stage, _, end in LEGS:
@@ -81,8 +82,10 @@ class UsualTimes:
         return start_ms + int(spare_ms / LATE_FACTOR) + 1
 
     def left_ms(self, marks: Mapping[str, int], now_ms: int) -> int | None:
-        """How long a model that is asked now may take, if the total is to be kept; None: as long as it always may, or
-        the total is lost already."""
+        """Return how long an LLM that is asked now may take, in ms, if the total is to be kept.
+
+        None: the usual limit applies, or the total is missed already.
+        """
         later_ms = sum(self.usual_ms(stage) for stage, _, _ in LEGS[1:])
         left_ms = marks.get(budget.VOICED_LAST, now_ms) + self._limits.total_ms - now_ms - later_ms
         steps_ms = left_ms // STEP_MS * STEP_MS

@@ -1,4 +1,4 @@
-"""A turn's record: every mark, every stage judged, and where each millisecond went."""
+"""A turn's record: every mark, every stage judged, and the cause of each millisecond."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ class StageSpan:
 
     stage: str
     duration_ms: int
-    """From its first mark to its last, without the time that our own event loop was held up to its delay: that counts
-    as `overhead`."""
+    """From its first mark to its last, without the time in which our own blocked event loop delayed it: that counts as
+    `overhead`.
+    """
 
     limit_ms: int
     verdict: Verdict
     critical_ms: int
-    """The part that the caller waited for."""
+    """The part that the user waited for."""
 
     hidden_ms: int
     """The part that ran while another stage was the bottleneck."""
 
     owner: str
-    """Who could make it shorter: a provider's name, `settings`, `client` or `server`."""
+    """The component that could make it shorter: a provider's name, `settings`, `client` or `server`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """A span of the critical path between two marks. A stage whose time was cut by a held-up event loop has several."""
+    """A span of the critical path between two marks. A stage that a blocked event loop cut into pieces has several."""
 
     stage: str
     from_mark: str
@@ -44,7 +45,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """The first stage that broke its limit, and what would move it."""
+    """The first stage that exceeded its limit, and the setting that would change it."""
 
     stage: str
     over_ms: int
@@ -59,91 +60,92 @@ class TokenCount:
     input: int = 0
     output: int = 0
     cached: int = 0
-    """Of the input, those that its cache had."""
+    """Input tokens read from the provider's cache."""
 
     cache_write: int = 0
-    """Of the input, those that were put into its cache, where it charges for that."""
+    """Input tokens written into the provider's cache, where it charges for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAttempt:
-    """One call to one model, of an answer for which several were tried."""
+    """One request to one LLM, for an answer for which several were tried."""
 
     provider: str
     role: str
-    """`primary`, `hedge`, `replacement` (another had failed) or `continuation` (of an answer that broke)."""
+    """`primary`, `hedge`, `replacement` (another LLM had failed) or `continuation` (of an answer that broke off)."""
 
     outcome: str
-    """`spoke`, `lost` (another was sooner) or `failed`."""
+    """`spoke`, `lost` (another LLM was sooner) or `failed`."""
 
     began_ms: int
-    """After the question."""
+    """Start of the request, in ms after the first request."""
 
     first_ms: int | None
-    """From its beginning to its first word; None: there was none while it ran."""
+    """From its start to its first word, in ms; None: there was none while it ran."""
 
     why: str = ""
     """What failed."""
 
     cost_usd: float | None = None
-    """None: no price is known."""
+    """None: the price is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """Replies that were started before the turn was over: those of one turn, or of a session so far."""
+    """Replies that were started before the turn was over: of one turn, or of a session so far."""
 
     starts: int = 0
     kept: int = 0
-    """Those that the caller heard, or was about to."""
+    """Number of them that the user heard, or was about to hear."""
 
     refused: int = 0
-    """Those that were not made, because they would not have paid or a limit was reached."""
+    """Number of replies not started early, because that would not have paid or a limit was reached."""
 
     saved_ms: int = 0
-    """How much sooner the kept ones could be heard than if they had been started when the turn was over."""
+    """How much sooner the kept replies could be heard than replies started at the end of the turn, in ms."""
 
     wasted_input_tokens: int = 0
     wasted_output_tokens: int = 0
-    """Tokens of the others: read, and written until they were cancelled."""
+    """Tokens of the other replies: read, and written until they were cancelled."""
 
     estimated: bool = False
-    """Some of these tokens are reckoned from the text, at four characters each: of an answer that is cancelled few
-    providers tell the count."""
+    """Some of these tokens are estimated from the text, at 4 characters each: few providers report the count of a
+    cancelled answer.
+    """
 
     @property
     def wasted_tokens(self) -> int:
-        """Read and written."""
+        """Return the wasted tokens, read and written."""
         return self.wasted_input_tokens + self.wasted_output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCost:
-    """What one turn cost, in USD. What has no known price counts as nothing."""
+    """What one turn cost, in USD. Parts without a known price count as 0."""
 
     usd: float = 0.0
     """The sum of the others."""
 
     answer_usd: float = 0.0
-    """The model's answer."""
+    """The LLM's answer."""
 
     losers_usd: float = 0.0
-    """Calls for it to other models, which were slower or failed, and voices that another was sooner than."""
+    """Requests for it to other LLMs, which were slower or failed, and TTS requests that lost to a sooner TTS."""
 
     speculation_usd: float = 0.0
-    """Replies that were started before the turn was over and that nobody heard."""
+    """Replies that were started before the turn was over and that were never heard."""
 
     speech_usd: float = 0.0
-    """The voices that were heard, each for what it said; what was kept on disk costs nothing."""
+    """The TTS that was heard, each for what it said; audio cached on disk costs nothing."""
 
     hearing_usd: float = 0.0
-    """The ears whose texts came, for the sound that they were given since the text before."""
+    """The STTs whose texts came, for the audio that they were given since the text before."""
 
     whole: bool = True
-    """False: something in it has no known price."""
+    """False: a part of it has no known price."""
 
     estimated: bool = False
-    """The answer's tokens are reckoned from the text, since nobody told them."""
+    """The answer's tokens are estimated from the text, since the provider did not report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,19 +156,19 @@ class SessionCost:
     losers_usd: float = 0.0
     speculation_usd: float = 0.0
     active_ms: int = 0
-    """Of its time, what was spent in turns: from the caller's first sound to the last of the answer."""
+    """The part of the session's time spent in turns: from the user's first audio to the last of the answer, in ms."""
 
     usd_per_active_minute: float | None = None
     cached_share: float | None = None
-    """Of the tokens that models read, the share that their caches had; None: nobody told."""
+    """Of the tokens that LLMs read, the share read from their caches; None: no provider reported it."""
 
     whole: bool = True
-    """False: something in it has no known price."""
+    """False: a part of it has no known price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """All there is to know of one turn. A record without an outcome belongs to a turn still being spoken."""
+    """The complete record of one turn. A record without an outcome belongs to a turn that is still running."""
 
     id: str
     session: str
@@ -175,7 +177,7 @@ class TurnRecord:
     cause: Cause
     outcome: Outcome | None
     reason: str
-    """Why it ended so; empty when it simply completed."""
+    """Why it ended with this outcome; empty when it simply completed."""
 
     marks: tuple[tuple[str, int], ...]
     """(mark, session ms), in time order."""
@@ -200,45 +202,48 @@ class TurnRecord:
     caller_text: str
     agent_text: str
     heard_text: str
-    """What the caller heard of the reply; the same as `agent_text` unless it was cut."""
+    """The part of the reply that the user heard; the same as `agent_text` unless the reply was cut."""
 
     spoken_ms: int
-    """How much sound of the reply was sent."""
+    """How much audio of the reply was sent, in ms."""
 
     actions: tuple[str, ...] = ()
-    """What was done to save the budget: `hedge`, `fallback`, `continuation`, `short_clause`, `filler`, `apology`."""
+    """Actions taken to save the budget: `hedge`, `fallback`, `continuation`, `short_clause`, `filler`, `apology`."""
 
     projected: tuple[tuple[str, int], ...] = ()
-    """(mark, ms): what the heard latency was expected to be when that mark was stamped."""
+    """(mark, ms): the heard latency that was expected when that mark was stamped."""
 
     filler: str = ""
-    """What was said while the answer was awaited; no part of `agent_text`."""
+    """The filler said while the answer was awaited; not part of `agent_text`."""
 
     language: str = ""
-    """What the caller spoke, as BCP-47: as the ear heard it, or else as it is set; empty: nobody said."""
+    """The language of the user's speech, as BCP-47: as the STT detected it, or else as configured; empty: unknown."""
 
     route: str = ""
-    """Why that model answered, in words, and who stepped in for an ear or a voice; empty when there was no choice."""
+    """Why that LLM answered, as text, and the fallbacks of STT and TTS; empty when there was no choice."""
 
     attempts: tuple[ModelAttempt, ...] = ()
-    """The calls that were made for it, if a router made them."""
+    """The requests made for the answer, if a router made them."""
 
     itl_ms: float | None = None
-    """The mean time from one token of the answer to the next; None: nobody counted its tokens, or they came at once."""
+    """The mean time from one token of the answer to the next; None: its tokens were not counted, or they came at once.
+    """
 
     tokens_per_s: float | None = None
-    """How many tokens a second came once the first one was there; None likewise."""
+    """How many tokens came per second after the first one; None likewise."""
 
     connect_hidden_ms: int | None = None
-    """How much of connecting to the voice was over when its reply began; None when it has no connection of its own."""
+    """How much of connecting to the TTS was over when its reply began, in ms; None when it has no connection of its
+    own.
+    """
 
     ear_connect_hidden_ms: int | None = None
-    """How much of connecting to the ear was over when the caller began to speak; None likewise."""
+    """How much of connecting to the STT was over when the user began to speak, in ms; None likewise."""
 
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)
-    """The same of all turns of the session, up to this record."""
+    """The same for all turns of the session, up to this record."""
 
     cost: TurnCost = field(default_factory=TurnCost)
     session_cost: SessionCost = field(default_factory=SessionCost)
-    """Of all turns of the session, up to this record."""
+    """The cost of all turns of the session, up to this record."""

@@ -1,4 +1,4 @@
-"""What may be done to save the budget, and when: the operator's choice."""
+"""The actions allowed to save the budget, and when: the operator's choice."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from voicepipe.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescueSettings:
-    """What is done when the caller would wait for too long. Other models are the router's affair."""
+    """Actions for when the user would wait too long. The router's settings cover other LLMs."""
 
     shorten_after_ms: int | None = 400
-    """From the model's first text: if no clause has closed by then, the voice gets the words that there are. None: it
-    waits for the clause, however long that is."""
+    """Time from the LLM's first text, in ms: if no clause has closed by then, the TTS gets the text so far. None: the
+    TTS waits for the clause, however long that takes.
+    """
 
     filler: str = ""
     """A phrase to say while the answer is late; empty: none."""
 
     filler_over_ms: int = 1_200
-    """It is said only if the caller is expected to wait longer than this for the answer."""
+    """The filler is said only if the user is expected to wait longer than this for the answer."""
 
     apology: str = ""
-    """What to say in place of an answer that failed; empty: nothing, or what is usual."""
+    """What to say in place of an answer that failed; empty: nothing, or the usual phrase."""
 
     apologises: bool = False
-    """Where there is no `apology`, one in the session's language is said, if it is among those of `apology`."""
+    """Without an `apology`, one in the session's language is said, if the phrases of `apology` include that language.
+    """
 
     def __post_init__(self) -> None:
         if self.shorten_after_ms is not None and self.shorten_after_ms < 0:

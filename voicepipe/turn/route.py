@@ -1,4 +1,4 @@
-"""Which model answers a turn, which voice speaks it, which ear heard it, and what else was tried for it."""
+"""Which LLM answers a turn, which TTS speaks it, which STT transcribed it, and what else was tried for it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from voicepipe.turn import events as e
 from voicepipe.turn.turns import Turn
 
 ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "continuation"}
-"""Role of a call -> what was done to save the budget with it."""
+"""Role of a request -> the action to save the budget that it stands for."""
 
 
 def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
-    """A router says who answers: the stage is theirs from here on."""
+    """Record the router's choice of LLM: the stage belongs to it from here on."""
     turn.providers["llm"] = fact.provider
     turn.route = f"{turn.route}; {fact.why}" if turn.route else fact.why
 
 
 def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
-    """A router says who speaks from here on, for the first choice."""
+    """Record that a router replaced the first choice of TTS from here on."""
     turn.voiced.move(fact.n_chars, since=turn.providers.get("tts", fact.provider), to=fact.provider)
     turn.providers["tts"] = fact.provider
     why = f"{fact.provider} speaks: {fact.why}"
@@ -27,28 +27,28 @@ def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
 
 
 def voice_unheard(turn: Turn, fact: e.VoiceUnheard, now_ms: int) -> None:
-    """A voice was asked in vain."""
+    """Record a TTS that was asked in vain."""
     turn.voiced.waste(fact.provider, fact.n_chars)
 
 
 def voice_recited(turn: Turn, fact: e.VoiceRecited, now_ms: int) -> None:
-    """A voice did not have to be asked."""
+    """Record audio that needed no request to the TTS."""
     turn.voiced.recite(fact.provider, fact.n_chars)
 
 
 def voice_reached(turn: Turn, fact: e.VoiceReached, now_ms: int) -> None:
-    """The voice has its connection. Of several, the first that was reached is told of."""
+    """Record that the TTS has its connection. Of several, the first one reached is recorded."""
     if turn.connect_hidden_ms is None:
         turn.connect_hidden_ms = fact.hidden_ms
 
 
 def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
-    """Another model is asked for the answer too."""
+    """Record that another LLM is asked for the answer too."""
     turn.actions.append(ACTIONS[fact.role])
 
 
 def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
-    """One of the calls that were made for the answer is over."""
+    """Record that one of the requests made for the answer is over."""
     turn.attempts.append(fact.attempt)
     action = ACTIONS.get(fact.attempt.role, "")
     if action and turn.actions.count(action) < sum(each.role == fact.attempt.role for each in turn.attempts):
@@ -56,11 +56,11 @@ def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
 
 
 def ear_actions(turn: Turn) -> tuple[str, ...]:
-    """What was done to hear the caller all the same."""
+    """Return the fallback actions of the STT."""
     return tuple(ACTIONS[each.role] for utterance in turn.utterances for each in utterance.ears)
 
 
 def whole_route(turn: Turn) -> str:
-    """Who stepped in to hear, and why that model and voice."""
+    """Return the route: the fallbacks of STT, and why that LLM and TTS."""
     ears = (f"{each.provider} hears: {each.why}" for utterance in turn.utterances for each in utterance.ears)
     return "; ".join([*ears, *([turn.route] if turn.route else [])])

@@ -1,4 +1,4 @@
-"""What a session asks of its turns: how they end, how they are answered, how long anything may take."""
+"""A session's settings for its turns: how they end, how they are answered, how long each step may take."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplySettings:
-    """How one reply is made. A session's own, with what `response.create` overrides."""
+    """How one reply is made: the session's own settings, with the overrides of `response.create`."""
 
     audible: bool = True
     """False: the reply is text only."""
@@ -40,53 +40,55 @@ class ReplySettings:
     voice: str | None = None
     speed: float = 1.0
     metadata: tuple[tuple[str, str], ...] = ()
-    """Free strings of the client; they come back on the wire."""
+    """Free strings of the client; the server sends them back."""
 
     in_conversation: bool = True
     """False: out of band; the reply joins no history and may run beside another."""
 
     context: tuple[Item, ...] | None = None
-    """What the model reads instead of the conversation, or None for the conversation."""
+    """What the LLM reads instead of the conversation, or None for the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """How the caller's turns are found and what follows them."""
+    """How the user's turns are detected and answered."""
 
     detection: Literal["vad", "none"] = "vad"
-    """`none`: the client says when a turn is over, with a commit."""
+    """`none`: the client ends a turn with a commit."""
 
     silence_ms: int = 500
-    """How long the caller must be silent before the turn is over."""
+    """How long the user must be silent before the turn is over."""
 
     silence_setting: str = "turn_detection.silence_duration_ms"
-    """Where that was set, for whoever wants turns to end sooner."""
+    """Where that was set, to name it when turns should end sooner."""
 
     adaptive: bool = False
-    """The wait follows how finished the caller sounds, around `silence_ms` (`endpoint.wait_ms`). False: exactly that,
-    for clients that asked for it."""
+    """The wait follows how finished the user sounds, around `silence_ms` (`endpoint.wait_ms`). False: exactly that, for
+    clients that asked for it.
+    """
 
     create_response: bool = True
     interrupt_response: bool = True
     idle_timeout_ms: int | None = None
-    """How long everybody may be silent before the agent speaks up; None: for ever."""
+    """How long both sides may be silent before the agent speaks; None: forever."""
 
     transcribe: bool = False
-    """Whether the client wants to see what the caller said."""
+    """Whether the client wants the user's transcript."""
 
     watched: bool = False
-    """Whether the client wants to see its turns as they run."""
+    """Whether the client wants live updates of its turns."""
 
     announce: Announce = "verdict"
-    """When the client hears of a voice over the agent's: once it has the floor, or at once. A client that hears of it
-    silences the agent by itself, so `immediate` makes every voice an interruption."""
+    """When the client is notified of speech over the agent's: once it is an interruption, or at once. A client that is
+    notified silences the agent by itself, so `immediate` makes all such speech an interruption.
+    """
 
     ducks: bool = False
-    """Whether the client lowers the agent's voice when it is told to."""
+    """Whether the client can lower the agent's volume on request."""
 
     language: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
-    """Names and values that rules about the model look at."""
+    """Names and values that routing rules for the LLM look at."""
 
     reply: ReplySettings = field(default_factory=ReplySettings)
 
@@ -100,25 +102,25 @@ class BudgetLimits:
     """The one-second budget: how long each stage may take before it counts as over, in ms."""
 
     endpoint_ms: int = 150
-    """From the caller's last voiced sample to the question to the model."""
+    """From the user's last voiced sample to the LLM request."""
 
     llm_ttft_ms: int = 600
-    """From the question to the model's first speakable text or tool call."""
+    """From the LLM request to the LLM's first speakable text or tool call."""
 
     first_clause_ms: int = 100
-    """From the model's first text to the first clause handed to the voice."""
+    """From the LLM's first text to the first clause given to the TTS."""
 
     tts_ttfb_ms: int = 150
-    """From the first clause to the voice's first audible sample."""
+    """From the first clause to the TTS's first audible sample."""
 
     playback_ms: int = 50
-    """From the first sound written to the socket to the first audible sample at the client."""
+    """From the first audio written to the socket to the first audible sample at the client."""
 
     overhead_ms: int = 20
     """Our own queues and CPU."""
 
     total_ms: int = 1_000
-    """From the caller's last voiced sample to the first audible sample at the client; judged by itself."""
+    """From the user's last voiced sample to the first audible sample at the client; judged separately."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -131,22 +133,22 @@ class Deadlines:
     """How long a state may last before the turn moves on or ends with a reason, in ms."""
 
     utterance_ms: int = 120_000
-    """Speech without a pause. Then the turn ends as if the caller had stopped: noise can't hold the floor."""
+    """Speech without a pause. Then the turn ends as if the user had stopped, so that noise cannot keep a turn open."""
 
     verdict_ms: int = 280
-    """The agent's lowered voice, while it is open whether the caller interrupts. Longer sounds like a broken line."""
+    """How long the agent stays ducked while an interruption is undecided. Longer sounds like a broken connection."""
 
     transcript_ms: int = 5_000
     """From the end of the turn to the transcriber's answer."""
 
     first_output_ms: int = 10_000
-    """From the question to the model until there is something to say or show."""
+    """From the LLM request until there is something to say or show."""
 
     progress_ms: int = 10_000
     """From any step of a running reply to the next."""
 
     reply_ms: int = 300_000
-    """A whole reply, from the question to the end of its generation."""
+    """A whole reply, from the LLM request to the end of its generation."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -156,23 +158,23 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationLimits:
-    """What replies that are started before the turn is over may cost."""
+    """Limits on the cost of replies that are started before the turn is over."""
 
     max_starts: int = 3
-    """How many of them a turn may have."""
+    """How many early starts a turn may have."""
 
     max_wasted_tokens: int | None = None
-    """How many tokens of replies that nobody heard a session may spend; None: no limit."""
+    """How many tokens a session may spend on replies that are never heard; None: no limit."""
 
     max_wasted_share: float | None = None
-    """Of all tokens that a session's replies cost, the share that may be such; None: no limit."""
+    """The share of all tokens of a session's replies that may be wasted; None: no limit."""
 
     ms_per_1000_tokens: float = 50.0
-    """How much sooner an answer must be for a thousand wasted tokens, both as expected, or a start does not pay.
-
-    100 ms in each of six turns may well be worth a tenth of a minute's price, about half a cent of five; that
-    buys some ten thousand tokens of a small model, and two thousand of a large one. With 50 ms a prompt of 1000
-    tokens is worth a start while the caller ends one pause in seven, one of 10 000 while they end two in three.
+    """How much sooner an answer must be for 1,000 wasted tokens, both as expected; otherwise a start does not pay. 100
+    ms in each of 6 turns may be worth a tenth of a minute's price, about half a cent of five. That buys some 10,000
+    tokens of a small LLM, and 2,000 of a large one. With 50 ms a prompt of 1,000 tokens is worth a start while the user
+    ends one pause in seven. A prompt of 10,000 is worth one
+    while the user ends two in three.
     """
 
     def __post_init__(self) -> None:
@@ -188,28 +190,28 @@ class SpeculationLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
-    """What the operator sets for every turn of a session."""
+    """The operator's settings for every turn of a session."""
 
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     speculate: bool = False
-    """Start the reply in the caller's silence, and hold it until the turn is really over."""
+    """Start the reply during the user's silence, and hold it until the turn is really over."""
 
     speculation: SpeculationLimits = field(default_factory=SpeculationLimits)
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
 
     rescue: RescueSettings = field(default_factory=RescueSettings)
-    """What is done when the caller would wait for too long."""
+    """The actions for when the user would wait too long."""
 
     prices: PriceList = field(default_factory=PriceList)
-    """What the models and the voice cost."""
+    """The prices of LLMs, STT and TTS."""
 
     conversation: ConversationLimits = field(default_factory=ConversationLimits)
     """How large the conversation may grow."""
 
     believes_short: bool = True
-    """Whether the transcriber's text of less than a second of speech can be believed."""
+    """Whether the STT's text of less than 1 s of speech is reliable."""
 
     def __post_init__(self) -> None:
         if self.max_flushes < 1:

@@ -1,8 +1,8 @@
-"""The book of replies that are started before the turn is over: what they saved, what they cost, whether they pay.
+"""The statistics of speculative replies: what they saved, what they cost, whether they pay.
 
-A start is a bet. Kept, it brings the answer forward; the caller who goes on wastes its tokens. The book learns from
-each bet, and from those that it advised against: whether the caller went on is seen without spending anything, so
-what did not pay is tried again as soon as it would have.
+A start before the end of the turn is a bet. A reply that is kept brings the answer forward; if the user goes on, its
+tokens are wasted. The statistics learn from each bet, and from starts that they advised against. Whether the user went
+on is seen without spending anything, so speculation resumes as soon as it would have paid.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ if TYPE_CHECKING:
     from voicepipe.turn.turns import Turn
 
 _TOKEN_CHARS: Final = 4
-"""Characters a token, about, in English prose with the vocabularies of today's models."""
+"""Characters per token, about, in English prose with the vocabularies of today's LLMs."""
 
 _MEMORY: Final = 0.9
-"""What a bet weighs beside the next one: about ten of them count."""
+"""The weight of a bet relative to the next one: about 10 of them count."""
 
 _PRIOR_BETS: Final = 2.0
 _PRIOR_KEPT: Final = 0.5
 _PRIOR_SAVED_MS: Final = 300.0
-"""What is believed of a provider before the first bet, as firmly as two bets: half are kept, and save what the wait
-of half a second and more hides of a usual answer."""
+"""The assumption for a provider before the first bet, with the weight of 2 bets. Half are kept, and save the part of a
+usual answer that the wait of 500 ms and more hides.
+"""
 
 _ANSWERS: Final = 8
 _ANSWERS_KNOWN: Final = 3
-"""So many of the latest answers tell how long one takes; fewer than three tell nothing."""
+"""Number of the latest answers from which the duration of an answer is known; fewer than 3 are no evidence."""
 
 _SHARE_TOKENS: Final = 2_000
-"""Before a session's replies have cost so much, the share that was wasted is an accident."""
+"""Tokens of a session's replies below which the wasted share is not judged."""
 
 
 @dataclass(slots=True)
@@ -48,9 +49,9 @@ class _Account:
     kept: float = _PRIOR_BETS * _PRIOR_KEPT
     saved_ms: float = _PRIOR_BETS * _PRIOR_KEPT * _PRIOR_SAVED_MS
     output_tokens: float = 0.0
-    """Written in vain."""
+    """Tokens written in vain."""
 
-    # Bounded: the oldest answer is forgotten.
+    # Bounded: the oldest answer is dropped.
     answers_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_ANSWERS))
 
     def note(self, *, kept: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
@@ -60,13 +61,13 @@ class _Account:
         self.output_tokens = self.output_tokens * _MEMORY + output_tokens
 
     def pays(self, input_tokens: int, ms_per_1000_tokens: float) -> bool:
-        """Whether one more bet saves more, as expected, than its tokens are worth: both sides for all bets."""
+        """Return whether one more bet is expected to save more than its tokens are worth: both sides for all bets."""
         wasted_tokens = (self.bets - self.kept) * input_tokens + self.output_tokens
         return self.saved_ms >= wasted_tokens * ms_per_1000_tokens / 1_000
 
 
 class SpeculationBook:
-    """One session's. Pure: the same turns give the same advice."""
+    """The statistics of one session. Pure: the same turns give the same advice."""
 
     def __init__(self) -> None:
         self.total = Speculation()
@@ -78,16 +79,16 @@ class SpeculationBook:
 
     @property
     def answer_ms(self) -> int | None:
-        """How long the provider at work takes from the start of a reply to its first sound, at the most.
+        """Return the longest time the current provider takes from the start of a reply to its first audio, in ms.
 
-        The longest of its latest answers: one that is later than expected is heard late, while a start that comes too
-        soon only may be in vain. None: not known yet.
+        The longest of its latest answers counts: a later answer is heard late, while a start that comes too soon is
+        only perhaps wasted. None: not known yet.
         """
         known = self._account().answers_ms
         return max(known) if len(known) >= _ANSWERS_KNOWN else None
 
     def pays(self, input_tokens: int, limits: SpeculationLimits) -> bool:
-        """Whether to start a reply for which the model reads so much."""
+        """Return whether to start a reply for which the LLM reads `input_tokens`."""
         wasted, most = self.total.wasted_tokens, limits.max_wasted_tokens
         if most is not None and wasted + input_tokens > most:
             return False
@@ -96,30 +97,30 @@ class SpeculationBook:
             return False
         return self._account().pays(input_tokens, limits.ms_per_1000_tokens)
 
-    # --- what came of it ----------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------
 
     def asked(self, provider: str) -> None:
-        """This one answers: the next reply is expected of it too."""
+        """Record which provider answers: the next reply is expected from it too."""
         self._provider = provider
 
     def started(self, turn: Turn) -> None:
-        """A reply was started before its turn was over."""
+        """Record that a reply was started before its turn was over."""
         self._add(turn, starts=1)
 
     def waive(self, turn: Turn, now_ms: int) -> None:
-        """One was not, and would have been now. Told once a pause."""
+        """Record that a start was waived, once per pause."""
         self.went_on(turn)
         self._add(turn, refused=1)
         turn.waived = turn.pause, now_ms
 
     def went_on(self, turn: Turn) -> None:
-        """The caller goes on, or has: a start that was waived would have been wasted."""
+        """Record that the user goes on, or went on: a waived start would have been wasted."""
         if turn.waived is not None:
             turn.waived = None
             self._account().note(kept=False)
 
     def ended(self, turn: Turn, now_ms: int) -> None:
-        """The turn is over: a start that was waived would have been kept."""
+        """Record that the turn is over: a waived start would have been kept."""
         if turn.waived is None:
             return
         pause, at_ms = turn.waived
@@ -132,9 +133,9 @@ class SpeculationBook:
         self._account().note(kept=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
 
     def opened(self, turn: Turn, now_ms: int) -> None:
-        """The reply may be heard: if it was started early, that is kept."""
+        """Record that the reply may be heard: if it was started early, it is kept."""
         if turn.words:
-            return  # nobody thought of it
+            return  # no early start was considered
         ready_ms = turn.marks.get(budget.FIRST_SOUND if turn.reply.audible else budget.FIRST_DELTA)
         if ready_ms is not None:
             self._account().answers_ms.append(ready_ms - turn.began_ms)
@@ -147,7 +148,7 @@ class SpeculationBook:
         self._add(turn, kept=1, saved_ms=saved_ms)
 
     def put_away(self, turn: Turn) -> None:
-        """The reply is cancelled or over: one that was started early and is not kept is wasted."""
+        """Record that the reply is cancelled or over: if it was started early and is not kept, it is wasted."""
         was_guess, turn.guess = turn.guess, False
         told = turn.tokens.input + turn.tokens.output > 0
         input_tokens = turn.tokens.input if told else turn.input_tokens
@@ -175,12 +176,12 @@ def _sum(so_far: Speculation, more: dict[str, int]) -> Speculation:
 
 
 def tokens_of(*texts: str) -> int:
-    """How many tokens these texts are, about."""
+    """Return about how many tokens these texts are."""
     return sum(len(text) for text in texts) // _TOKEN_CHARS
 
 
 def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:
-    """How many tokens a model reads for this reply, about; pictures don't count."""
+    """Return about how many tokens an LLM reads for this reply; images do not count."""
     tools = (text for tool in reply.tools for text in (tool.name, tool.description, tool.parameters_json))
     return tokens_of(reply.instructions, *tools, *(_text_of(item) for item in items))
 

@@ -1,7 +1,7 @@
-"""The law of a turn, as data: which fact may move which machine from where to where.
+"""The transition table of a turn, as data: which event may move which machine from which state to which.
 
-Two machines and one gate. `machine` has the hands; this module only says what they may do, and
-draws it. A move that the law does not name is our bug: it is counted, and red in tests.
+There are two machines and one gate. `machine` has the handlers; this module only lists what they may do, and draws it.
+A move that the table does not name is our bug: it is counted, and fails tests.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from voicepipe.turn import events as e
 
 
 class Caller(Enum):
-    """Where the caller is in an utterance."""
+    """The user's state in an utterance."""
 
     QUIET = "quiet"
-    """No utterance is open; the floor is free or the agent's."""
+    """No utterance is open; the agent speaks, or neither side does."""
 
     SPEAKING = "speaking"
     HOLDING = "holding"
-    """A short silence: permission to work, not to speak."""
+    """A short silence: work on the answer is allowed, output is not."""
 
     ENDED = "ended"
     """The turn is over; nothing of the reply is audible yet, so it can still be revised."""
 
 
 class Agent(Enum):
-    """Where the agent is in a reply."""
+    """The agent's state in a reply."""
 
     IDLE = "idle"
     PREPARING = "preparing"
-    """The model was asked."""
+    """The LLM was asked."""
 
     READY = "ready"
     """There is something to say, held by the gate."""
 
     SPEAKING = "speaking"
-    """Until the sound has been played at the client, which is seconds after the last of it was sent."""
+    """Until the audio has been played at the client, which is seconds after the last of it was sent."""
 
     DUCKED = "ducked"
-    """The same with the caller's voice over it: whether they take the floor is open, for a moment."""
+    """The same while the user speaks over the agent and an interruption is undecided, for a moment."""
 
     YIELDED = "yielded"
-    """The caller took the floor; the reply is being put away."""
+    """The user interrupted; the reply is being cancelled."""
 
 
 _State = TypeVar("_State", Caller, Agent)
@@ -56,16 +56,17 @@ _BREAK = (e.StageFailed, e.TimePassed)
 _PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
 _REVISE = (e.SpeechStarted, e.TranscriptFinished, e.TranscriberFailed, e.ReplyRequested)
 _TAKE = (e.SpeechWentOn, e.TranscriptGrew, e.TranscriptFinished, e.CommitRequested)
-"""What may show that a voice over the agent's wants the floor."""
+"""Events that may show that speech over the agent's is an interruption."""
 
 _PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.LineResumed)
-"""What may end a reply that is being heard; then whoever spoke over it has the floor."""
+"""Events that may end a reply that is being heard; then the overlap becomes the user's turn."""
 
 _GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.CallerLeft)
-"""What may show that nobody wanted it."""
+"""Events that may show that there was no interruption."""
 
 _FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, e.CancelRequested, e.ReplyRequested, e.SilenceGrew, e.SettingsChanged)
-"""What may let a reply begin: its turn is over, its words are known, or the one before it is out of the way."""
+"""Events that may let a reply begin: its turn is over, its words are known, or the reply before it is out of the way.
+"""
 
 
 def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
@@ -90,7 +91,7 @@ CALLER_LAW: Final[_Rows[Caller]] = _rows(
     (Caller.ENDED, (e.SpeechStarted, e.SilenceGrew, e.CallerLeft, *_TRANSCRIPT), Caller.QUIET),
     (Caller.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), Caller.QUIET),
 )
-"""(state, fact) -> states that may follow. A fact that is not named leaves the caller where they are."""
+"""(state, event) -> states that may follow. An event that is not named leaves the user's state unchanged."""
 
 AGENT_LAW: Final[_Rows[Agent]] = _rows(
     (Agent.IDLE, (e.SilenceCommitted,), Agent.PREPARING),
@@ -111,23 +112,23 @@ AGENT_LAW: Final[_Rows[Agent]] = _rows(
     (Agent.SPEAKING, (e.ClearRequested,), Agent.PREPARING),
     (Agent.PREPARING, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
     (Agent.READY, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
-    # An earlier reply may still be playing while the next one is made, and goes on when that is put away.
+    # An earlier reply may still be playing while the next one is generated, and goes on when the next one is dropped.
     (Agent.SPEAKING, _FREE, Agent.PREPARING),
     (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),
     (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE), Agent.SPEAKING),
 )
-"""(state, fact) -> states that may follow."""
+"""(state, event) -> states that may follow."""
 
 
 def may_follow(source: Caller | Agent, fact: type) -> frozenset[Caller] | frozenset[Agent]:
-    """The states that the law lets this kind of fact lead to; none means that it moves nothing."""
+    """Return the states that the table allows after this kind of event; an empty set means that it moves nothing."""
     if isinstance(source, Caller):
         return CALLER_LAW.get((source, fact), frozenset())
     return AGENT_LAW.get((source, fact), frozenset())
 
 
 def diagram() -> str:
-    """Both machines as one Mermaid state diagram, for the docs."""
+    """Return both machines as one Mermaid state diagram, for the docs."""
     caller = _machine("caller", Caller.QUIET, CALLER_LAW)
     agent = _machine("agent", Agent.IDLE, AGENT_LAW)
     return "\n".join(["stateDiagram-v2", *caller, *agent]) + "\n"

@@ -1,4 +1,4 @@
-"""The moves of the two machines, each held to the law."""
+"""The moves of the two machines, each checked against the transition table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _State = TypeVar("_State", Caller, Agent)
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One machine went from one state to another, on account of that kind of fact."""
+    """A move of one machine from one state to another, caused by that kind of event."""
 
     source: Caller | Agent
     fact: type
@@ -20,7 +20,7 @@ class Move:
 
     @property
     def lawful(self) -> bool:
-        """Whether the law names it."""
+        """Return whether the table names it."""
         return self.target in may_follow(self.source, self.fact)
 
     def __str__(self) -> str:
@@ -30,18 +30,18 @@ class Move:
 
 @dataclass(slots=True)
 class Steps:
-    """What the latest fact moved, and all that ever moved against the law."""
+    """The moves of the latest event, and all moves ever made against the table."""
 
     fact: type = object
     moves: list[Move] = field(default_factory=list)
     unlawful: list[str] = field(default_factory=list)
 
     def face(self, fact: object) -> None:
-        """All moves until the next call are due to this fact."""
+        """Attribute all moves until the next call to this event."""
         self.fact, self.moves = type(fact), []
 
     def take(self, source: _State, target: _State) -> _State:
-        """Go from `source` to `target`; returns where the machine is now."""
+        """Go from `source` to `target`; return the machine's state."""
         if target is not source:
             move = Move(source, self.fact, target)
             self.moves.append(move)

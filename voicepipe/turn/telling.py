@@ -1,4 +1,4 @@
-"""A reply as the client is told of it, and as the conversation holds it: both say the same, at every instant."""
+"""The response events of a reply, and its items in the conversation: both have the same content at every instant."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from voicepipe.turn.floor import Floor
 from voicepipe.turn.turns import Turn
 
 _CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""A model's reason to finish early, and what `response.done` calls it."""
+"""An LLM's reason to finish early -> its name in `response.done`."""
 
 
 def start_response(floor: Floor, turn: Turn) -> None:
-    """Tell the client that a response is being made, once."""
+    """Notify the client that a response is being generated, once."""
     if not turn.response_id:
         turn.response_open, turn.response_id = True, floor.new_id("resp")
         floor.say(a.ResponseStarted(turn.response_id, turn.reply, turn.id))
 
 
 def start_items(floor: Floor, turn: Turn) -> None:
-    """Tell the client of each output item once there is something of it.
+    """Notify the client of each output item once it has content.
 
-    The message begins with its first word, not with its first clause: words that reach the client's side of
-    the gate before their item has begun would be lost.
+    The message begins with its first word, not with its first clause: words that reach the client's side of the gate
+    before their item has begun would be lost.
     """
     if turn.text.strip() and turn.item_id not in turn.started_items:
         _start_item(floor, turn, replace(turn.message(), parts=(), status="in_progress"))
@@ -40,13 +40,13 @@ def _start_item(floor: Floor, turn: Turn, item: a.OutputItem) -> None:
 
 
 def filler(turn: Turn) -> Message:
-    """What was said while the answer was awaited, as an item; as much of it has sound as was sent."""
+    """Return the filler said while the answer was awaited, as an item; as much of it has audio as was sent."""
     speech = OutputAudio(turn.filler, (ClauseSound(turn.filler, turn.filler_ms),))
     return Message(turn.filler_item_id, "assistant", (speech,), aside=True)
 
 
 def finish_response(floor: Floor, turn: Turn) -> None:
-    """All of the reply has come: say so, and whether the model was stopped short."""
+    """Notify the client that all of the reply has come, and whether the LLM was cut short."""
     cut_by = _CUT_BY.get(turn.finish_reason)
     if cut_by is None:
         end_response(floor, turn, "completed")
@@ -55,7 +55,7 @@ def finish_response(floor: Floor, turn: Turn) -> None:
 
 
 def end_response(floor: Floor, turn: Turn, status: a.ResponseStatus, reason: str = "", message: str = "") -> None:
-    """Tell the client that the response is over, if it is open."""
+    """Notify the client that the response is over, if it is open."""
     if not turn.response_open:
         return
     turn.response_open = False
@@ -68,12 +68,12 @@ def end_response(floor: Floor, turn: Turn, status: a.ResponseStatus, reason: str
 
 
 def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:
-    """A model may send no arguments at all for a function without parameters; readers want JSON."""
+    """Return the call with JSON arguments: an LLM may send none at all for a function without parameters."""
     return replace(call, status=status, arguments=call.arguments or "{}")
 
 
 def write_down(floor: Floor, turn: Turn) -> None:
-    """Bring the conversation up to what the reply has said, where the client has not deleted it."""
+    """Write what the reply has said into the conversation, unless the client has deleted the item."""
     if turn.reply.in_conversation:
         put(floor, turn, turn.message())
         for call in turn.calls.values():

@@ -1,4 +1,4 @@
-"""What the core remembers of a turn while it runs."""
+"""The state of a turn while it runs."""
 
 from __future__ import annotations
 
@@ -16,65 +16,67 @@ from voicepipe.turn.words import same_words
 
 @dataclass(slots=True)
 class Utterance:
-    """A stretch of the caller's speech that becomes one item."""
+    """A stretch of the user's speech that becomes one item."""
 
     number: int
     item_id: str
     audio_start_ms: int = 0
     audio_end_ms: int = 0
     pauses: int = 0
-    """How often the caller fell silent in it. A flush bears the number of its pause."""
+    """How often the user fell silent in it. A flush has the number of its pause."""
 
     answered_pause: int = 0
     """The latest pause whose text is known."""
 
     asked_pause: int = 0
-    """The latest pause whose text was asked for."""
+    """The latest pause whose text was requested."""
 
     awaited_from_ms: int = 0
-    """When the waiting for that text began: with the last voiced sample, as a rule."""
+    """When the wait for that text began: with the last voiced sample, as a rule."""
 
     provisional: bool = False
-    """`text` is what the transcriber had guessed when its time for the final text was up; that may still come."""
+    """`text` is the interim text from when the transcriber's time for the final text was up; the final text may still
+    come.
+    """
 
     text: str = ""
     interim: str = ""
     shown: str = ""
-    """What the client was already shown of it."""
+    """The text of it already sent to the client."""
 
     aside: bool = False
-    """Said over the agent's voice, and nobody but us knows of it yet."""
+    """Said over the agent's speech; the client was not notified of it yet."""
 
     committed: bool = False
     done: bool = False
-    """The client was told all of its text, or that there will be none."""
+    """The client was sent all of its text, or a notice that there will be none."""
 
     deleted: bool = False
-    """The client has deleted its item: nothing more is written there or said of it."""
+    """The client has deleted its item: nothing more is written there or sent about it."""
 
     failed: str = ""
     ear_hidden_ms: int | None = None
-    """How much of connecting to the ear was over when it began."""
+    """How much of connecting to the STT was over when it began, in ms."""
 
     ears: list[EarChanged] = field(default_factory=list)
-    """Who stepped in while it was heard."""
+    """The STT fallbacks while it was transcribed."""
 
     turn: Turn | None = None
-    """The turn that it belongs to, once it does."""
+    """The turn that it belongs to, once it has one."""
 
     @property
     def known(self) -> bool:
-        """Whether the text of all that was said in it is known, or known to be lost."""
+        """Return whether the text of all that was said in it is known, or known to be lost."""
         return bool(self.failed) or self.answered_pause >= self.pauses
 
     @property
     def heard_now(self) -> bool:
-        """Whether it goes on, or its words are still to come."""
+        """Return whether it goes on, or its words are still to come."""
         return not self.committed or not self.known
 
     @property
     def open(self) -> bool:
-        """Whether a final text may still come."""
+        """Return whether a final text may still come."""
         return self.provisional or not self.known
 
     @property
@@ -96,44 +98,49 @@ class Turn:
     item_id: str = ""
     response_id: str = ""
     response_open: bool = False
-    """The wire has said that a response is being made, and not yet that it is over."""
+    """The client was sent the start of the response, and not yet its end."""
 
     item_status: ItemStatus = "in_progress"
-    """Of the reply's message."""
+    """The status of the reply's message."""
 
     heard_question: str = ""
-    """The caller's words that the running reply answers."""
+    """The user's words that the running reply answers."""
 
     text: str = ""
     clauses: list[ClauseSound] = field(default_factory=list)
     calls: dict[int, FunctionCall] = field(default_factory=dict)
     started_items: list[str] = field(default_factory=list)
-    """Ids of the output items that the client knows of."""
+    """Ids of the output items that the client was notified of."""
 
     deleted_items: set[str] = field(default_factory=set)
-    """Ids of those that the client has deleted. It may use an id again, for an item that is no concern of this turn."""
+    """Ids of those that the client has deleted. The client may use an id again, for an item that does not belong to
+    this turn.
+    """
 
     speculation: Speculation = field(default_factory=Speculation)
     began_ms: int = 0
     """When the running reply was started."""
 
     guess: bool = False
-    """It was before the turn was over, and whether it will be heard is not known yet."""
+    """It was started before the turn was over, and whether it will be heard is not known yet."""
 
     input_tokens: int = 0
-    """What the model reads for the running reply, reckoned from the text."""
+    """What the LLM reads for the running reply, in tokens, estimated from the text."""
 
     waived: tuple[object, int] | None = None
     """(pause, session ms): the latest start that was not made because it would not have paid."""
 
     guess_failed: bool = False
-    """A reply that was started before the turn was over broke or was in the way: the turn's end asks again."""
+    """A reply that was started before the turn was over failed or was in the way: the LLM is asked again at the turn's
+    end.
+    """
 
     settled: bool = False
-    """The caller can't revise it any more: it has another cause than their speech, or they may not interrupt."""
+    """The user cannot revise it any more: it has another cause than the user's speech, or the user may not interrupt.
+    """
 
     overlong: bool = False
-    """It was ended by its deadline: whoever speaks on is in the next turn, or noise would never be answered."""
+    """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
 
     released: bool = False
     """The gate has opened."""
@@ -142,96 +149,100 @@ class Turn:
     voice_done: bool = False
     arrived_ms: int = 0
     audible_at_ms: int | None = None
-    """Where the first audible sample lies in the reply's sound."""
+    """Where the first audible sample lies in the reply's audio."""
 
     t0_audio_ms: int | None = None
-    """t0 as a position in the caller's audio; None when it is none there."""
+    """t0 as a position in the user's audio; None when it has no position there."""
 
     sent_ms: int = 0
     plays_until_ms: int = 0
     latest_ms: int = 0
-    """No report makes it play for longer than this."""
+    """Latest session time of its playback: no report moves its end beyond this."""
 
     reported: bool = False
-    """The client has said when its first sound was heard."""
+    """The client has reported when its first audio was heard."""
 
     cut_told: bool = False
-    """The client has said with an event of its own where it was cut."""
+    """The client has reported with an event of its own where it was cut."""
 
     cut_ms: int | None = None
-    """Where in the reply's sound it was cut, if it was."""
+    """Where in the reply's audio it was cut, if it was."""
 
     tokens: TokenCount = field(default_factory=TokenCount)
     latest_delta_ms: int = 0
-    """When the latest words of the model came, or arguments of a call."""
+    """When the latest text of the LLM came, or arguments of a call."""
 
     providers: dict[str, str] = field(default_factory=dict)
     language: str = ""
-    """What the ear heard its caller speak, as BCP-47; empty while it has not said."""
+    """The language of the user's speech as the STT detected it, as BCP-47; empty while unknown."""
 
     route: str = ""
-    """Why that model answers."""
+    """Why that LLM answers."""
 
     attempts: list[ModelAttempt] = field(default_factory=list)
     connect_hidden_ms: int | None = None
-    """How much of connecting to the voice was over when its reply began; None when it has no connection of its own."""
+    """How much of connecting to the TTS was over when its reply began, in ms; None when it has no connection of its
+    own.
+    """
 
     actions: list[str] = field(default_factory=list)
     projected: dict[str, int] = field(default_factory=dict)
     """Mark -> the heard latency that was expected then, in ms."""
 
     words: str = ""
-    """What its reply says, if nobody has to think of it."""
+    """What its reply says without a request to the LLM."""
 
     shortened: bool = False
-    """The voice was ordered to begin before a clause had closed."""
+    """The TTS was ordered to begin before a clause had closed."""
 
     filler: str = ""
-    """What was said while the answer was awaited."""
+    """The filler said while the answer was awaited."""
 
     filler_item_id: str = ""
     filler_ms: int = 0
-    """How much sound of it was sent."""
+    """How much audio of the filler was sent, in ms."""
 
     voiced: Voiced = field(default_factory=Voiced)
-    """What the voices were given, by all revisions."""
+    """The text given to the TTS, by all revisions."""
 
     ear_ms: dict[str, int] = field(default_factory=dict)
-    """Ear -> how much sound it was given for this turn's texts, and since the turn before."""
+    """STT -> how much audio it was given for this turn's texts, and since the turn before, in ms."""
 
     active_ms: int = 0
-    """How long it took, from the caller's first sound to its end; known then."""
+    """How long it took, from the user's first audio to its end, in ms; set at the end."""
     outcome: Outcome | None = None
     reason: str = ""
     holds: list[Span] = field(default_factory=list)
-    """When our event loop was held up, as far as it may have delayed this."""
+    """When our event loop was blocked, as far as that may have delayed this turn."""
 
     noted: set[str] = field(default_factory=set)
     """Stages whose overrun was already logged."""
 
     @property
     def question(self) -> str:
-        """All that the caller said in this turn."""
+        """Return all that the user said in this turn."""
         return " ".join(u.text for u in self.utterances if u.text)
 
     @property
     def transcribed(self) -> bool:
-        """Whether the words of all that the caller said are known, or known to be lost."""
+        """Return whether the words of all that the user said are known, or known to be lost."""
         return all(u.known for u in self.utterances)
 
     @property
     def lost(self) -> str:
-        """Why the caller's words could not be had; empty when none were lost."""
+        """Return why the user's words are lost; empty when none were lost."""
         return next((u.failed for u in self.utterances if u.failed), "")
 
     @property
     def pause(self) -> object:
-        """Names the caller's latest pause."""
+        """Return an identifier of the user's latest pause."""
         return self.revision, [u.pauses for u in self.utterances]
 
     @property
     def current(self) -> bool:
-        """Whether the running reply answers what the caller is known to have said: the same words, however written."""
+        """Return whether the running reply answers what the user is known to have said: the same words, however
+        written.
+        """
         return self.transcribed and same_words(self.heard_question, self.question)
 
     def add(self, utterance: Utterance) -> None:
@@ -242,7 +253,7 @@ class Turn:
 
     @property
     def all_sent(self) -> bool:
-        """Whether the reply is complete and has left for the client."""
+        """Return whether the reply is complete and was sent to the client."""
         told = self.reply.audible or not self.text.strip() or budget.FIRST_SENT in self.marks
         return self.released and not self.response_open and self.sent_ms >= self.arrived_ms and told
 
@@ -251,18 +262,18 @@ class Turn:
         self.marks.setdefault(name, now_ms)
 
     def note_delta(self, now_ms: int) -> None:
-        """The model has sent words, or more of a call."""
+        """Record that the LLM has sent text, or more of a call."""
         self.mark(budget.FIRST_DELTA, now_ms)
         self.latest_delta_ms = now_ms
 
     def note_whole(self, finish_reason: str) -> None:
-        """The model has sent all of them, and says why it ends."""
+        """Record that the LLM has sent everything, and its finish reason."""
         self.finish_reason = finish_reason
         if budget.FIRST_DELTA in self.marks:
             self.mark(budget.LAST_DELTA, self.latest_delta_ms)
 
     def revise(self) -> None:
-        """Begin the next revision: what the reply did is forgotten, what the caller did is kept."""
+        """Begin the next revision: the reply's state is reset, the user's state is kept."""
         self.revision += 1
         kept = (budget.VOICED_LAST, budget.FLUSHED, budget.TRANSCRIBED, budget.ENDED, *budget.FILLER_MARKS)
         self.marks = {name: ms for name, ms in self.marks.items() if name in kept}
@@ -277,17 +288,17 @@ class Turn:
         self.projected, self.shortened = {}, False
 
     def queued_ms(self, now_ms: int) -> int:
-        """How much of the reply's sound is still to be heard, of what has come."""
+        """Return how much of the audio that has come is still to be played, in ms."""
         return self.arrived_ms - self.heard_ms(now_ms)
 
     def heard_ms(self, now_ms: int) -> int:
-        """How much of the reply's sound has been played by now, for all that we can tell."""
+        """Return how much of the reply's audio has been played by now, in ms, as far as the core knows."""
         if self.cut_ms is not None:
             return self.cut_ms
         return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))
 
     def heard_text(self, now_ms: int) -> str:
-        """The words of the reply that were heard by now."""
+        """Return the words of the reply that were heard by now."""
         if not self.reply.audible:
             return self.text
         if self.cut_ms is None and self.heard_ms(now_ms) >= self.arrived_ms and self.voice_done:
@@ -295,7 +306,7 @@ class Turn:
         return OutputAudio("", tuple(self.clauses)).heard_until(self.heard_ms(now_ms))
 
     def message(self) -> Message:
-        """The reply's words as an item of the conversation, as far as they have come."""
+        """Return the reply's words as an item of the conversation, as far as they have come."""
         if not self.reply.audible:
             return Message(self.item_id, "assistant", (OutputText(self.text),), self.item_status)
         speech = OutputAudio(self.text, tuple(self.clauses))
@@ -305,7 +316,7 @@ class Turn:
         return Message(self.item_id, "assistant", (heard,), "incomplete", aside=bool(self.words))
 
     def add_sound(self, clause: int, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> None:
-        """Count sound of a clause. A clause that was never handed over can't be placed: the last one takes it."""
+        """Count audio of a clause. Audio of a clause that was never given to the TTS counts for the last clause."""
         self.arrived_ms += duration_ms
         if self.clauses:
             place = min(max(clause, 0), len(self.clauses) - 1)

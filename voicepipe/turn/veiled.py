@@ -1,4 +1,4 @@
-"""What a client secret's holder is told of a provider's failure: that it failed, and none of the provider's words.
+"""Remove a provider's own error text from what the holder of a client secret gets: only the fact of the failure stays.
 
 A provider that refuses names our accounts, limits and parts of our keys, and a client secret is in any visitor's
 browser. Over REST `server.refusals.veiled` does the same; API keys see everything.
@@ -13,19 +13,19 @@ from voicepipe.turn import announcements as a
 from voicepipe.turn.record import TurnRecord
 
 STAGES: Final = ("stt", "llm", "tts")
-"""What providers serve: how the reasons of their failures begin."""
+"""The stages that providers serve: the reasons of their failures begin with these names."""
 
 FAILED: Final = "it failed"
 
 
 def veiled_record(record: TurnRecord) -> TurnRecord:
-    """Return the record without what providers said: in its reason, its route and its attempts."""
+    """Return the record without providers' error texts: in its reason, its route and its attempts."""
     attempts = tuple(replace(each, why="") for each in record.attempts)
     return replace(record, reason=_veiled_reason(record.reason), route="", attempts=attempts)
 
 
 def veiled_announcement(what: a.Announcement) -> a.Announcement:
-    """Return what a client is told without what providers said: of a response or a transcription that failed."""
+    """Return the notification without providers' error texts: of a response or a transcription that failed."""
     match what:
         case a.ResponseEnded(status="failed", reason=code) if code.removesuffix("_failed") in STAGES:
             return replace(what, message=f"{code.removesuffix('_failed')}: {FAILED}")

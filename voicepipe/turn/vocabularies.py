@@ -1,6 +1,6 @@
-"""What the last word of an utterance tells, per language, as data: to add a language is to add an entry.
+"""What the last word of an utterance says about its end, per language, as data: to add a language is to add an entry.
 
-A word that may well end a sentence is in no list: waiting for more that doesn't come costs every such caller.
+A word that may well end a sentence is in no list: waiting for more words that do not come delays every such user.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """One language's. All in lower case."""
+    """The lists of one language. All in lower case."""
 
     opening: frozenset[str]
-    """More must follow these: articles, conjunctions, possessives; and what people say while they look for words."""
+    """Words that need more after them: articles, conjunctions, possessives, and hesitations."""
 
     leaning: frozenset[str]
     """More follows these as a rule, but "what for" is a sentence."""
 
     answers: frozenset[str]
-    """With these alone a question is answered."""
+    """Words that alone answer a question."""
 
     digits: frozenset[str]
-    """Said one by one when somebody dictates a number. One that is an article too counts as that when it is alone."""
+    """Digits that users say one by one when they dictate a number. A digit that is an article too counts as an article
+    when it is alone.
+    """
 
 
 def _words(text: str) -> frozenset[str]:
@@ -110,4 +112,4 @@ VOCABULARIES: Final = {
 """By primary language subtag (BCP-47)."""
 
 PUNCTUATION_ONLY: Final = Vocabulary(opening=frozenset(), leaning=frozenset(), answers=frozenset(), digits=frozenset())
-"""Of a language without a list."""
+"""The lists of a language that has none."""

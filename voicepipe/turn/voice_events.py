@@ -1,4 +1,4 @@
-"""The facts about who speaks. `events` has them all."""
+"""The events of the TTS and its providers. `events` has them all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class VoiceChanged:
-    """Of several voices another than the first choice speaks from here on."""
+    """Another TTS than the first choice speaks from here on."""
 
     turn: int
     revision: int
@@ -16,12 +16,12 @@ class VoiceChanged:
     role: Literal["hedge", "replacement", "continuation"]
     why: str
     n_chars: int = 0
-    """How much of the text that had been handed over it says, in place of the voice before it."""
+    """How many characters of the text that had been given away it says, in place of the TTS before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceUnheard:
-    """A voice was given so much text in vain: another was sooner."""
+    """A TTS was given this text in vain: another TTS was sooner."""
 
     turn: int
     revision: int
@@ -31,7 +31,7 @@ class VoiceUnheard:
 
 @dataclass(frozen=True, slots=True)
 class VoiceRecited:
-    """So much text was said from disk, without the voice."""
+    """This text was played from disk, without the TTS."""
 
     turn: int
     revision: int
@@ -41,9 +41,9 @@ class VoiceRecited:
 
 @dataclass(frozen=True, slots=True)
 class VoiceReached:
-    """The reply has a connection to its voice's provider, kept from before or new."""
+    """The reply has a connection to its TTS provider, kept from before or new."""
 
     turn: int
     revision: int
     hidden_ms: int
-    """How much of connecting was over when the reply began, which is what did not wait for it."""
+    """How much of connecting was over when the reply began, in ms: the part that did not wait for the reply."""

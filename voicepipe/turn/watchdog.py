@@ -1,7 +1,7 @@
-"""The last resort: something is under way, and no deadline is set that would ever end it.
+"""The last resort: end work for which no deadline is set.
 
-It is not what keeps turns from getting stuck; deadlines do, and tests hold every state to having one. So what is found
-here is a bug of ours: it is counted and logged, and the call goes on.
+Deadlines keep turns from getting stuck, and tests check that every state has one. What the watchdog finds is therefore
+a bug of ours: it is counted and logged, and the session goes on.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ WATCHDOG: Final = "watchdog"
 """The name of its deadline."""
 
 _PATIENCE_MS: Final = 15_000
-"""Longer than any step may take, so that it never runs ahead of a deadline."""
+"""Longer than any step may take, in ms, so that the watchdog never acts before a deadline."""
 
 
 class Watchdog:
-    """Looks after each fact whether anything would wait for ever."""
+    """Check after each event whether work would wait forever."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
         self.n_stuck = 0
-        """How often it had to step in; none, or we have a bug."""
+        """How often the watchdog had to act; more than 0 is a bug of ours."""
 
     def follow(self, now_ms: int) -> None:
-        """See what the latest fact has left."""
+        """Update the watchdog's deadline after the latest event."""
         under_way = (
             self._caller.state is not Caller.QUIET
             or self._agent.state is not Agent.IDLE
@@ -45,7 +45,7 @@ class Watchdog:
             self._floor.due.pop(WATCHDOG, None)
 
     def overdue(self, now_ms: int) -> None:
-        """Nothing has moved: end the caller's turn, or everything that is being answered."""
+        """End the user's turn, or all replies that are being made: nothing has moved."""
         self.n_stuck += 1
         self._floor.order(NoteStuck(self._caller.state.value, self._agent.state.value))
         if self._caller.state in (Caller.SPEAKING, Caller.HOLDING):

@@ -1,4 +1,6 @@
-"""Do the caller's words sound finished? By lists per language; languages without one have their punctuation."""
+"""Decide whether the user's words sound finished, by lists per language; languages without a list use their
+punctuation.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ PAUSED: Final = 0.1
 SPELLING: Final = 0.5
 LEANING: Final = 0.7
 OPEN: Final = 1.0
-"""How unfinished each class sounds, -1 to 1. A full stop says less than a missing noun: transcribers put one at the end
-of whatever they get, people pause after whole sentences, and the voice mostly tells that a sentence is over, which must
-not count twice; hardly anybody ends on "the". A comma says
-little: transcribers put one wherever the voice pauses."""
+"""How unfinished each class sounds, -1 to 1.
+
+A full stop is weaker evidence than a missing noun: transcribers put one at the end of whatever they get, and people
+pause after whole sentences. The pitch mostly shows that a sentence is over as well, which must not count twice; hardly
+any turn ends on "the". A comma is weak evidence: transcribers put one wherever the user pauses.
+"""
 
 _APOSTROPHE: Final = "\u2019"
 _TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
@@ -29,16 +33,16 @@ _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c")
 """ASCII's, the ellipsis and the dashes, and those of Chinese, Japanese, Arabic and Hindi."""
 
 _MOST_DIGITS: Final = 10
-"""A telephone number without its country code; whoever has said as many may be done."""
+"""The length of a telephone number without its country code; a user who has said as many digits may be finished."""
 
 
 _KEPT_BETWEEN_DIGITS: Final = frozenset(".,:/-")
 _SPOKEN_MARKS: Final = frozenset("%#&@*")
-"""Punctuation to Unicode, but read aloud as words."""
+"""Punctuation in Unicode, but read aloud as words."""
 
 
 def same_words(a: str, b: str) -> bool:
-    """Whether two texts say the same, case, punctuation and spacing aside. `3.5` is not `35`."""
+    """Return whether two texts have the same words, except for case, punctuation and spacing. `3.5` is not `35`."""
     return a == b or _bare(a) == _bare(b)
 
 
@@ -54,10 +58,10 @@ def _is_said(text: str, i: int, char: str) -> bool:
 
 
 def unfinished(text: str, language: str | None = None, *, asked: bool = False) -> float:
-    """How unfinished `text`, the utterance so far, sounds: from -1, a whole answer, to 1, more must come.
+    """Return how unfinished `text`, the utterance so far, sounds: from -1, a whole answer, to 1, more must come.
 
-    `language`: BCP-47; None is taken for English, and one without a list is judged by punctuation. `asked`: the agent
-    has just put a question.
+    `language`: BCP-47; None is taken for English, and a language without a list is judged by punctuation. `asked`: the
+    agent has just asked a question.
     """
     lists = VOCABULARIES.get((language or "en").lower().partition("-")[0], PUNCTUATION_ONLY)
     tokens = [token.replace(_APOSTROPHE, "'") for token in _TOKEN.findall(text.lower())]
@@ -83,7 +87,7 @@ def _by_punctuation(text: str) -> float:
 
 
 def _dictates(tokens: list[str], lists: Vocabulary) -> bool:
-    """Does the text end in several digits or letters, but fewer than a whole number has?"""
+    """Return whether the text ends in several digits or letters, but fewer than a whole number has."""
     n_said = n_tokens = 0
     for token in reversed(tokens):
         letter = len(token) == 1 and token.isalpha()
