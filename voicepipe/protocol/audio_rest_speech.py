@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`: what was asked, read and checked, and the events of an answer that is streamed as such.
+"""`POST /v1/audio/speech`: the request, read and checked, and the events of a streamed answer.
 
 Source: OpenAI API reference, "Create speech", `speech.audio.delta` and `speech.audio.done`. No I/O.
 """
@@ -16,10 +16,10 @@ from voicepipe.protocol.chat_request import Name, json_refusal
 from voicepipe.protocol.fields import JsonObject
 
 MOST_CHARS: Final = 4_096
-"""The published length of `input`."""
+"""The published maximum length of `input`, in characters."""
 
 IGNORED: Final = ("instructions",)
-"""They ask for a manner of speaking; what is said is the same without them."""
+"""These parameters request a manner of speaking; the spoken words are the same without them."""
 
 Format = Literal["mp3", "opus", "flac", "wav", "pcm"]
 
@@ -27,7 +27,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class VoiceId(Struct, frozen=True):
-    """A voice by its id, as a custom one is asked for."""
+    """A voice by its id, the shape for custom voices."""
 
     id: Name
 
@@ -38,7 +38,7 @@ class SpeechRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model: Name
     input: Annotated[str, Meta(min_length=1, max_length=MOST_CHARS)]
     voice: Name | VoiceId | None = None
-    """Required as published; here the agent's own where it is left out."""
+    """Required as published; here the agent's own voice is used if it is left out."""
 
     response_format: Format | None = None
     speed: Annotated[float, Meta(ge=0.25, le=4)] | None = None
@@ -47,17 +47,17 @@ class SpeechRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def voice_name(self) -> str | None:
-        """The voice by either of its shapes."""
+        """Return the voice's name from either of its shapes."""
         return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
 
     @property
     def format_name(self) -> Format:
-        """How the sound is to be written."""
+        """Return the format in which the audio is written."""
         return self.response_format or "mp3"
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The parameters that were given and change nothing."""
+        """Return the parameters that were given and have no effect."""
         return tuple(name for name in IGNORED if getattr(self, name) is not None)
 
 
@@ -68,7 +68,7 @@ def read_speech_request(body: bytes) -> SpeechRequest:
     """Read a request's body.
 
     Raises:
-        ProtocolError: it is no such request, or there is nothing in it that can be said; `field` names what is wrong.
+        ProtocolError: it is no such request, or it has nothing that can be spoken; `field` names what is wrong.
     """
     try:
         request = _decode(body)
@@ -80,10 +80,12 @@ def read_speech_request(body: bytes) -> SpeechRequest:
 
 
 def audio_delta(sound: bytes) -> bytes:
-    """More of the sound, as a server-sent event."""
+    """Return more of the audio, as a server-sent event."""
     return b"data: " + _encode({"type": "speech.audio.delta", "audio": b64encode(sound).decode()}) + b"\n\n"
 
 
 def audio_done(ours: JsonObject) -> bytes:
-    """All has come. The published `usage` counts tokens, which no voice here tells: `ours` has what is known."""
+    """Return the final event. The published `usage` counts tokens, which no TTS here reports: `ours` has what is
+    known.
+    """
     return b"data: " + _encode({"type": "speech.audio.done", "voicepipe": ours}) + b"\n\n"

@@ -1,7 +1,7 @@
-"""`POST /v1/audio/transcriptions`: the form's fields read and checked, and the answers in every published format.
+"""`POST /v1/audio/transcriptions`: the form's fields, read and checked, and the answers in every published format.
 
 Source: OpenAI API reference, "Create transcription", "The transcription object (verbose)", `transcript.text.delta` and
-`transcript.text.done`; SubRip as its readers have it; W3C WebVTT, 4.1. No I/O.
+`transcript.text.done`; SubRip as its readers accept it; W3C WebVTT, 4.1. No I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REFUSED: Final = (
     "keywords",
     "languages",
 )
-"""Fields that would change the answer and can't be honoured."""
+"""Fields that would change the answer and are not supported."""
 
 KNOWN: Final = ("model", "language", "prompt", "response_format", "temperature", "stream", "timestamp_granularities")
 
@@ -39,7 +39,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionRequest:
-    """One request but for its file."""
+    """One request without its file."""
 
     model: str
     language: str | None
@@ -48,12 +48,12 @@ class TranscriptionRequest:
     format: AnswerFormat
     stream: bool
     ignored: tuple[str, ...]
-    """The fields that were given and change nothing."""
+    """The fields that were given and have no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeardPiece:
-    """A stretch of the sound and its words."""
+    """A stretch of the audio and its words."""
 
     start_s: float
     end_s: float
@@ -62,16 +62,16 @@ class HeardPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """All that was heard."""
+    """The whole transcript."""
 
     pieces: Sequence[HeardPiece]
     duration_s: float
     language: str | None
-    """BCP-47; None: nobody knows."""
+    """BCP-47; None: unknown."""
 
     @property
     def text(self) -> str:
-        """All words."""
+        """Return all words."""
         return " ".join(piece.text for piece in self.pieces)
 
 
@@ -79,7 +79,7 @@ def read_transcription_fields(form: Mapping[str, Sequence[str]]) -> Transcriptio
     """Read the form's fields, each with all its values; `name[]` is written `name`.
 
     Raises:
-        ProtocolError: one is missing, wrong, unknown or can't be honoured; `field` names it.
+        ProtocolError: a field is missing, wrong, unknown or not supported; `field` names it.
     """
     for name in form:
         if name in REFUSED:
@@ -129,7 +129,7 @@ def _temperature(written: str | None) -> float | None:
 
 
 def whole_answer(transcript: Transcript, wanted: AnswerFormat, ours: JsonObject) -> tuple[str, bytes]:
-    """The answer in one piece: its content type and its body. `ours` stands in the two that are JSON."""
+    """Return the answer in one piece: its content type and its body. `ours` is added to the 2 JSON formats."""
     match wanted:
         case "json":
             plain: JsonObject = {"text": transcript.text, "usage": _usage(transcript)}
@@ -145,18 +145,18 @@ def whole_answer(transcript: Transcript, wanted: AnswerFormat, ours: JsonObject)
 
 
 def text_delta(delta: str) -> bytes:
-    """More of the text, as a server-sent event."""
+    """Return more of the text, as a server-sent event."""
     return b"data: " + _encode({"type": "transcript.text.delta", "delta": delta}) + b"\n\n"
 
 
 def text_done(transcript: Transcript, ours: JsonObject) -> bytes:
-    """All has been heard."""
+    """Return the final event of a transcript."""
     done: JsonObject = {"type": "transcript.text.done", "text": transcript.text, "usage": _usage(transcript)}
     return b"data: " + _encode(done | {"voicepipe": ours}) + b"\n\n"
 
 
 def _usage(transcript: Transcript) -> JsonObject:
-    """The published variant for models that are paid by the length of the sound."""
+    """Return the published variant of `usage` for models that charge for the duration of the audio."""
     return {"type": "duration", "seconds": round(transcript.duration_s, 3)}
 
 
@@ -172,7 +172,7 @@ def _verbose(transcript: Transcript) -> JsonObject:
 
 
 def _segment(n: int, piece: HeardPiece) -> JsonObject:
-    """What is published of one model's inner workings is null: other transcribers don't tell it."""
+    """Return a segment. Published fields on one model's internals are null: other transcribers do not report them."""
     inner = ("seek", "tokens", "temperature", "avg_logprob", "compression_ratio", "no_speech_prob")
     known = {"id": n, "start": round(piece.start_s, 3), "end": round(piece.end_s, 3), "text": piece.text}
     return known | dict.fromkeys(inner)
@@ -188,7 +188,7 @@ def _vtt(pieces: Iterable[HeardPiece]) -> str:
 
 
 def _cue(piece: HeardPiece, point: str) -> str:
-    # An arrow in the words would be read as one.
+    # An arrow in the words would be read as a timing arrow.
     return f"{_time(piece.start_s, point)} --> {_time(piece.end_s, point)}\n{piece.text.replace('-->', '->')}"
 
 

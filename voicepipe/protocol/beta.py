@@ -1,4 +1,4 @@
-"""The older dialect: shapes of `openai.types.beta.realtime`, for clients that were never moved on."""
+"""The older dialect: shapes of `openai.types.beta.realtime`, for clients that were not updated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _NAMES: Final[Mapping[str, str | None]] = {
     "response.output_text.delta": "response.text.delta",
     "response.output_text.done": "response.text.done",
 }
-"""The published name -> the older one; None where it has no such event. The others have the same name."""
+"""The published name -> the older name; None where the older dialect has no such event. All other names are the
+same.
+"""
 
 _FORMATS: Final[dict[FormatName, str]] = {
     "audio/pcm": "pcm16",
@@ -40,7 +42,7 @@ _FORMATS: Final[dict[FormatName, str]] = {
 }
 _LISTENING: Final = "realtime.transcription_session"
 _DEFAULT_TEMPERATURE: Final = 0.8
-"""What the hosted service of that time took."""
+"""The default of the hosted service of that time."""
 
 
 class Beta:
@@ -49,7 +51,7 @@ class Beta:
     announces_conversation = True
 
     def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
-        """The event by its older name, without the `name` that the older arguments.done lacks."""
+        """Return the event by its older name, without the `name` that the older arguments.done lacks."""
         name = _NAMES.get(kind, kind)
         if name is None:
             return None
@@ -60,7 +62,7 @@ class Beta:
         return {"type": name, **fields}
 
     def session(self, config: SessionConfig) -> JsonObject:
-        """The complete, flat `session` object."""
+        """Return the complete, flat `session` object."""
         if config.kind == "transcription":
             return _listening_session(config)
         return {
@@ -84,13 +86,13 @@ class Beta:
         }
 
     def item(self, item: Item) -> JsonObject:
-        """An item of the conversation. Pictures are left out: the older content has no such type."""
+        """Return an item of the conversation. Images are left out: the older content has no such type."""
         if isinstance(item, Message):
             item = replace(item, parts=tuple(part for part in item.parts if not isinstance(part, InputImage)))
         return item_object(item, {"output_text": "text", "output_audio": "audio"})
 
     def response(self, view: ResponseView) -> JsonObject:
-        """The `response` object, every key of it."""
+        """Return the `response` object with all its keys."""
         temperature = view.reply.temperature
         return {
             "id": view.id,
@@ -113,7 +115,7 @@ BETA: Final = Beta()
 
 
 def _listening_session(config: SessionConfig) -> JsonObject:
-    """A session that only writes down what the caller says; the older type has room for little."""
+    """Return a session that only transcribes the user's speech; the older type has few fields."""
     detection = _turn_detection(config)
     known = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
     return {
@@ -128,7 +130,7 @@ def _listening_session(config: SessionConfig) -> JsonObject:
 
 
 def _modalities(audible: bool) -> list[str]:
-    """A spoken answer has its text beside it here."""
+    """Return the modalities: an audio answer also has its text here."""
     return ["text", "audio"] if audible else ["text"]
 
 
@@ -138,7 +140,7 @@ def _turn_detection(config: SessionConfig) -> JsonObject | None:
 
 
 def _usage(view: ResponseView) -> JsonObject | None:
-    """Without pictures, and without the cached tokens by kind."""
+    """Return the usage without images, and without the cached tokens by kind."""
     shown = usage_object(view.usage)
     if shown is None:
         return None

@@ -1,4 +1,4 @@
-"""Announcements that only a client hears that asked for it: each as its event."""
+"""Render notifications that only opted-in clients get: each as its event."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from voicepipe.turn import announcements as said
 Beyond = (
     said.TurnMarked | said.StageJudged | said.ActionTaken | said.AgentDucked | said.AgentRestored | said.AgentYielded
 )
-"""The core tells these only in sessions that have asked."""
+"""The core sends these only in sessions whose client has opted in."""
 
 
 def event_of(what: Beyond, event_id: str) -> ServerExtension:
-    """The event that tells it."""
+    """Return the event of a notification."""
     match what:
         case said.TurnMarked(turn_id, revision, mark, at_ms):
             return TurnMark(event_id=event_id, turn_id=turn_id, revision=revision, mark=mark, at_ms=at_ms)

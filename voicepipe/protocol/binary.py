@@ -1,14 +1,14 @@
-"""Binary frames: eight bytes of header, then audio as the session's format for that direction has it.
+"""Binary frames: 8 bytes of header, then audio in the session's format for that direction.
 
 ====== ===== ========================================================================================
 offset bytes
 ====== ===== ========================================================================================
-0      1     version, 1; no JSON text begins so
-1      1     kind: 1 the caller's audio (client to server), 2 the agent's sound (server to client)
-2      2     stream: of the agent's sound, as `voicepipe.output_audio.started` announced it; else 0
-4      4     number: of the agent's sound, this frame's number among all events of the session, which is
+0      1     version, 1; no JSON text begins with this byte
+1      1     kind: 1 the user's audio (client to server), 2 the agent's audio (server to client)
+2      2     stream: of the agent's audio, as `voicepipe.output_audio.started` announced it; else 0
+4      4     number: of the agent's audio, this frame's number among all events of the session, which is
              what an `event_id` ends with (there in hexadecimal); else 0
-8            pcm16 (little-endian) or G.711; perhaps half a sample at its end, which the next one completes
+8            pcm16 (little-endian) or G.711; perhaps half a sample at its end, which the next frame completes
 ====== ===== ========================================================================================
 
 Integers are unsigned and little-endian.
@@ -24,7 +24,7 @@ from voicepipe.errors import ProtocolError
 
 VERSION: Final = 1
 CALLER, AGENT = 1, 2
-"""Kinds."""
+"""Values of the kind byte."""
 
 HEADER: Final = Struct("<BBHI")
 MAX_STREAM: Final = 0xFFFF
@@ -35,14 +35,14 @@ _CALLER_HEADER: Final = HEADER.pack(VERSION, CALLER, 0, 0)
 
 
 class SoundFrame(bytes):
-    """A frame that goes out as a binary message; all others are text."""
+    """A frame that is sent as a binary message; all other frames are text."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSound:
-    """A frame of the agent's sound, as a client reads it."""
+    """A frame of the agent's audio, as a client reads it."""
 
     stream: int
     number: int
@@ -50,20 +50,20 @@ class AgentSound:
 
 
 def is_binary(raw: bytes) -> bool:
-    """Whether a message is meant as a binary frame."""
+    """Return whether a message is meant as a binary frame."""
     return raw[:1] == _FIRST
 
 
 def caller_frame(audio: bytes) -> bytes:
-    """The caller's audio as a frame, for clients."""
+    """Return the user's audio as a frame, for clients."""
     return _CALLER_HEADER + audio
 
 
 def caller_audio(frame: bytes) -> bytes:
-    """The audio in a client's frame.
+    """Return the audio in a client's frame.
 
     Raises:
-        ProtocolError: its header is another one than that of the caller's audio.
+        ProtocolError: its header is not the header of the user's audio.
     """
     if frame[: HEADER.size] != _CALLER_HEADER:
         raise ProtocolError(
@@ -75,15 +75,15 @@ def caller_audio(frame: bytes) -> bytes:
 
 
 def agent_frame(stream: int, number: int, audio: bytes) -> SoundFrame:
-    """The agent's sound as a frame."""
+    """Return the agent's audio as a frame."""
     return SoundFrame(HEADER.pack(VERSION, AGENT, stream, number & MAX_NUMBER) + audio)
 
 
 def agent_sound(frame: bytes) -> AgentSound:
-    """A server's frame, read by a client.
+    """Return a server's frame as a client reads it.
 
     Raises:
-        ProtocolError: it is no frame of the agent's sound.
+        ProtocolError: it is no frame of the agent's audio.
     """
     if len(frame) < HEADER.size or frame[:2] != bytes((VERSION, AGENT)):
         raise ProtocolError(f"expected a frame of the agent's sound, got {frame[: HEADER.size].hex(' ')}", field=None)

@@ -1,7 +1,7 @@
-"""The messages and tools of a chat completions request, as they stand on the wire.
+"""The messages and tools of a chat completions request, in their wire shape.
 
-Source: OpenAI API reference, "Create chat completion". Fields that carry nothing for another model (`name`,
-`refusal`, `annotations`) are skipped, as is what other servers add to a message that is sent back to them.
+Source: OpenAI API reference, "Create chat completion". Fields that mean nothing to another LLM (`name`, `refusal`,
+`annotations`) are skipped, as are fields that other servers add to a message and clients send back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 MOST_MESSAGES = 4_096
 MOST_PARTS = 256
 MOST_CALLS = 128
-"""Of one message. The published limit of a request's tools is the same."""
+"""Maximum number of calls in one message. The published limit of a request's tools is the same."""
 
 CallId = Annotated[str, Meta(min_length=1, max_length=256)]
 FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
@@ -21,39 +21,39 @@ FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
-    """A piece of a message that is text."""
+    """A text part of a message."""
 
     text: str
 
 
 class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
-    """What a model said when it would not answer; it goes on as text."""
+    """The text with which an LLM refused to answer; it is passed on as text."""
 
     refusal: str
 
 
 class ImageUrl(Struct, frozen=True):
-    """Where a picture is."""
+    """The URL of an image."""
 
     url: Annotated[str, Meta(pattern=r"^(?:https://|data:image/)")]
     detail: Literal["auto", "low", "high"] = "auto"
 
 
 class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
-    """A piece of a message that is a picture."""
+    """An image part of a message."""
 
     image_url: ImageUrl
 
 
 class FunctionCall(Struct, frozen=True):
-    """The function that was called. `arguments` is JSON as text, as the model wrote it."""
+    """The function that was called. `arguments` is JSON as text, as the LLM wrote it."""
 
     name: FunctionName
     arguments: str = ""
 
 
 class ToolCall(Struct, frozen=True):
-    """A call that an earlier answer made."""
+    """A call of an earlier answer."""
 
     id: CallId
     function: FunctionCall
@@ -61,7 +61,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
-    """What the model is told to be."""
+    """The system instructions for the LLM."""
 
     content: str | Annotated[list[TextPart], Meta(max_length=MOST_PARTS)]
 
@@ -73,20 +73,20 @@ class DeveloperMessage(Struct, frozen=True, tag_field="role", tag="developer"):
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
-    """What the user said or showed."""
+    """A message of the user, with text and images."""
 
     content: str | Annotated[list[TextPart | ImagePart], Meta(max_length=MOST_PARTS)]
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
-    """What the model said, and which functions it called."""
+    """A message of the LLM, with the functions it called."""
 
     content: str | Annotated[list[TextPart | RefusalPart], Meta(max_length=MOST_PARTS)] | None = None
     tool_calls: Annotated[list[ToolCall], Meta(max_length=MOST_CALLS)] | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
-    """What a called function gave back."""
+    """The result of a called function."""
 
     content: str | Annotated[list[TextPart], Meta(max_length=MOST_PARTS)]
     tool_call_id: CallId
@@ -96,16 +96,16 @@ ChatMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage 
 
 
 class FunctionDefinition(Struct, frozen=True):
-    """A function that the model may call."""
+    """A function that the LLM may call."""
 
     name: FunctionName
     description: str | None = None
     parameters: Raw = Raw(b"")
-    """Its JSON Schema, as it came."""
+    """The JSON Schema of its parameters, as it came."""
 
 
 class ToolDefinition(Struct, frozen=True):
-    """A tool that the model may use: of functions only."""
+    """A tool that the LLM may use; only functions are supported."""
 
     function: FunctionDefinition
     type: Literal["function"] = "function"

@@ -1,9 +1,9 @@
-"""`POST /v1/chat/completions`: what was asked, read and checked. No I/O.
+"""`POST /v1/chat/completions`: the request, read and checked. No I/O.
 
-Four kinds of parameter: those that are honoured here; those that are the provider's to honour or to refuse (`PASSED`);
-those that may be left unheeded without harm (`IGNORED`, told in the answer); and those that would change the answer and
-can't be had (`NEUTRAL`), which are refused unless they ask for what happens anyway. A name that is in none of them is
-refused too: it is most likely misspelt.
+There are four kinds of parameter. Some are supported here. Some are passed to the provider, which supports or refuses
+them (`PASSED`). Some may be ignored without harm (`IGNORED`, listed in the answer). Some would change the answer and
+are not supported (`NEUTRAL`): they are refused unless they request the default behaviour. A name that is in none of the
+lists is refused too: it is most likely misspelt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from voicepipe.protocol.chat_messages import (
 from voicepipe.protocol.fields import one_of, refuse_depth
 
 IGNORED: Final = ("seed", "service_tier", "store", "prompt_cache_retention")
-"""They promise a best effort, or concern who stores what; no answer is wrong without them."""
+"""These parameters promise a best effort, or concern storage; no answer is wrong without them."""
 
 PASSED: Final[Mapping[str, Any]] = {
     "top_p": 1,
@@ -41,8 +41,9 @@ PASSED: Final[Mapping[str, Any]] = {
     "reasoning_effort": None,
     "verbosity": "medium",
 }
-"""Parameters that go on to the provider, unless they ask for what happens anyway: so that one which does not know
-them is not asked for nothing."""
+"""Parameters that are passed to the provider unless they request the default behaviour, so that a provider that does
+not know them gets none.
+"""
 
 NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
@@ -55,7 +56,7 @@ NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "functions": (),
     "function_call": (),
 }
-"""Parameters that can't be honoured, with the values that ask for nothing."""
+"""Parameters that are not supported, with the values that request nothing."""
 
 MOST_MODELS: Final = 16
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -63,20 +64,20 @@ MOST_STOPS: Final = 4
 Stop = Annotated[str, Meta(min_length=1, max_length=256)]
 Opaque = Annotated[str, Meta(max_length=256)]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
-"""The published sizes."""
+"""The published maximum sizes."""
 
 
 class StreamOptions(Struct, frozen=True):
-    """How the answer streams."""
+    """The options of a streamed answer."""
 
     include_usage: bool = False
 
 
 class Ours(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is not in the published request."""
+    """The fields that are not in the published request."""
 
     deadline_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
-    """How soon the first word is wanted, for a route of several candidates."""
+    """How soon the first word is needed, in ms, for a route of several candidates."""
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,7 +94,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=MOST_STOPS)] | None = None
     models: Annotated[list[Name], Meta(max_length=MOST_MODELS)] | None = None
-    """Who may answer too, best first."""
+    """The other LLMs that may answer, best first."""
 
     user: Opaque | None = None
     safety_identifier: Opaque | None = None
@@ -126,17 +127,17 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def output_limit(self) -> int | None:
-        """The longest answer, in tokens, by either of its names."""
+        """Return the maximum length of the answer, in tokens, by either of its names."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Before which of these the answer ends."""
+        """Return the stop sequences before which the answer ends."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
     def passed(self) -> tuple[tuple[str, str], ...]:
-        """What goes on to the provider, each value as JSON."""
+        """Return what is passed to the provider, each value as JSON."""
         asked = {name: getattr(self, name) for name in PASSED}
         return tuple(
             (name, msgspec.json.encode(value).decode())
@@ -146,12 +147,12 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The parameters that were given and change nothing."""
+        """Return the parameters that were given and have no effect."""
         return tuple(name for name in IGNORED if getattr(self, name) is not None)
 
     @property
     def function_choice(self) -> str:
-        """`auto`, `none`, `required`, or the name of the one function to call."""
+        """Return `auto`, `none`, `required`, or the name of the one function to call."""
         choice = self.tool_choice
         return choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
 
@@ -169,7 +170,7 @@ def read_chat_request(body: bytes) -> ChatRequest:
     """Read a request's body.
 
     Raises:
-        ProtocolError: it is no such request, or asks for what can't be had; `field` is the dotted path of it.
+        ProtocolError: it is no such request, or requests what is not supported; `field` is the dotted path of it.
     """
     try:
         request = _decode(body)
@@ -183,7 +184,7 @@ def read_chat_request(body: bytes) -> ChatRequest:
 
 
 def json_refusal(wrong: Exception) -> ProtocolError:
-    """What to say of a body that msgspec could not decode."""
+    """Return the error for a body that msgspec could not decode."""
     if not isinstance(wrong, msgspec.ValidationError):
         return ProtocolError("Expected a JSON object as the body.", code="invalid_json")
     why, _, path = str(wrong).partition(" - at ")
@@ -235,7 +236,9 @@ def _schema(text: bytes, path: str) -> dict[str, Any]:
 
 
 def _check_calls(messages: list[ChatMessage]) -> None:
-    """Every result belongs to a call before it, and every call has its result before anything else is said."""
+    """Check that every result belongs to a call before it, and that every call has its result before the next
+    message.
+    """
     waiting = dict[str, int]()
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):

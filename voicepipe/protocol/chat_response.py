@@ -1,7 +1,7 @@
 """The answers of `POST /v1/chat/completions`, whole or as server-sent events. No I/O.
 
-Source: OpenAI API reference, "The chat completion object" and "The chat completion chunk object". Beside what is
-published the last chunk, and a whole answer, hold `voicepipe`: who answered, how soon, and what it cost.
+Source: OpenAI API reference, "The chat completion object" and "The chat completion chunk object". In addition to the
+published fields the last chunk, and a whole answer, hold `voicepipe`: which LLM answered, how soon, and what it cost.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What all pieces of one answer say of it."""
+    """The values that all pieces of one answer share."""
 
     id: str
     created_s: int
     model: str
-    """As it was asked for."""
+    """The model name from the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A function call of an answer, whole."""
+    """A complete function call of an answer."""
 
     call_id: str
     name: str
@@ -40,14 +40,14 @@ class MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class TokensUsed:
-    """What an answer took, in tokens."""
+    """The tokens of an answer."""
 
     input: int
     output: int
     cached: int
 
     def to_wire(self) -> JsonObject:
-        """The published `usage`."""
+        """Return the published `usage`."""
         return {
             "prompt_tokens": self.input,
             "completion_tokens": self.output,
@@ -59,7 +59,7 @@ class TokensUsed:
 def whole_answer(
     answer: Completion, *, text: str, calls: Iterable[MadeCall], reason: str, used: TokensUsed, ours: JsonObject
 ) -> bytes:
-    """The answer in one piece of JSON. `reason` is its `finish_reason`."""
+    """Return the answer in one piece of JSON. `reason` is its `finish_reason`."""
     made = [
         {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in calls
@@ -73,10 +73,10 @@ def whole_answer(
 
 
 class ChunkWriter:
-    """Writes an answer's chunks, each as one server-sent event. The first bears the role as well."""
+    """Write an answer's chunks, each as one server-sent event. The first chunk also has the role."""
 
     def __init__(self, answer: Completion, *, with_usage: bool) -> None:
-        # A delta stands between two texts that are the same in all chunks: they are encoded once.
+        # The text before and after a delta is the same in all chunks: it is encoded once.
         self._shape = _head(answer, "chat.completion.chunk")
         self._usage: JsonObject = {"usage": None} if with_usage else {}
         before, _, after = _encode(self._shape | {"choices": [_choice("@", None)], **self._usage}).rpartition(b'"@"')
@@ -84,22 +84,22 @@ class ChunkWriter:
         self._role: JsonObject = {"role": "assistant"}
 
     def text(self, text: str) -> bytes:
-        """More of the text."""
+        """Return a chunk with more of the text."""
         return self._delta({"content": text})
 
     def call(self, index: int, call_id: str, name: str, arguments: str) -> bytes:
-        """More of a function call: the first of each `index` bears `call_id` and `name`."""
+        """Return a chunk with more of a function call: the first of each `index` has `call_id` and `name`."""
         function = {"name": name, "arguments": arguments} if name else {"arguments": arguments}
         named = {"id": call_id, "type": "function"} if call_id else {}
         return self._delta({"tool_calls": [{"index": index, **named, "function": function}]})
 
     def finish(self, reason: str, ours: JsonObject) -> bytes:
-        """The answer is complete."""
+        """Return the chunk that completes the answer."""
         delta, self._role = self._role, {}
         return _event(self._shape | {"choices": [_choice(delta, reason)], **self._usage, "voicepipe": ours})
 
     def usage(self, used: TokensUsed, ours: JsonObject) -> bytes:
-        """The chunk without a choice that ends an answer with `stream_options.include_usage`."""
+        """Return the chunk without a choice that ends an answer with `stream_options.include_usage`."""
         return _event(self._shape | {"choices": [], "usage": used.to_wire(), "voicepipe": ours})
 
     def _delta(self, delta: JsonObject) -> bytes:
@@ -109,7 +109,7 @@ class ChunkWriter:
 
 
 def failed(error: bytes) -> bytes:
-    """The event that ends an answer which failed in the middle: the JSON of an error, as SDKs look for it."""
+    """Return the event that ends an answer that failed midway: the JSON of an error, as SDKs expect it."""
     return b"data: " + error + b"\n\n"
 
 

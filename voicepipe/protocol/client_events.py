@@ -1,6 +1,6 @@
-"""Reading what a client sends: any bytes become a typed value, or `Unreadable`. Nothing raises.
+"""Read a client's messages: any bytes become a typed value, or `Unreadable`. Nothing raises.
 
-Most events are facts of the turn core as they stand; the few that the session deals with have a small type here.
+Most values are events of the turn core as they are; the few that the session handles have a small type here.
 """
 
 from __future__ import annotations
@@ -32,71 +32,73 @@ from voicepipe.turn.events import (
 )
 
 MAX_EVENT_ID_CHARS: Final = 512
-"""The published bound. An error echoes the id, so it must not be as long as the client likes."""
+"""The published limit. An error echoes the id, so its length must be limited."""
 
 _MAX_SALVAGED_BYTES: Final = 65_536
-"""A broken message beyond this is not read a second time for its `event_id`: that would hold up the event loop."""
+"""A broken message larger than this is not read a second time for its `event_id`: that would block the event loop."""
 
 MAX_VALUES: Final = 20_000
-"""How many values one event may hold, about: commas and brackets are counted. A long string is cheap to read, an array
-of a million is not, and one caller must not hold up the others. Tools and histories of real clients stay under 2000."""
+"""About how many values one event may hold: commas and brackets are counted. A long string is cheap to read, an array
+of a million values is not, and one client must not delay the others. Tools and histories of real clients stay under
+2000.
+"""
 
 _COUNTED_CHARS: Final = 1 << 17
-"""So many are looked at in a step: they stay in the processor's cache."""
+"""Number of characters counted in one step: they stay in the processor's cache."""
 
 _UNCOUNTED_CHARS: Final = 65_536
-"""A message up to this can't hold enough values to matter: it is not counted."""
+"""A message up to this length cannot hold enough values to matter: it is not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioAppended:
-    """More of the caller's audio, in the session's input format. May end in the middle of a sample."""
+    """More of the user's audio, in the session's input format. May end in the middle of a sample."""
 
     audio: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAsked:
-    """The client says that the caller's turn is over; the session knows how much audio there is."""
+    """The client ends the user's turn; the session knows how much audio there is."""
 
     event_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ClearAsked:
-    """The client wants the audio that is not committed forgotten."""
+    """The client clears the audio that is not committed."""
 
     event_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionUpdateAsked:
-    """The client wants other settings: lay `update` over the session with `SessionConfig.merged`."""
+    """The client requests other settings: merge `update` into the session with `SessionConfig.merged`."""
 
     event_id: str | None
     update: JsonObject
     listening_only: bool = False
-    """It came as `transcription_session.update`, which says by its name what kind of session is meant."""
+    """It came as `transcription_session.update`, whose name states the kind of session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """An event that asks for nothing over a WebSocket."""
+    """An event that has no effect over a WebSocket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What the client sent makes no sense; the session lives on and says so."""
+    """A message that cannot be read; the session goes on and sends an error."""
 
     event_id: str | None
     code: str
     message: str
     field: str | None = None
-    """The dotted path of what was wrong, or None when the message as a whole was."""
+    """The dotted path of what was wrong, or None when the whole message was wrong."""
 
     @classmethod
     def because(cls, error: ProtocolError, event_id: str | None) -> Unreadable:
-        """The same refusal as a value, with the event that caused it."""
+        """Return the same refusal as a value, with the event that caused it."""
         return cls(event_id, error.code, error.why, error.field)
 
 
@@ -197,15 +199,15 @@ _DECODER: Final = msgspec.json.Decoder(_AnyEvent)
 
 
 def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) -> Asked:
-    """What a client's message asks for.
+    """Return what a client's message requests.
 
     Args:
         raw: one message, UTF-8 JSON, or a binary frame if the session takes them.
-        config: the session as it is now; a reply takes from it what its request leaves open.
+        config: the session as it is now; a reply uses it for what its request leaves open.
         find: looks up items that a `response.create` refers to in its `input`.
 
     Returns:
-        A fact for the turn core, one of this module's types, or `Unreadable`. Never raises.
+        An event for the turn core, one of this module's types, or `Unreadable`. Never raises.
     """
     extensions = config.extensions
     if extensions and extensions.binary_audio and isinstance(raw, bytes) and binary.is_binary(raw):
@@ -227,7 +229,7 @@ def read(raw: str | bytes, config: SessionConfig, find: Find = found_nothing) ->
 
 
 def _n_values(raw: str | bytes) -> int:
-    """Count as far as it takes to know; 16 MB without any in 5 ms."""
+    """Count the values until the result is certain; 16 MB without any take 5 ms."""
     chars = np.frombuffer(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw, dtype=np.uint8)
     n_values = 0
     for first in range(0, len(chars), _COUNTED_CHARS):
@@ -241,7 +243,7 @@ def _n_values(raw: str | bytes) -> int:
 def _append(event: _Append) -> AudioAppended | Unreadable:
     try:
         return AudioAppended(pybase64.b64decode(event.audio, validate=True))
-    except ValueError:  # characters that are not of the alphabet, or padding that does not fit
+    except ValueError:  # characters outside the alphabet, or padding that does not fit
         why = f"audio: expected base64 with padding, got {shown(event.audio)}"
         return Unreadable(event.event_id, "invalid_value", why, "audio")
 
@@ -296,7 +298,7 @@ def _refuse_answers(config: SessionConfig) -> None:
         raise ProtocolError(why, field="type", code="invalid_value")
 
 
-# --- what can't be read -----------------------------------------------------------------------
+# --- unreadable messages ----------------------------------------------------------------------
 
 _WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING: Final = re.compile(r"missing required field `(?P<name>\w+)`")
@@ -311,7 +313,7 @@ def _unreadable(raw: str | bytes, why: Exception) -> Unreadable:
 
 
 def _invalid(event_id: str | None, why: str, kind: str) -> Unreadable:
-    """The decoder's words ("Expected `str`, got `int` - at `$.item_id`") as code, field and message."""
+    """Return the decoder's message ("Expected `str`, got `int` - at `$.item_id`") as code, field and message."""
     found = _WHERE.match(why)
     what, path = (found["what"], (found["path"] or "").lstrip(".")) if found else (why, "")
     if path == "type":
@@ -330,7 +332,7 @@ def _invalid(event_id: str | None, why: str, kind: str) -> Unreadable:
 
 
 def _echoable(event_id: object) -> str | None:
-    """An id that can go back on the wire: a short string without the lone surrogates that JSON can smuggle in."""
+    """Return the id if it can be sent back: a short string without the lone surrogates that JSON can contain."""
     if not isinstance(event_id, str) or len(event_id) > MAX_EVENT_ID_CHARS:
         return None
     return None if any("\ud800" <= char <= "\udfff" for char in event_id) else event_id
@@ -347,7 +349,7 @@ def _reason(why: Exception) -> str:
 
 
 def _salvage(raw: str | bytes) -> JsonObject:
-    """What a more forgiving reader makes of a message that was refused, for the sake of its `event_id`."""
+    """Read a refused message with a more tolerant reader, to find its `event_id`."""
     if len(raw) > _MAX_SALVAGED_BYTES:
         return {}
     try:

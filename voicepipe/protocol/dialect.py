@@ -1,4 +1,4 @@
-"""What differs between the published events (GA) and the older ones (beta): names and shapes, not the order."""
+"""The differences between the published events (GA) and the older ones (beta): names and shapes, not the order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ResponseState = Literal["in_progress", "completed", "cancelled", "incomplete", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens that a response cost. We count text: the model of a chain neither hears nor speaks."""
+    """The tokens of a response. Only text is counted: the LLM of a cascade has no audio input or output."""
 
     input_tokens: int
     output_tokens: int
@@ -25,12 +25,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseView:
-    """A response at an instant, before any dialect."""
+    """A response at an instant, independent of any dialect."""
 
     id: str
     status: ResponseState
     details: JsonObject | None
-    """`status_details`: None unless it ended otherwise than completed."""
+    """`status_details`: None for a completed response."""
 
     output: tuple[Item, ...]
     conversation_id: str | None
@@ -49,17 +49,19 @@ class Dialect(Protocol):
     """Whether `conversation.created` follows `session.created`."""
 
     def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
-        """The event of the published name `kind` without its `event_id`; None when this dialect has none such."""
+        """Return the event of the published name `kind` without its `event_id`; None when this dialect has no such
+        event.
+        """
         ...
 
     def session(self, config: SessionConfig) -> JsonObject:
-        """The complete `session` object."""
+        """Return the complete `session` object."""
         ...
 
     def item(self, item: Item) -> JsonObject:
-        """An item of the conversation, without the bytes of its audio."""
+        """Return an item of the conversation, without the bytes of its audio."""
         ...
 
     def response(self, view: ResponseView) -> JsonObject:
-        """The `response` object of `response.created` and `response.done`."""
+        """Return the `response` object of `response.created` and `response.done`."""
         ...

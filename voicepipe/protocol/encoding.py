@@ -1,4 +1,4 @@
-"""Events as bytes, whatever text a vendor put in them."""
+"""Encode events as bytes, whatever text a vendor put in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def encode(event: JsonObject | msgspec.Struct | None) -> bytes:
-    """An event as UTF-8 JSON. Half a surrogate pair in its texts becomes U+FFFD."""
+    """Return an event as UTF-8 JSON. Half a surrogate pair in its texts becomes U+FFFD."""
     try:
         return _ENCODER.encode(event)
     except UnicodeEncodeError:  # a vendor's text with half a surrogate pair
@@ -21,7 +21,7 @@ def encode(event: JsonObject | msgspec.Struct | None) -> bytes:
 
 
 def well_formed(text: str) -> str:
-    """`text` as it can be encoded: surrogate pairs joined, lone halves replaced (U+FFFD)."""
+    """Return `text` as it can be encoded: surrogate pairs joined, lone halves replaced (U+FFFD)."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -42,5 +42,5 @@ def _all_well_formed(value: object) -> object:
 
 
 def id_text(text: str) -> str:
-    """`text` without what would need escaping in JSON: a session's id may be its client's own."""
+    """Return `text` without what would need escaping in JSON: a client may choose a session's id."""
     return re.sub(r"[^A-Za-z0-9_.-]", "", text)

@@ -1,7 +1,7 @@
-"""What a session may have beyond the published events, once its client asks for it.
+"""The extensions that a session may have beyond the published events, once its client requests them.
 
-The client opts in with `session.providerData.voicepipe` in a `session.update`; from the `session.updated` that answers
-it on, and never before, the events of this module may come, and the client may send its own.
+The client opts in with `session.providerData.voicepipe` in a `session.update`. From the `session.updated` that answers
+it on, and never before, the server may send the events of this module, and the client may send its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voicepipe.turn.announcements import KeptBy, TakenBy
 from voicepipe.turn.settings import Announce
 
 OPT_IN: Final = "providerData"
-"""The key of the session under which `voicepipe` is asked for, and echoed."""
+"""The key of the session under which a client requests `voicepipe`, and the server echoes it."""
 
 _NAMES: Final = ("binary_audio", "playback_reports", "turn_events", "resume", "ducking")
 
@@ -26,47 +26,47 @@ ANNOUNCE: Final = ("verdict", "immediate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extensions:
-    """Which extensions a session has. All are off until its client asks."""
+    """The extensions of a session. All are off until the client requests them."""
 
     binary_audio: bool = False
-    """Audio travels in binary frames, both ways; see `binary`."""
+    """Audio is sent in binary frames, both ways; see `binary`."""
 
     playback_reports: bool = False
-    """The client says what it has played, with `voicepipe.playback`."""
+    """The client reports what it has played, with `voicepipe.playback`."""
 
     turn_events: bool = False
-    """The client is told each turn's marks, verdicts and actions as they happen, and its record at the end."""
+    """The client gets each turn's marks, verdicts and actions as they happen, and its record at the end."""
 
     resume: bool = False
-    """A line that breaks may be replaced by another one."""
+    """A connection that is lost may be replaced by another."""
 
     ducking: bool = False
-    """The client is told when to lower the agent's voice, when to raise it again, and when the agent has yielded."""
+    """The client is notified when to lower the agent's volume, when to restore it, and when the agent has yielded."""
 
     announce: Announce = "verdict"
-    """When the client hears of a voice over the agent's: once it has the floor, or at once."""
+    """When the client is notified of speech over the agent's: once it is an interruption, or at once."""
 
     metadata: tuple[tuple[str, str], ...] = ()
-    """Names and values that rules about the model look at."""
+    """Names and values that routing rules for the LLM look at."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The echo: `providerData.voicepipe` of the session object."""
+        """Return the echo: `providerData.voicepipe` of the session object."""
         told: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, "announce")}
         return told | {"metadata": dict(self.metadata)} if self.metadata else told
 
 
 Change = bool | str | tuple[tuple[str, str], ...] | None
-"""What one name of an opt-in becomes."""
+"""The new value of one name of an opt-in."""
 
 
 def read_extensions(value: object, path: str) -> dict[str, Change] | None:
-    """What an opt-in changes, by name; None, for a null or `false`, turns all of it off.
+    """Return what an opt-in changes, by name; None, for a null or `false`, turns all of it off.
 
-    A null at a name turns that one off, or back to what the agent has. What is unknown changes nothing: it may be a
-    later version's.
+    A null at a name turns that one off, or back to the agent's value. Unknown names change nothing: they may belong to
+    a later version.
 
     Raises:
-        ProtocolError: it is no object, or a known name has a value that it can't have.
+        ProtocolError: it is no object, or a known name has a value that it cannot have.
     """
     if value is None or value is False:
         return None
@@ -83,7 +83,7 @@ def read_extensions(value: object, path: str) -> dict[str, Change] | None:
     return changed
 
 
-# --- from the client --------------------------------------------------------------------------
+# --- client events ----------------------------------------------------------------------------
 
 _Id = Annotated[str, msgspec.Meta(max_length=512)]
 _Far = msgspec.Meta(ge=-(2**53), le=2**53)
@@ -97,52 +97,54 @@ class ClientExtension(msgspec.Struct, tag_field="type", kw_only=True, frozen=Tru
 
 
 class Playback(ClientExtension, tag="voicepipe.playback", frozen=True):
-    """What the client's loudspeaker has done of one output item, at an instant."""
+    """The client's playback of one output item, at an instant."""
 
     item_id: _Id
     played_ms: _Ms
-    """Of the item's sound, counted from its beginning."""
+    """How much of the item's audio was played, from its beginning, in ms."""
 
     buffered_ms: _Ms
-    """Received and not played yet."""
+    """Received and not played yet, in ms."""
 
     input_ms: _Ms
-    """How much audio the client's microphone had captured at that instant, since the session began."""
+    """How much audio the client's microphone had captured at that instant, since the session began, in ms."""
 
     response_id: _Id | None = None
 
 
 class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
-    """The first and only word on a line that is to replace another."""
+    """The first and only message on a connection that is to replace another."""
 
     session_id: _Id
     secret: _Id
     last_event_id: _Id | None = None
-    """The latest event that came. None: none did."""
+    """The latest event that came. None: no event came."""
 
 
 _RESUME_DECODER: Final = msgspec.json.Decoder(Resume)
 
 
 def read_resume(raw: str | bytes) -> Resume | None:
-    """The first word on a line that is to replace another; None when it is another one, or none at all."""
+    """Return the first message on a connection that is to replace another; None when it is a different message, or
+    none.
+    """
     try:
         return _RESUME_DECODER.decode(raw)
-    except ValueError:  # not JSON, not UTF-8, or not of its shape
+    except ValueError:  # not JSON, not UTF-8, or of another shape
         return None
 
 
-# --- from the server --------------------------------------------------------------------------
+# --- server events ----------------------------------------------------------------------------
 
 
 class ServerExtension(msgspec.Struct, tag_field="type", kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """An event that only an opted-in client is sent."""
+    """An event that only an opted-in client gets."""
 
     event_id: str
 
 
 class OutputAudioStarted(ServerExtension, tag="voicepipe.output_audio.started", frozen=True):
-    """The sound of this part comes in binary frames with this stream number, in place of its deltas."""
+    """The audio of this part comes in binary frames with this stream number, in place of its deltas."""
 
     response_id: str
     item_id: str
@@ -152,17 +154,17 @@ class OutputAudioStarted(ServerExtension, tag="voicepipe.output_audio.started", 
 
 
 class TurnMark(ServerExtension, tag="voicepipe.turn.mark", frozen=True):
-    """An instant of a running turn. One that is known better later comes again."""
+    """A mark of a running turn. A mark that is known more exactly later is sent again."""
 
     turn_id: str
     revision: int
     mark: str
     at_ms: int
-    """Since the session began."""
+    """Time since the session began, in ms."""
 
 
 class TurnVerdict(ServerExtension, tag="voicepipe.turn.verdict", frozen=True):
-    """A stage of a running turn, held against its limit."""
+    """A stage of a running turn, judged against its limit."""
 
     turn_id: str
     revision: int
@@ -171,11 +173,11 @@ class TurnVerdict(ServerExtension, tag="voicepipe.turn.verdict", frozen=True):
     limit_ms: int
     verdict: Literal["within", "over"]
     owner: str
-    """Who could make it shorter."""
+    """The component that could make it shorter."""
 
 
 class TurnAction(ServerExtension, tag="voicepipe.turn.action", frozen=True):
-    """Something was done to save the budget of a running turn."""
+    """An action was taken to save the budget of a running turn."""
 
     turn_id: str
     revision: int
@@ -183,53 +185,54 @@ class TurnAction(ServerExtension, tag="voicepipe.turn.action", frozen=True):
 
 
 class AgentDucked(ServerExtension, tag="voicepipe.agent.ducked", frozen=True):
-    """Somebody speaks over this item of the agent's: play it at a lower volume until the verdict."""
+    """The user speaks over this item of the agent's: play it at a lower volume until the verdict."""
 
     turn_id: str
     item_id: str
 
 
 class AgentRestored(ServerExtension, tag="voicepipe.agent.restored", frozen=True):
-    """They have not taken the floor: back to full volume."""
+    """There was no interruption: back to full volume."""
 
     turn_id: str
     item_id: str
     reason: KeptBy
     after_ms: int
-    """Since the volume was lowered."""
+    """Time since the volume was lowered, in ms."""
 
 
 class AgentYielded(ServerExtension, tag="voicepipe.agent.yielded", frozen=True):
-    """They have it: the rest of this item is not to be played."""
+    """The user interrupted: the rest of this item must not be played."""
 
     turn_id: str
     item_id: str
     reason: TakenBy
     after_ms: int
-    """Since the volume was lowered for the last time."""
+    """Time since the volume was lowered for the last time, in ms."""
 
 
 class TurnOver(ServerExtension, tag="voicepipe.turn.record", frozen=True):
-    """A turn has ended, or more is known of one that has: its record, as `GET /v1/turns/{id}` shows it."""
+    """A turn has ended, or more is known of an ended turn: its record, as `GET /v1/turns/{id}` shows it."""
 
     record: dict[str, Any]
 
 
 class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
-    """The line has taken the place of another. It comes first; then comes what the client has missed.
+    """The connection has replaced another. This event comes first; then come the events that the client has missed.
 
-    Its `event_id` is not one to resume after: the latest event that came before it stays that, until the next comes.
+    Its `event_id` is not one to resume after: until the next event comes, the latest event before it remains the one to
+    resume after.
     """
 
     session_id: str
     secret: str
-    """For the next time: the one that was used is worth nothing any more."""
+    """The secret for the next resumption: the used secret is no longer valid."""
 
     input_received_ms: int
-    """How much of the caller's audio has come: the client sends it again from here."""
+    """How much of the user's audio has come, in ms: the client sends it again from here."""
 
     window_ms: int
-    """How long the session waits for its client when the line breaks again."""
+    """How long the session waits for its client when the connection is lost again, in ms."""
 
 
 ServerEvent = (
@@ -245,20 +248,20 @@ ServerEvent = (
 )
 _SERVER_DECODER: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
 SERVER_EVENTS: Final = frozenset(str(kind.__struct_config__.tag) for kind in (get_args(ServerEvent) or (ServerEvent,)))
-"""The types of all events that only opted-in clients are sent."""
+"""The types of all events that only opted-in clients get."""
 
 
 def read_server_event(raw: str | bytes) -> ServerEvent:
-    """One of the server's extension events, typed: for clients, and to check what is sent.
+    """Return one of the server's extension events, typed: for clients, and to check what is sent.
 
     Raises:
-        msgspec.ValidationError: it is none, or not of its shape.
+        msgspec.ValidationError: it is no such event, or has another shape.
     """
     return _SERVER_DECODER.decode(raw)
 
 
 def echo(session: JsonObject, extensions: Extensions | None, **more: object) -> JsonObject:
-    """A session object with the extensions that it has, and `more` of what its client must know of them."""
+    """Return a session object with the extensions that it has, and `more` values that its client needs for them."""
     if extensions is None:
         return session
     return {**session, OPT_IN: {"voicepipe": {**extensions.to_wire(), **more}}}

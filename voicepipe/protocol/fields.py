@@ -1,6 +1,6 @@
-"""A client's JSON, read field by field with the path at hand, so that every refusal names its field.
+"""Read a client's JSON field by field with its path, so that every refusal names its field.
 
-Each reader takes a value and its dotted path, gives the value back with its type known, or raises ProtocolError with
+Each reader takes a value and its dotted path. It returns the value with its type known, or raises ProtocolError with
 what was expected and what came. Codes are the hosted service's own: `invalid_type`, `invalid_value`,
 `missing_required_parameter`, `string_above_max_length`.
 """
@@ -22,8 +22,9 @@ MAX_ID_CHARS: Final = 64
 """The longest id of an item (the published types say 32 for new ones; clients send uuids with prefixes)."""
 
 MAX_SHOWN_CHARS: Final = 150_000
-"""The longest text that goes back to its client: some close on a frame above 1 MiB, and a character may take several
-bytes in JSON. Some 35000 tokens of English."""
+"""The longest text that the server sends back to its client: some clients close on a frame above 1 MiB, and a character
+may take several bytes in JSON. About 35,000 tokens of English.
+"""
 
 _SHOWN_CHARS: Final = 60
 _ABSENT: Final = object()
@@ -32,7 +33,7 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def shown(value: object) -> str:
-    """A value as an error's text shows it: short, whatever was sent."""
+    """Return a value as an error's text shows it: short, whatever was sent."""
     match value:
         case None:
             return "null"
@@ -51,22 +52,22 @@ def shown(value: object) -> str:
 
 
 def wrong_type(path: str, expected: str, value: object) -> ProtocolError:
-    """The refusal of a value that is not of the type that its field has."""
+    """Return the refusal of a value with the wrong type for its field."""
     return ProtocolError(f"{path}: expected {expected}, got {shown(value)}", field=path, code="invalid_type")
 
 
 def wrong_value(path: str, expected: str, value: object) -> ProtocolError:
-    """The refusal of a value that has the right type and is not one that its field may have."""
+    """Return the refusal of a value that has the right type and is not allowed for its field."""
     return ProtocolError(f"{path}: expected {expected}, got {shown(value)}", field=path, code="invalid_value")
 
 
 def missing(path: str, expected: str) -> ProtocolError:
-    """The refusal of an object that lacks a field."""
+    """Return the refusal of an object that lacks a field."""
     return ProtocolError(f"{path}: expected {expected}, got nothing", field=path, code="missing_required_parameter")
 
 
 def text(value: object, path: str, *, max_chars: int | None = None) -> str:
-    """A string, of at most `max_chars` characters."""
+    """Return a string of at most `max_chars` characters."""
     if not isinstance(value, str):
         raise wrong_type(path, "a string", value)
     if max_chars is not None and len(value) > max_chars:
@@ -76,14 +77,14 @@ def text(value: object, path: str, *, max_chars: int | None = None) -> str:
 
 
 def flag(value: object, path: str) -> bool:
-    """True or false."""
+    """Return true or false."""
     if not isinstance(value, bool):
         raise wrong_type(path, "true or false", value)
     return value
 
 
 def number(value: object, path: str, *, low: float, high: float) -> float:
-    """A number from `low` to `high`, both allowed."""
+    """Return a number from `low` to `high`, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(path, "a number", value)
     if not low <= value <= high:
@@ -92,7 +93,7 @@ def number(value: object, path: str, *, low: float, high: float) -> float:
 
 
 def whole(value: object, path: str, *, low: int, high: int) -> int:
-    """An integer from `low` to `high`, both allowed. `500.0` is one: JSON has only numbers."""
+    """Return an integer from `low` to `high`, both allowed. `500.0` is an integer: JSON has only numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(path, "an integer", value)
     if not low <= value <= high:
@@ -103,7 +104,7 @@ def whole(value: object, path: str, *, low: int, high: int) -> int:
 
 
 def one_of(value: object, path: str, choices: tuple[_Choice, ...]) -> _Choice:
-    """One of the strings `choices`."""
+    """Return one of the strings `choices`."""
     expected = " or ".join(f'"{choice}"' for choice in choices)
     if not isinstance(value, str):
         raise wrong_type(path, expected, value)
@@ -114,21 +115,21 @@ def one_of(value: object, path: str, choices: tuple[_Choice, ...]) -> _Choice:
 
 
 def record(value: object, path: str) -> JsonObject:
-    """An object."""
+    """Return an object."""
     if not isinstance(value, dict):
         raise wrong_type(path, "an object", value)
     return value
 
 
 def listing(value: object, path: str) -> list[object]:
-    """An array."""
+    """Return an array."""
     if not isinstance(value, list):
         raise wrong_type(path, "an array", value)
     return value
 
 
 def required(owner: Mapping[str, object], key: str, path: str, expected: str) -> object:
-    """The value at `key` of the object at `path`, where a null counts as nothing."""
+    """Return the value at `key` of the object at `path`; a null counts as missing."""
     value = owner.get(key)
     if value is None:
         raise missing(f"{path}.{key}", expected)
@@ -136,10 +137,10 @@ def required(owner: Mapping[str, object], key: str, path: str, expected: str) ->
 
 
 def refuse_length(n_chars: int, path: str) -> None:
-    """See that texts which go back to their client together have no more than MAX_SHOWN_CHARS.
+    """Check that texts which are sent back to their client have together no more than MAX_SHOWN_CHARS.
 
     Raises:
-        ProtocolError: they have.
+        ProtocolError: they have more.
     """
     if n_chars > MAX_SHOWN_CHARS:
         why = f"{path}: expected at most {MAX_SHOWN_CHARS} characters, got {n_chars}"
@@ -147,10 +148,10 @@ def refuse_length(n_chars: int, path: str) -> None:
 
 
 def refuse_depth(value: object, path: str) -> None:
-    """See that `value` nests no deeper than MAX_DEPTH.
+    """Check that `value` nests no deeper than MAX_DEPTH.
 
     Raises:
-        ProtocolError: it does.
+        ProtocolError: it nests deeper.
     """
     level = [value]
     for _ in range(MAX_DEPTH):
@@ -171,13 +172,13 @@ Reader = Callable[[object, str], Any]
 
 
 def changes(update: JsonObject, table: Mapping[str, tuple[str, Reader]], path: str) -> dict[str, Any]:
-    """What `update` asks to change, by the names of the configuration's fields.
+    """Return what `update` requests to change, by the names of the configuration's fields.
 
-    `table` maps a dotted key of the update to a field's name and its reader. A key that is absent changes nothing,
-    and neither does one that the table does not know.
+    `table` maps a dotted key of the update to a field's name and its reader. A key that is absent, or unknown to the
+    table, changes nothing.
 
     Raises:
-        ProtocolError: a value was refused by its reader, or a step of a dotted key is not an object.
+        ProtocolError: a reader refused a value, or a step of a dotted key is not an object.
     """
     found: dict[str, Any] = {}
     for dotted, (name, reader) in table.items():

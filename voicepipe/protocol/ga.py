@@ -1,6 +1,6 @@
 """The published dialect: shapes of `openai.types.realtime`, as clients of 2026 read them.
 
-A null stands only where strict readers allow one; elsewhere the key is left out.
+A null is sent only where strict readers allow one; elsewhere the key is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from voicepipe.turn.conversation import (
 )
 
 MAX_IMAGE_URL_CHARS: Final = 65_536
-"""A longer picture is acknowledged without its `image_url`: some clients close on a frame above 1 MiB."""
+"""A longer image is acknowledged without its `image_url`: some clients close on a frame above 1 MiB."""
 
 
 class Ga:
@@ -34,19 +34,19 @@ class Ga:
     announces_conversation = False
 
     def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
-        """Every event has its own name here."""
+        """Return the event: all published names exist here."""
         return {"type": kind, **fields}
 
     def session(self, config: SessionConfig) -> JsonObject:
-        """The complete `session` object."""
+        """Return the complete `session` object."""
         return config.to_wire()
 
     def item(self, item: Item) -> JsonObject:
-        """An item of the conversation, without the bytes of its audio."""
+        """Return an item of the conversation, without the bytes of its audio."""
         return item_object(item, {"output_text": "output_text", "output_audio": "output_audio"})
 
     def response(self, view: ResponseView) -> JsonObject:
-        """The `response` object, every key of it."""
+        """Return the `response` object with all its keys."""
         return {
             "id": view.id,
             "object": "realtime.response",
@@ -66,7 +66,7 @@ GA: Final = Ga()
 
 
 def item_object(item: Item, names: dict[str, str]) -> JsonObject:
-    """An item, with the agent's parts called as `names` says."""
+    """Return an item, with the agent's parts named as in `names`."""
     head = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:
         case Message():
@@ -84,7 +84,7 @@ def _part(part: Part, by_agent: bool, names: dict[str, str]) -> JsonObject:
         case InputText(text) | OutputText(text):
             return {"type": names["output_text"] if by_agent else "input_text", "text": text}
         case InputAudio(transcript) | OutputAudio(transcript):
-            # The key must be there, null until it is known: a client dies without it.
+            # The key must be there, null until it is known: a client fails without it.
             return {"type": names["output_audio"] if by_agent else "input_audio", "transcript": transcript}
         case InputImage(url, detail):
             shown = {"image_url": url} if len(url) <= MAX_IMAGE_URL_CHARS else {}
@@ -92,7 +92,7 @@ def _part(part: Part, by_agent: bool, names: dict[str, str]) -> JsonObject:
 
 
 def usage_object(usage: Usage | None) -> JsonObject | None:
-    """Tokens by kind; all of ours are text."""
+    """Return the tokens by kind; all of ours are text."""
     if usage is None:
         return None
     cached = {"text_tokens": usage.cached_tokens, "audio_tokens": 0, "image_tokens": 0}

@@ -1,4 +1,4 @@
-"""Items of the conversation as clients write them."""
+"""Read items of the conversation as clients write them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from voicepipe.turn.conversation import (
 )
 
 Find = Callable[[str], Item | None]
-"""The conversation's item of that id, or None."""
+"""Returns the conversation's item of that id, or None."""
 
 _ROLES: Final[tuple[Role, ...]] = ("system", "user", "assistant")
 _KINDS: Final = ("message", "function_call", "function_call_output")
@@ -45,10 +45,10 @@ _STATUSES: Final[tuple[ItemStatus, ...]] = ("completed", "incomplete", "in_progr
 
 
 def read_item(value: object, path: str) -> Item:
-    """An item that a client offers. Its `id` is "" when the client made none; audio bytes in it are not kept.
+    """Read an item that a client adds. Its `id` is "" when the client gave none; audio bytes in it are not kept.
 
     Raises:
-        ProtocolError: a field is missing, has the wrong type or a value that we don't know.
+        ProtocolError: a field is missing, has the wrong type or an unknown value.
     """
     given = record(value, path)
     kind = one_of(required(given, "type", path, "a string"), f"{path}.type", _KINDS)
@@ -67,10 +67,10 @@ def read_item(value: object, path: str) -> Item:
 
 
 def read_context(value: object, path: str, find: Find) -> tuple[Item, ...]:
-    """The `input` of a `response.create`: items, and references to items of the conversation.
+    """Read the `input` of a `response.create`: items, and references to items of the conversation.
 
     Raises:
-        ProtocolError: an item can't be read, or `find` knows none of the id referred to.
+        ProtocolError: an item cannot be read, or `find` knows no item of the referenced id.
     """
     return tuple(_read_or_find(item, f"{path}[{i}]", find) for i, item in enumerate(listing(value, path)))
 
@@ -104,7 +104,7 @@ def _read_id(given: JsonObject, path: str) -> str:
 def _read_status(given: JsonObject, path: str) -> ItemStatus:
     value = given.get("status")
     status = "completed" if value is None else one_of(value, f"{path}.status", _STATUSES)
-    # Nothing will finish an item that its client calls unfinished, so it is whole as it stands.
+    # Nothing will finish an item that its client calls unfinished, so it is complete as it is.
     return "incomplete" if status == "incomplete" else "completed"
 
 
@@ -115,7 +115,9 @@ def _read_content(given: JsonObject, role: Role, path: str) -> tuple[Part, ...]:
 
 
 def _read_part(value: object, role: Role, path: str) -> Part:
-    """One part. Its kind follows from the role: clients write `input_text` for the agent, and `text` for anyone."""
+    """Read one part. Its kind follows from the role: clients write `input_text` for the agent, and `text` for any
+    role.
+    """
     given = record(value, path)
     allowed = _TEXTS if role == "system" else (*_TEXTS, *_SOUNDS, *(("input_image",) if role == "user" else ()))
     kind = one_of(required(given, "type", path, "a string"), f"{path}.type", allowed)
@@ -146,5 +148,5 @@ def _read_image(given: JsonObject, path: str) -> InputImage:
 
 
 def found_nothing(item_id: str) -> Item | None:
-    """A `Find` that knows no item."""
+    """Find no item: a `Find` for an empty conversation."""
     return None

@@ -1,4 +1,4 @@
-"""Fields of a session that its client may not change, and those that it may not see."""
+"""Locks: fields of a session that its client may not change, and fields that it may not see."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ HIDEABLE: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "audio.input.transcription": {"transcription": None},
     }
 )
-"""What can be shown empty, and how. Clients compute from the rest: an empty format would break their playback."""
+"""Fields that can be shown empty, and their empty values. Clients compute from the rest: an empty format would break
+their playback.
+"""
 
 _OF_REPLY: Final = ("audible", "instructions", "tools", "tool_choice", "max_output_tokens", "temperature", "speed")
 
 
 def check_locks(session: SessionConfig, locks: Locks) -> None:
-    """Hold locks against the session that they are for: one on a field that isn't there would lock nothing.
+    """Check locks against their session: a lock on a field that does not exist would lock nothing.
 
     Raises:
-        ProtocolError: a field is not in the session, or can't be hidden.
+        ProtocolError: a field is not in the session, or cannot be hidden.
     """
     whole = _whole(session)
     for position, lock in enumerate(locks):
@@ -50,7 +52,8 @@ def check_locks(session: SessionConfig, locks: Locks) -> None:
 
 
 def check_update(before: SessionConfig, after: SessionConfig, locks: Locks) -> None:
-    """Refuse an update that changes a locked field. One that says again what is there is fine: clients send all.
+    """Refuse an update that changes a locked field. An update that repeats the current value is allowed: clients send
+    all fields.
 
     Raises:
         ProtocolError: `field` is the first such field's path in the session.
@@ -65,7 +68,7 @@ def check_update(before: SessionConfig, after: SessionConfig, locks: Locks) -> N
 
 
 def check_reply(session: SessionConfig, reply: ReplySettings, locks: Locks) -> None:
-    """Refuse a reply with its own value for a locked field: else a lock would hold only where nobody pushes.
+    """Refuse a reply with its own value for a locked field: otherwise `response.create` would bypass the lock.
 
     Raises:
         ProtocolError: `field` is the first such field's path.
@@ -76,7 +79,7 @@ def check_reply(session: SessionConfig, reply: ReplySettings, locks: Locks) -> N
 
 
 def shown(session: SessionConfig, locks: Locks) -> SessionConfig:
-    """The session with its hidden fields empty."""
+    """Return the session with its hidden fields empty."""
     emptied: dict[str, Any] = {}
     for lock in locks:
         if lock.hidden:
@@ -85,12 +88,12 @@ def shown(session: SessionConfig, locks: Locks) -> SessionConfig:
 
 
 def _whole(session: SessionConfig) -> JsonObject:
-    """The session with what its client has beyond the published fields."""
+    """Return the session including the fields beyond the published ones."""
     return echo(session.to_wire(), session.extensions)
 
 
 def _has(session: JsonObject, path: list[str]) -> bool:
-    """Whether the path leads to a field, or into one that is null now and may be an object later."""
+    """Return whether the path leads to a field, or into a field that is null now and may be an object later."""
     value: Any = session
     for name in path:
         if value is None:

@@ -9,14 +9,14 @@ from voicepipe.protocol.fields import record, text, wrong_value
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_KEY_CHARS: Final = 64
 MAX_METADATA_VALUE_CHARS: Final = 512
-"""The published bounds of `response.metadata`."""
+"""The published limits of `response.metadata`."""
 
 
 def read_metadata(value: object, path: str) -> tuple[tuple[str, str], ...]:
-    """The pairs, in the client's order.
+    """Return the pairs, in the client's order.
 
     Raises:
-        ProtocolError: it is no object of texts, or larger than the published bounds.
+        ProtocolError: it is no object of texts, or larger than the published limits.
     """
     given = record(value, path)
     if len(given) > MAX_METADATA_PAIRS:

@@ -1,4 +1,4 @@
-"""A response that is being told to the client: what was begun, and what has been said so far."""
+"""A response that is being sent to the client: which items were begun, and what was sent so far."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from voicepipe.turn.commands import call_item_id
 from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message, OutputAudio, OutputText
 
 TURN_KEY = "voicepipe_turn"
-"""Where `response.metadata` names the turn, for whoever wants to look it up."""
+"""The key in `response.metadata` that names the turn, to look it up."""
 
 
 @dataclass(slots=True)
 class OpenMessage:
-    """The agent's message while its words and its sound are coming."""
+    """The agent's message while its text and its audio are coming."""
 
     item_id: str
     response_id: str
@@ -31,17 +31,17 @@ class OpenMessage:
     """The first part of an audio delta's frame, up to its event id."""
 
     stream: int = 0
-    """The number of its binary frames; 0 when its sound goes as base64 in deltas."""
+    """The number of its binary frames; 0 when its audio is sent as base64 in deltas."""
 
     said: list[str] = field(default_factory=list)
     closed: bool = False
-    """The client was told that it is complete, while the response goes on."""
+    """The client was notified that it is complete, while the response goes on."""
 
     deleted: bool = False
-    """The client has deleted its item from the conversation; it stays an output of its response."""
+    """The client has deleted its item from the conversation; it remains an output of its response."""
 
     def ids(self) -> JsonObject:
-        """What every event of this message's one part bears."""
+        """Return the ids that every event of this message's one part has."""
         return {
             "response_id": self.response_id,
             "item_id": self.item_id,
@@ -50,15 +50,15 @@ class OpenMessage:
         }
 
     def words(self) -> str:
-        """All that has been said."""
+        """Return all text so far."""
         return "".join(self.said)
 
     def part(self) -> JsonObject:
-        """The part as `response.content_part.*` shows it: `audio` or `text` in every dialect."""
+        """Return the part as `response.content_part.*` shows it: `audio` or `text` in every dialect."""
         return {"type": "audio", "transcript": self.words()} if self.audible else {"type": "text", "text": self.words()}
 
     def item(self, status: ItemStatus) -> Message:
-        """The message with what has been said."""
+        """Return the message with its text so far."""
         part = OutputAudio(self.words()) if self.audible else OutputText(self.words())
         return Message(self.item_id, "assistant", (part,), status)
 
@@ -78,7 +78,7 @@ class OpenCall:
     """As in `OpenMessage`."""
 
     def ids(self) -> JsonObject:
-        """What every event of this call's arguments bears."""
+        """Return the ids that every event of this call's arguments has."""
         return {
             "response_id": self.response_id,
             "item_id": self.item_id,
@@ -87,18 +87,18 @@ class OpenCall:
         }
 
     def arguments(self) -> str:
-        """All that has come."""
+        """Return all arguments so far."""
         return "".join(self.pieces)
 
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object, as clients take for granted when they run a call."""
+        """Return whether the arguments are a JSON object, as clients assume when they run a call."""
         try:
             return isinstance(json.loads(self.arguments()), dict)
         except (ValueError, RecursionError):
             return False
 
     def item(self, status: ItemStatus) -> FunctionCall:
-        """The call with the arguments so far."""
+        """Return the call with the arguments so far."""
         return FunctionCall(self.item_id, self.call_id, self.name, self.arguments(), status)
 
 
@@ -109,14 +109,14 @@ class OpenResponse:
     started: ResponseStarted
     conversation_id: str | None
     output_format: AudioFormat
-    """The session's when the response began: an update in its midst must not change its bytes."""
+    """The session's format when the response began: an update during the response must not change its bytes."""
 
     outputs: list[OpenMessage | OpenCall] = field(default_factory=list)
     message: OpenMessage | None = None
-    """The message that words and sound belong to: the last that was begun."""
+    """The message that text and audio belong to: the last message begun."""
 
     def call(self, index: int) -> OpenCall | None:
-        """The call of that index, by the id that the core gave it."""
+        """Return the call of that index, by the id that the core gave it."""
         ending = call_item_id("", index)
         calls = (output for output in self.outputs if isinstance(output, OpenCall))
         return next((call for call in calls if call.item_id.endswith(ending)), None)
@@ -141,7 +141,7 @@ class OpenResponse:
         output: tuple[Item, ...] = (),
         usage: Usage | None = None,
     ) -> ResponseView:
-        """This response for a dialect to render."""
+        """Return this response for a dialect to render."""
         started = self.started
         turn = {TURN_KEY: started.turn_id} if started.turn_id else {}
         return ResponseView(
@@ -158,7 +158,7 @@ class OpenResponse:
 
 
 def ended_details(ended: ResponseEnded) -> JsonObject | None:
-    """`status_details`: why a response ended otherwise than completed."""
+    """Return `status_details`: why a response did not complete; None if it completed."""
     match ended.status:
         case "completed":
             return None

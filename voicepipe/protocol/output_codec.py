@@ -1,4 +1,4 @@
-"""The agent's sound on its way to the wire: 24 kHz samples to the bytes that the session's format asks for."""
+"""Encode the agent's audio for the wire: 24 kHz samples to the bytes of the session's format."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.protocol.session_parts import G711_HZ, PCM_HZ, AudioFormat
 
 MAX_DELTA_SAMPLES: Final = PCM_HZ // 5
-"""200 ms, the most that one delta carries: 12.8 kB of base64 as pcm. Clients' frame limits begin at 1 MiB."""
+"""200 ms, the maximum for one delta: 12.8 kB of base64 as pcm. Clients' frame limits begin at 1 MiB."""
 
 
 class OutputCodec:
-    """Codes one reply's sound. G.711 is resampled as a stream, so one codec serves one reply, in order."""
+    """Encodes one reply's audio. G.711 is resampled as a stream, so one codec serves one reply, in order."""
 
     def __init__(self, form: AudioFormat) -> None:
         self._form = form
         self._resampler = None if form.name == "audio/pcm" else Resampler(PCM_HZ, G711_HZ)
 
     def push(self, samples: Samples) -> list[bytes]:
-        """The coded bytes of `samples`, int16, (n_samples,), 24 kHz, in pieces of at most MAX_DELTA_SAMPLES.
+        """Return the encoded bytes of `samples`, int16, (n_samples,), 24 kHz, in pieces of at most MAX_DELTA_SAMPLES.
 
         G.711 keeps back a few milliseconds until `flush`.
         """
@@ -35,7 +35,7 @@ class OutputCodec:
         return [piece for piece in coded if piece]
 
     def flush(self) -> bytes:
-        """What was kept back; perhaps nothing."""
+        """Return what was kept back; perhaps nothing."""
         return b"" if self._resampler is None else self._compress(self._resampler.flush())
 
     def _compress(self, samples: Samples) -> bytes:

@@ -1,4 +1,4 @@
-"""What `response.create` overrides: the session's way to reply, with the client's wishes for this one."""
+"""The overrides of `response.create`: the session's reply settings, with the client's values for this reply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from voicepipe.turn.settings import ReplySettings
 
 
 def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettings:
-    """The `response` object of a `response.create` laid over the session's own settings. Nulls change nothing.
+    """Return the session's own settings with the `response` object of a `response.create` merged in. Nulls change
+    nothing.
 
     Raises:
         ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
@@ -49,7 +50,7 @@ def _read_instructions(value: object, path: str) -> str:
 
 
 def _read_joined(value: object, path: str) -> bool:
-    """Any string but `none` means the session's conversation."""
+    """Return whether the reply joins the conversation: any string but `none` means the session's conversation."""
     return text(value, path) != "none"
 
 
@@ -68,4 +69,4 @@ _OVERRIDES: Final[dict[str, tuple[str, Reader]]] = {
     "metadata": ("metadata", _or_null(read_metadata)),
     "conversation": ("in_conversation", _or_null(_read_joined)),
 }
-"""The published keys stand after the older ones, so that they win."""
+"""The published keys come after the older ones, so that they take precedence."""

@@ -1,4 +1,4 @@
-"""The whole effective session: what it starts with, and what a client's `session.update` makes of it."""
+"""The whole effective session: its initial values, and the result of a client's `session.update`."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from voicepipe.protocol.session_wire import (
 from voicepipe.turn.settings import Announce, ReplySettings, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"
-"""What a session shows as its voice when the choice is left to the provider."""
+"""The voice that a session shows when the choice is left to the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """Everything that a session is set to at an instant. Immutable: an update makes another one."""
+    """All settings of a session at an instant. Immutable: an update makes a new one."""
 
     session_id: str
     model: str
-    """The name that the client knows its agent by. It can't change while the session lives."""
+    """The client's name for its agent. It cannot change during the session."""
 
     expires_at: int
     """When the session ends, in Unix seconds."""
@@ -57,13 +57,13 @@ class SessionConfig:
     input_format: AudioFormat = field(default_factory=AudioFormat)
     output_format: AudioFormat = field(default_factory=AudioFormat)
     turn_detection: TurnDetection | None = field(default_factory=ServerVad)
-    """None: the client says with a commit when a turn is over."""
+    """None: the client ends a turn with a commit."""
 
     transcription: Transcription | None = None
-    """None: the client does not want to see the caller's words."""
+    """None: the client does not want the user's transcript."""
 
     noise_reduction: NoiseReduction | None = None
-    """Accepted and shown; it changes nothing yet."""
+    """Accepted and shown; it has no effect yet."""
 
     voice: str = DEFAULT_VOICE
     speed: float = 1.0
@@ -74,22 +74,22 @@ class SessionConfig:
     max_output_tokens: int | None = None
     temperature: float | None = None
     language: str | None = None
-    """The agent's own, BCP-47; `transcription.language` goes before it."""
+    """The agent's own, BCP-47; `transcription.language` takes precedence."""
 
     tracing: str | tuple[tuple[str, str], ...] | None = None
-    """Accepted and shown; we trace for the operator, not for clients."""
+    """Accepted and shown; the server traces for the operator, not for clients."""
 
     announce: Announce = "verdict"
-    """The agent's own; `extensions.announce` goes before it."""
+    """The agent's own; `extensions.announce` takes precedence."""
 
     extensions: Extensions | None = None
-    """`providerData.voicepipe`: the client takes fields and events beyond the published ones. None: it does not."""
+    """`providerData.voicepipe`: the client accepts fields and events beyond the published ones. None: it does not."""
 
     @classmethod
     def start(
         cls, *, session_id: str, model: str, voice: str, instructions: str, expires_at: int, **defaults: Any
     ) -> SessionConfig:
-        """The session before its client has said anything: an agent's settings, any other field by name."""
+        """Return the session before any update of its client: an agent's settings, any other field by name."""
         session = cls(
             session_id=session_id,
             model=model,
@@ -101,15 +101,17 @@ class SessionConfig:
         return session.listening_only() if session.kind == "transcription" else session
 
     def listening_only(self) -> SessionConfig:
-        """This session as one that only writes down what the caller says, which it shows unless told otherwise."""
+        """Return this session as one that only transcribes the user's speech, and shows the transcript unless set
+        otherwise.
+        """
         return replace(self, kind="transcription", transcription=self.transcription or Transcription())
 
     def merged(self, update: object) -> SessionConfig:
-        """This session with the `session` of a `session.update` laid over it.
+        """Return this session with the `session` of a `session.update` merged in.
 
         Objects merge by key; `format`, `turn_detection`, `transcription`, `noise_reduction` and `tools` are replaced as
-        a whole; null turns off; what is absent or unknown changes nothing. Both the published and the older, flat
-        shape are read, each by its own keys.
+        a whole. Null turns off; absent or unknown keys change nothing. Both the published and the older, flat shape are
+        read, each by its own keys.
 
         Raises:
             ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
@@ -123,7 +125,7 @@ class SessionConfig:
         return replace(before, **found)
 
     def to_wire(self) -> JsonObject:
-        """The complete `session` object of the published events.
+        """Return the complete `session` object of the published events.
 
         Every key is there, null where nothing is set: clients compute from this echo.
         """
@@ -155,7 +157,7 @@ class SessionConfig:
         return {**head, **shown, "include": None, "expires_at": self.expires_at}
 
     def reply_settings(self) -> ReplySettings:
-        """How a reply is made when nobody overrides anything."""
+        """Return the settings of a reply without overrides."""
         return ReplySettings(
             audible=self.audible,
             instructions=self.instructions,
@@ -168,7 +170,7 @@ class SessionConfig:
         )
 
     def turn_settings(self) -> TurnSettings:
-        """What the turn core needs to know of this session. A transcription session never answers."""
+        """Return the session's settings for the turn core. A transcription session never answers."""
         detection = self.turn_detection
         return TurnSettings(
             detection="none" if detection is None else "vad",
@@ -189,18 +191,18 @@ class SessionConfig:
 
     @property
     def vad_threshold(self) -> float:
-        """How sure the voice detector must be, 0 to 1."""
+        """Return the VAD's threshold, 0 to 1."""
         return self.turn_detection.threshold if isinstance(self.turn_detection, ServerVad) else DEFAULT_THRESHOLD
 
     @property
     def prefix_padding_ms(self) -> int:
-        """Audio kept from before the speech was noticed."""
+        """Return how much audio from before the detected start of speech is kept, in ms."""
         detection = self.turn_detection
         return detection.prefix_padding_ms if isinstance(detection, ServerVad) else DEFAULT_PADDING_MS
 
     @property
     def idle_timeout_ms(self) -> int | None:
-        """How long the caller may say nothing before the agent speaks up; None: for ever."""
+        """Return how long the user may be silent before the agent speaks, in ms; None: forever."""
         return self.turn_detection.idle_timeout_ms if isinstance(self.turn_detection, ServerVad) else None
 
 

@@ -36,20 +36,22 @@ G711_HZ: Final = 8_000
 DEFAULT_PADDING_MS: Final = 300
 DEFAULT_SILENCE_MS: Final = 500
 DEFAULT_THRESHOLD: Final = 0.5
-"""What the hosted service takes when a client leaves these out."""
+"""The hosted service's default when a client leaves these out."""
 
 MAX_SILENCE_MS: Final = 30_000
 MAX_PADDING_MS: Final = 5_000
 MAX_IDLE_MS: Final = 600_000
-"""Beyond these a setting is a slip of the unit (microseconds, samples), not a wish."""
+"""A setting beyond these limits is a wrong unit (microseconds, samples), not intended."""
 
 EAGERNESS_SILENCE_MS: Final[dict[Eagerness, int]] = {"low": 1_000, "medium": 720, "auto": 720, "high": 500}
-"""The silence around which the wait moves under `semantic_vad`: so long when nothing tells whether the caller has
-finished. Speculation hides 500 ms of it. With medium the bench cuts one read turn in nine, with 500 ms one in four."""
+"""The silence, in ms, around which the wait varies under `semantic_vad`: the wait without evidence that the user has
+finished. Speculation hides 500 ms of it. With medium the bench cuts one read turn in nine, with 500 ms one in four.
+"""
 
 ADAPTIVE_MIDDLE: Final = 1.44
-"""Where the wait of an adaptive `ServerVad` lies when nothing is known, of its shortest silence: 720 for the usual 500,
-as `semantic_vad` has it. The shortest wait that evidence makes of that is 531."""
+"""The wait of an adaptive `ServerVad` without evidence, as a multiple of its shortest silence: 720 ms for the usual
+500, as in `semantic_vad`. The shortest wait that evidence makes of that is 531 ms.
+"""
 
 KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")
 _FORMATS: Final[tuple[FormatName, ...]] = ("audio/pcm", "audio/pcmu", "audio/pcma")
@@ -58,7 +60,7 @@ FLAT_FORMATS: Final[dict[str, FormatName]] = {
     "g711_ulaw": "audio/pcmu",
     "g711_alaw": "audio/pcma",
 }
-"""Formats as old clients write them."""
+"""The format names of old clients."""
 
 _NOISES: Final[tuple[NoiseReduction, ...]] = ("near_field", "far_field")
 _ANY_ARGUMENTS: Final = '{"type":"object","properties":{}}'
@@ -67,7 +69,7 @@ _MODES: Final = ("auto", "none", "required")
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How audio is coded in one direction: little-endian int16 at 24 kHz, or G.711 at 8 kHz, one channel."""
+    """The encoding of audio in one direction: little-endian int16 at 24 kHz, or G.711 at 8 kHz, one channel."""
 
     name: FormatName = "audio/pcm"
 
@@ -82,24 +84,25 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVad:
-    """The turn ends after a fixed silence, as a client asks for it; or after at least that."""
+    """The turn ends after a fixed silence that a client sets; or, if adaptive, after at least that."""
 
     threshold: float = DEFAULT_THRESHOLD
-    """How sure the voice detector must be, 0 to 1."""
+    """The VAD's threshold, 0 to 1."""
 
     prefix_padding_ms: int = DEFAULT_PADDING_MS
-    """Audio kept from before the speech was noticed."""
+    """How much audio from before the detected start of speech is kept, in ms."""
 
     silence_duration_ms: int = DEFAULT_SILENCE_MS
     adaptive: bool = False
-    """What the agent's settings chose, never the client: the silence is the shortest, and more follows how finished
-    the caller sounds. The wire does not say so."""
+    """Set by the agent's settings, never by the client: the silence is the minimum, and more follows how finished the
+    user sounds. The wire does not show this.
+    """
 
     setting: str = "turn_detection.silence_duration_ms"
-    """Where the silence was set: by the client, or by the agent where the client says nothing."""
+    """Where the silence was set: by the client, or by the agent if the client sets none."""
 
     idle_timeout_ms: int | None = None
-    """How long the caller may say nothing before the agent speaks up; None: for ever."""
+    """How long the user may be silent before the agent speaks; None: forever."""
 
     create_response: bool = True
     interrupt_response: bool = True
@@ -107,7 +110,7 @@ class ServerVad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticVad:
-    """The turn ends when the caller seems to have finished; `eagerness` says how soon that is believed."""
+    """The turn ends when the user seems to have finished; `eagerness` sets how soon that is assumed."""
 
     eagerness: Eagerness = "auto"
     create_response: bool = True
@@ -119,7 +122,7 @@ TurnDetection = ServerVad | SemanticVad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcription:
-    """The client wants to see the caller's words. None leaves the choice to the agent's settings."""
+    """The client wants the user's transcript. None leaves the choice to the agent's settings."""
 
     model: str | None = None
     language: str | None = None
@@ -129,7 +132,7 @@ class Transcription:
 
 
 def read_format(value: object, path: str) -> AudioFormat:
-    """A `format` object; a null means pcm at 24 kHz."""
+    """Read a `format` object; a null means pcm at 24 kHz."""
     if value is None:
         return AudioFormat()
     given = record(value, path)
@@ -140,18 +143,18 @@ def read_format(value: object, path: str) -> AudioFormat:
 
 
 def _see_rate(value: object, rate_hz: int, path: str) -> None:
-    """Clients compute playback from the rate that we echo, and 24000 is the only one that is published."""
+    """Check the rate: clients compute playback from the rate that the server echoes, and only 24000 is published."""
     if value is not None and whole(value, path, low=1, high=1_000_000) != rate_hz:
         raise wrong_value(path, str(rate_hz), value)
 
 
 def read_flat_format(value: object, path: str) -> AudioFormat:
-    """A format's name as old clients write it; a null means pcm at 24 kHz."""
+    """Read a format's name from an old client; a null means pcm at 24 kHz."""
     return AudioFormat() if value is None else AudioFormat(FLAT_FORMATS[one_of(value, path, tuple(FLAT_FORMATS))])
 
 
 def read_turn_detection(value: object, path: str) -> TurnDetection | None:
-    """A `turn_detection` object; a null, or the `false` that some clients send, turns it off."""
+    """Read a `turn_detection` object; a null, or the `false` that some clients send, turns it off."""
     if value is None or value is False:
         return None
     given = record(value, path)
@@ -188,7 +191,7 @@ def _ms(given: dict[str, object], key: str, path: str, high: int, default: int) 
 
 
 def read_transcription(value: object, path: str) -> Transcription | None:
-    """A `transcription` object; a null turns it off."""
+    """Read a `transcription` object; a null turns it off."""
     if value is None or value is False:
         return None
     given = record(value, path)
@@ -199,7 +202,7 @@ def read_transcription(value: object, path: str) -> Transcription | None:
 
 
 def read_noise_reduction(value: object, path: str) -> NoiseReduction | None:
-    """A `noise_reduction` object; a null turns it off."""
+    """Read a `noise_reduction` object; a null turns it off."""
     if value is None or value is False:
         return None
     expected = '"near_field" or "far_field"'
@@ -208,7 +211,7 @@ def read_noise_reduction(value: object, path: str) -> NoiseReduction | None:
 
 
 def read_audible(value: object, path: str) -> bool:
-    """`output_modalities` or `modalities`: whether the answer is spoken. `["audio","text"]` is."""
+    """Read `output_modalities` or `modalities`: whether the answer is audio. `["audio","text"]` is."""
     if value is None:
         return True
     wanted = [one_of(item, f"{path}[{i}]", ("text", "audio")) for i, item in enumerate(listing(value, path))]
@@ -218,21 +221,21 @@ def read_audible(value: object, path: str) -> bool:
 
 
 def read_voice(value: object, path: str) -> str:
-    """A voice's name, or an object with its `id`."""
+    """Read a voice's name, or an object with its `id`."""
     if isinstance(value, dict):
         return text(required(value, "id", path, "a string"), f"{path}.id")
     return text(value, path)
 
 
 def read_max_tokens(value: object, path: str) -> int | None:
-    """A number of tokens, or `"inf"`, which is None as a null is."""
+    """Read a number of tokens, or `"inf"`, which is None as a null is."""
     if value is None or value == "inf":
         return None
     return whole(value, path, low=1, high=1_000_000)
 
 
 def read_tools(value: object, path: str) -> tuple[Tool, ...]:
-    """The functions that the agent may call."""
+    """Read the functions that the agent may call."""
     if value is None:
         return ()
     tools = tuple(_read_tool(tool, f"{path}[{i}]") for i, tool in enumerate(listing(value, path)))
@@ -262,7 +265,7 @@ def _schema(value: object, path: str) -> str:
 
 
 def read_tool_choice(value: object, path: str) -> str:
-    """`auto`, `none`, `required`, or the name of one function."""
+    """Read `auto`, `none`, `required`, or the name of one function."""
     if value is None:
         return "auto"
     if not isinstance(value, dict):

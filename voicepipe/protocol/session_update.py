@@ -1,4 +1,4 @@
-"""What a client's `session.update` asks to change: the tables from its keys to the configuration's fields."""
+"""The changes that a client's `session.update` requests: tables from its keys to the configuration's fields."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from voicepipe.protocol.session_parts import (
 
 MIN_SPEED: Final = 0.25
 MAX_SPEED: Final = 1.5
-"""The published bounds of `audio.output.speed`."""
+"""The published limits of `audio.output.speed`."""
 
 
 def asked_changes(update: object) -> dict[str, Any]:
-    """The fields of the configuration that a client's `session` object sets, by name, with their new values.
+    """Return the fields of the configuration that a client's `session` object sets, by name, with their new values.
 
     Raises:
         ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
@@ -51,17 +51,19 @@ def asked_changes(update: object) -> dict[str, Any]:
 
 
 def is_flat(update: JsonObject) -> bool:
-    """Whether an update has the older shape: a key that only that one has, and none that only the published one has."""
+    """Return whether an update has the older shape: a key that only the older shape has, and none that only the
+    published shape has.
+    """
     return not _ONLY_NESTED & update.keys() and bool(_ONLY_FLAT & update.keys())
 
 
 def is_published(update: object) -> bool:
-    """Whether whoever wrote this update knows the published shape, whatever was said in the handshake."""
+    """Return whether this update shows that the client knows the published shape, whatever the handshake said."""
     return isinstance(update, dict) and bool(_ONLY_NESTED & update.keys())
 
 
 def published(flat: JsonObject, kind: SessionKind) -> JsonObject:
-    """A session in the older, flat shape as the published one says it; keys that are unknown there are left out.
+    """Return a session in the older, flat shape in the published shape; keys that are unknown there are left out.
 
     Raises:
         ProtocolError: a value has the wrong type or is out of range; `field` is its key.
@@ -148,9 +150,9 @@ _FLAT: Final[dict[str, tuple[str, Reader]]] = {
     "speed": ("speed", _read_speed),
 }
 _PUBLISHED_KEYS: Final = {name: dotted for dotted, (name, _) in _NESTED.items()}
-"""A field of the configuration -> where the published shape has it."""
+"""A field of the configuration -> its place in the published shape."""
 
 _ONLY_NESTED: Final = frozenset({"type", "audio", "output_modalities", "max_output_tokens"})
 _ONLY_FLAT: Final = frozenset(_FLAT) - frozenset(_SHARED)
 _NEVER_NULL: Final = frozenset({"kind", "voice", "speed"})
-"""Fields whose null means nothing to turn off: SDKs write null for what the application left out."""
+"""Fields for which a null does not turn anything off: SDKs write null for what the application left out."""

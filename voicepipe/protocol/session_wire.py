@@ -1,4 +1,4 @@
-"""The parts of a `session` object as they go to clients."""
+"""Render the parts of a `session` object for clients."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from voicepipe.turn.settings import Tool
 
 
 def modalities(audible: bool) -> list[str]:
-    """What an answer is made of."""
+    """Return the modalities of an answer."""
     return ["audio"] if audible else ["text"]
 
 
 def max_tokens(limit: int | None) -> int | str:
-    """A limit as clients read it: a number or `inf`."""
+    """Return a limit as clients read it: a number or `inf`."""
     return "inf" if limit is None else limit
 
 
 def tool_choice_object(choice: str) -> JsonObject | str:
-    """Which function must be called: a mode, or an object that names one."""
+    """Return which function must be called: a mode, or an object that names one."""
     return choice if choice in ("auto", "none", "required") else {"type": "function", "name": choice}
 
 
 def format_object(form: AudioFormat) -> JsonObject:
-    """A format; only pcm names its rate."""
+    """Return a format; only pcm names its rate."""
     return {"type": form.name, "rate": form.rate_hz} if form.name == "audio/pcm" else {"type": form.name}
 
 
 def tool_object(tool: Tool) -> JsonObject:
-    """A function that the agent may call, without whatever else the client wrote there."""
+    """Return a function that the agent may call, without any other fields that the client wrote."""
     parameters = json.loads(tool.parameters_json)
     return {"type": "function", "name": tool.name, "description": tool.description, "parameters": parameters}
 
 
 def transcription_object(wanted: Transcription | None) -> JsonObject | None:
-    """What the client asked of the transcription; null when it is off."""
+    """Return the client's transcription settings; null when it is off."""
     if wanted is None:
         return None
     said = {"model": wanted.model, "language": wanted.language, "prompt": wanted.prompt}
@@ -51,12 +51,14 @@ def transcription_object(wanted: Transcription | None) -> JsonObject | None:
 
 
 def noise_reduction_object(kind: NoiseReduction | None) -> JsonObject | None:
-    """What the client asked for; null when it is off."""
+    """Return the client's noise reduction; null when it is off."""
     return None if kind is None else {"type": kind}
 
 
 def turn_detection_object(detection: TurnDetection | None) -> JsonObject | None:
-    """How turns are found, with both flags always: whether a client cancels by itself hangs on an explicit true."""
+    """Return how turns are detected, always with both flags: whether a client cancels by itself depends on an explicit
+    true.
+    """
     match detection:
         case None:
             return None

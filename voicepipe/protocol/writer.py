@@ -1,4 +1,4 @@
-"""The outbound half of a session's wire: announcements and output in, encoded events out, in the order clients need."""
+"""The outbound half of a session's wire: notifications and output in, encoded events out, in the order clients need."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from voicepipe.turn import announcements as said
 from voicepipe.turn.conversation import Item, ItemStatus, Message
 
 Frames = list[bytes]
-"""Encoded events, UTF-8 JSON, one a frame, in order; a `binary.SoundFrame` is a binary one."""
+"""Encoded events, UTF-8 JSON, one per frame, in order; a `binary.SoundFrame` is a binary frame."""
 
 
 class Wire:
-    """One session's events. Keeps what is open, so that whatever ends a response closes all that it began.
+    """The events of one session. It tracks what is open, so that the end of a response closes all that the response
+    began.
 
-    Pure: gives frames and sends none. A response that has ended gets no further event; output that comes for it
-    late, or before its item was begun, is dropped and counted.
+    Pure: returns frames and sends none. A response that has ended gets no further event. Output that comes for it late,
+    or before its item was begun, is dropped and counted.
     """
 
     def __init__(self, config: SessionConfig, *, dialect: Dialect = GA) -> None:
@@ -69,10 +70,10 @@ class Wire:
             **dict.fromkeys(get_args(Beyond), Wire._beyond),
         }
 
-    # --- the session ---------------------------------------------------------------------
+    # --- session -------------------------------------------------------------------------
 
     def hello(self) -> Frames:
-        """What a client hears first, without having asked."""
+        """Return the first events of a connection, which need no request."""
         session = echo(self._dialect.session(self.config), self.config.extensions)
         greeting = self._event("session.created", session=session)
         if self._dialect.announces_conversation:
@@ -81,16 +82,18 @@ class Wire:
         return greeting
 
     def updated(self, config: SessionConfig, **told: object) -> Frames:
-        """The answer to a `session.update` that was taken: the whole session as it is now.
+        """Return the answer to an accepted `session.update`: the whole session as it is now.
 
-        `told`: what the client must know of its extensions beside which it has.
+        `told`: what the client must know of its extensions in addition to their names.
         """
         self.config = config
         session = echo(self._dialect.session(config), config.extensions, **told)
         return self._event("session.updated", session=session)
 
     def resumed(self, secret: str, *, input_received_ms: int, window_ms: int) -> bytes:
-        """The first event on a line that replaces another. It has no number: what was missed comes behind it."""
+        """Return the first event on a connection that replaces another. It has no number: the missed events come after
+        it.
+        """
         self._resume_count += 1
         event_id = f"{self._event_prefix}resumed_{self._resume_count}"
         session_id = self.config.session_id
@@ -105,7 +108,7 @@ class Wire:
         )
 
     def number_of(self, event_id: str | None) -> int | None:
-        """The number of one of our events by its id: 0 for none, None when it can't be one of ours."""
+        """Return the number of one of our events by its id: 0 for no id, None when it cannot be one of ours."""
         if event_id is None:
             return 0
         number = event_id.removeprefix(self._event_prefix)
@@ -116,7 +119,7 @@ class Wire:
             return None
 
     def speak(self, dialect: Dialect) -> None:
-        """Go on in this dialect, from the next event on: the client has shown that it knows it."""
+        """Use this dialect from the next event on: the client has shown that it knows the dialect."""
         self._dialect = dialect
         for response in self._open.values():
             for output in response.outputs:
@@ -124,7 +127,9 @@ class Wire:
                     output.audio_head = self._audio_head(output)
 
     def error(self, why: said.Refused | Unreadable, *, kind: str = "invalid_request_error") -> Frames:
-        """An `error` event. `kind` is `invalid_request_error`, or `server_error` when it is not the client's fault."""
+        """Return an `error` event. `kind` is `invalid_request_error`, or `server_error` when it is not the client's
+        fault.
+        """
         error = {
             "type": kind,
             "code": why.code,
@@ -135,17 +140,17 @@ class Wire:
         return self._event("error", error=error)
 
     def limits(self) -> Frames:
-        """What follows a response: how much the client may still ask for. We set no such limits, so there is none."""
+        """Return the rate limits that follow a response. The server sets no such limits, so there are none."""
         return self._event("rate_limits.updated", rate_limits=[])
 
     def announce(self, what: said.Announcement) -> Frames:
-        """The events that tell the client of `what`."""
+        """Return the events that notify the client of `what`."""
         return self._renderers[type(what)](self, what)
 
-    # --- the reply's output --------------------------------------------------------------
+    # --- reply output --------------------------------------------------------------------
 
     def text_delta(self, response_id: str, text: str) -> Frames:
-        """More of the agent's words: the transcript of a spoken reply, or the text of a silent one."""
+        """Return more of the agent's words: the transcript of an audio reply, or the text of a text reply."""
         message = self._message(response_id)
         if message is None:
             return []
@@ -155,14 +160,14 @@ class Wire:
         return self._event(kind, **message.ids(), delta=text)
 
     def audio(self, response_id: str, samples: Samples) -> Frames:
-        """More of the agent's sound, int16, (n_samples,), 24 kHz mono; at most 200 ms go into one event."""
+        """Return more of the agent's audio, int16, (n_samples,), 24 kHz mono; at most 200 ms go into one event."""
         message = self._message(response_id)
         if message is None or not message.audible:
             return []
         return [self._audio_delta(message, coded) for coded in message.codec.push(samples)]
 
     def call_delta(self, response_id: str, index: int, arguments: str) -> Frames:
-        """More of the arguments of the response's call `index`, as `call_item_id` counts."""
+        """Return more of the arguments of the response's call `index`, as `call_item_id` counts."""
         response = self._open.get(response_id)
         call = response and response.call(index)
         if not call:
@@ -187,7 +192,7 @@ class Wire:
         if message.stream:
             self._event_count += 1
             return binary.agent_frame(message.stream, self._event_count, coded)
-        # By hand: a JSON encoder takes several times as long, and this is half of all that we send.
+        # Encoded without the JSON encoder, which takes several times as long: this is half of all sent data.
         event_id = self._next_event_id().encode()
         return b"".join((message.audio_head, event_id, b'","delta":"', pybase64.b64encode(coded), b'"}'))
 
@@ -195,7 +200,7 @@ class Wire:
         event = self._dialect.event("response.output_audio.delta", message.ids())
         return encode(event)[:-1] + b',"event_id":"'
 
-    # --- the caller ----------------------------------------------------------------------
+    # --- user ----------------------------------------------------------------------------
 
     def _caller_spoke(self, what: said.CallerSpoke) -> Frames:
         return self._event(
@@ -285,7 +290,7 @@ class Wire:
         return frames
 
     def _begin_stream(self, message: OpenMessage) -> Frames:
-        """Announce that this message's sound comes in binary frames, if the client wants it so."""
+        """Announce that this message's audio comes in binary frames, if the client uses them."""
         extensions = self.config.extensions
         if not message.audible or extensions is None or not extensions.binary_audio:
             return []
@@ -319,7 +324,7 @@ class Wire:
         return frames + self._event("response.done", response=self._dialect.response(view))
 
     def _close_output(self, response: OpenResponse, message: OpenMessage) -> Frames:
-        """End a message behind which another begins."""
+        """End a message after which another begins."""
         message.closed = True
         return self._close_message(message, flush=True) + self._close_item(response, message, message.item("completed"))
 
@@ -338,11 +343,13 @@ class Wire:
         return frames + self._event("response.content_part.done", **message.ids(), part=message.part())
 
     def _close_call(self, call: OpenCall, status: ItemStatus) -> tuple[Frames, ItemStatus]:
-        """End a call's arguments; returns its status too. Clients run a call on `arguments.done`, so only a whole
-        one gets that event."""
+        """End a call's arguments; return its status too.
+
+        Clients run a call on `arguments.done`, so only a complete call gets that event.
+        """
         if status != "completed":
             return [], status
-        # A model that calls a function without parameters may send nothing at all.
+        # An LLM that calls a function without parameters may send nothing at all.
         frames = [] if call.arguments() else self._arguments_delta(call, "{}")
         if not call.is_whole():
             return frames, "incomplete"
@@ -351,15 +358,15 @@ class Wire:
 
     def _close_item(self, response: OpenResponse, opened: OpenMessage | OpenCall, item: Item) -> Frames:
         place = {"response_id": opened.response_id, "output_index": opened.output_index}
-        # An item that its client has deleted is done nowhere but in its response.
+        # An item that its client has deleted is completed only within its response.
         is_gone = response.conversation_id is None or opened.deleted
         frames = [] if is_gone else self._item_done(item, opened.previous_item_id)
         return frames + self._event("response.output_item.done", **place, item=self._dialect.item(item))
 
-    # --- turns, for those who watch them -------------------------------------------------
+    # --- live turn updates ---------------------------------------------------------------
 
     def turn_over(self, record: JsonObject) -> Frames:
-        """A turn's record, as the API shows it."""
+        """Return a turn's record, as the API shows it."""
         return self._extension(TurnOver, record=record)
 
     def _beyond(self, what: Beyond) -> Frames:
@@ -372,7 +379,7 @@ class Wire:
         return [] if event is None else [encode({**event, "event_id": self._next_event_id()})]
 
     def _extension(self, kind: type[ServerExtension], **fields: Any) -> Frames:
-        """An event that is not among the published ones, for a client that asked for it."""
+        """Return an event that is not among the published ones, for a client that opted in."""
         return [encode(kind(**fields, event_id=self._next_event_id()))]
 
     def _next_event_id(self) -> str:
