@@ -1,4 +1,4 @@
-"""API keys: what a customer's backend holds. Random, shown once, kept as a hash, each of one project."""
+"""API keys for customers' backends. Random, shown once, stored as a hash, each of one project."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _COLUMNS: Final = "id, project, name, scopes, created_at_s, revoked_at_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key as it is stored: who it belongs to and what it may do, without the secret."""
+    """A key as it is stored: its project and permissions, without the secret."""
 
     id: str
-    """Eight characters that also stand in the key itself, after the project."""
+    """8 characters that are also part of the key itself, after the project."""
 
     project: str
     name: str
-    """What its owner calls it."""
+    """The owner's name for the key."""
 
     scopes: tuple[str, ...]
     created_at_s: int
     revoked_at_s: int | None
-    """When it stopped working; None while it works."""
+    """When it was revoked; None while it is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewApiKey:
-    """A key at its birth: the only time that its text is seen."""
+    """A new key: the only time that its text is shown."""
 
     text: str = field(repr=False)
     """`vp_PROJECT_` and 51 letters and digits: the id, then 256 random bits."""
@@ -60,15 +60,16 @@ class NewApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """All API keys of a file as they were at one moment: a look-up is a dictionary's, and reads nothing."""
+    """All API keys of a file at one moment: a look-up is a dictionary's, and reads nothing."""
 
     keys: Mapping[tuple[str, str], tuple[bytes, ApiKey]] = field(default_factory=dict, repr=False)
     """(project, id) -> the secret's SHA-256, and the key."""
 
     def find(self, text: str) -> ApiKey:
-        """Return the key whose text this is.
+        """Return the key with this text.
 
-        Found by its public id, then compared in constant time, so the answer's time tells nothing of the secret.
+        It is found by its public id, then compared in constant time, so the answer's time reveals nothing of the
+        secret.
 
         Raises:
             UnknownCredential: it is malformed or unknown.
@@ -99,12 +100,12 @@ class KeyTable:
 class ApiKeys:
     """The API keys of one `data_dir`. Every method may wait for another process: call from a worker thread.
 
-    A key's secret is stored as plain SHA-256. Slow hashes exist to make guessing of what people choose costly; 256
-    random bits can't be guessed at any speed, and this hash is computed at every handshake.
+    A key's secret is stored as plain SHA-256. Slow hashes make guessing of human-chosen passwords costly. 256 random
+    bits cannot be guessed at any speed, and this hash is computed at every handshake.
     """
 
     def __init__(self, data_dir: Path, *, health: StorageHealth | None = None) -> None:
-        """`health`: is told when the file can't be read while a server remembers its keys."""
+        """Create a store. `health`: is notified when the file cannot be read while a server has its keys in memory."""
         self._data_dir, self._health = data_dir, health
 
     def create(self, project: str, *, now_s: int, name: str = "", scopes: Collection[str] = KEY_DEFAULT) -> NewApiKey:
@@ -133,7 +134,7 @@ class ApiKeys:
         return KeyTable({(key.project, key.id): (digest, key) for digest, key in keys})
 
     def find(self, text: str) -> ApiKey:
-        """Read the file and return the key whose text this is.
+        """Read the file and return the key with this text.
 
         Raises:
             UnknownCredential: it is malformed or unknown.
@@ -142,7 +143,7 @@ class ApiKeys:
         return self.table().find(text)
 
     def revoke(self, id_: str, *, now_s: int) -> ApiKey:
-        """Make the key stop working; doing it twice changes nothing.
+        """Revoke the key; a second revocation changes nothing.
 
         Raises:
             ConfigError: there is no key of that id.
@@ -157,7 +158,7 @@ class ApiKeys:
         return _api_key(row)
 
     def list(self, project: str | None = None) -> tuple[ApiKey, ...]:
-        """The keys of `project`, or of all projects, oldest first, revoked ones too."""
+        """Return the keys of `project`, or of all projects, oldest first, revoked keys too."""
         with reading(self._data_dir) as connection:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM api_keys WHERE ?1 IS NULL OR project = ?1 ORDER BY created_at_s, rowid",
@@ -166,17 +167,17 @@ class ApiKeys:
         return tuple(map(_api_key, rows))
 
     def remembered(self) -> Remembered[KeyTable]:
-        """Return what keeps the table of all keys in memory."""
+        """Return a cache of the table of all keys."""
         return Remembered(lambda: self.state(), self._health)
 
     def state(self) -> bytes:
-        """Some bytes that differ after every change, by any process: a short read, also on an event loop."""
+        """Return some bytes that differ after every change, by any process: a short read, also on an event loop."""
         return change_counter(self._data_dir)
 
     def any_made(self) -> bool:
-        """Whether there ever was a key. Until then a server on loopback is open to its own machine.
+        """Return whether a key ever existed. Until then a server on loopback is open to its own machine.
 
-        A revoked key counts: who revokes the last one wants nobody to come in, not everybody.
+        A revoked key counts: revoking the last key must admit no client, not every client.
         """
         return bool(self.list())
 

@@ -1,4 +1,4 @@
-"""Guesses are limited for each address: credentials that the server gave to nobody."""
+"""Limit guesses per address: credentials that the server never issued."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from voicepipe.errors import AuthError, ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptOptions:
-    """How many failures an address has, and how fast they are forgiven."""
+    """The number of failures allowed per address, and how fast they are forgiven."""
 
     burst: int = 10
     """Failures in a row before the address must wait. A page with an old token tries a few times."""
 
     forgive_ms: int = 6_000
-    """One failure is forgiven each time this passes: 10 guesses a minute at 256 bits find nothing."""
+    """One failure is forgiven per this time, in ms: 10 guesses a minute at 256 bits find nothing."""
 
     max_addresses: int = 10_000
     """How many addresses are remembered: about 2 MB for all."""
@@ -30,13 +30,14 @@ class AttemptOptions:
 class FailedAttempts:
     """A leaky bucket of guesses for each address.
 
-    To be asked after the look at a credential, never before: what others of an address did must not refuse a good one.
+    Check it after the credential was looked up, never before: other clients at an address must not block a valid
+    credential.
     """
 
     def __init__(self, options: AttemptOptions | None = None) -> None:
         self._options = options or AttemptOptions()
-        # Full: the address whose last failure is longest ago is forgotten, so memory stays bounded. Only who has
-        # more than max_addresses of their own gains by it.
+        # Full: drop the address whose last failure is oldest, so memory stays bounded. Only an attacker with more than
+        # max_addresses addresses gains by it.
         self._empty_at_ms: OrderedDict[str, int] = OrderedDict()
 
     def failed(self, address: str, now_ms: int) -> None:
@@ -49,7 +50,7 @@ class FailedAttempts:
             self._empty_at_ms.popitem(last=False)
 
     def wait_ms(self, address: str, now_ms: int) -> int:
-        """How long `address` must wait before it may try again; 0 when it may now."""
+        """Return how long `address` must wait before it may try again, in ms; 0 when it may now."""
         empty_at_ms = self._empty_at_ms.get(subscriber(address), now_ms)
         allowed_ms = (self._options.burst - 1) * self._options.forgive_ms
         return max(empty_at_ms - now_ms - allowed_ms, 0)

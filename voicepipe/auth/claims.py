@@ -1,4 +1,4 @@
-"""What a client secret says: who may speak, for how long, within which limits, and which fields are locked."""
+"""The claims of a client secret: the user, the lifetime, the limits, and the locked fields."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Name = Annotated[str, Meta(max_length=256)]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the holder of one token may use. None, or an empty tuple: no limit. One that we don't know is refused."""
+    """The limits of one token. None, or an empty tuple: no limit. An unknown limit is refused."""
 
     max_sessions: Positive | None = None
-    """Sessions that may be started with it in its life; 1 is single use."""
+    """Maximum number of sessions started with it; 1 is single use."""
 
     session_seconds: Positive | None = None
-    """Length of each session."""
+    """Length of each session, in seconds."""
 
     turns: Positive | None = None
     """Turns of all its sessions together."""
 
     spend_usd: Annotated[float, Meta(gt=0)] | None = None
-    """What the model and the voice cost for all its sessions together, at the prices in the settings."""
+    """Cost of LLM and TTS for all its sessions together, at the prices in the settings."""
 
     origins: tuple[Name, ...] = ()
-    """Pages that may use it, as browsers say them: `https://shop.example`."""
+    """Pages that may use it, as browsers send them: `https://shop.example`."""
 
     models: tuple[Name, ...] = ()
-    """Names that may be asked for in `?model=`."""
+    """Names that may be requested in `?model=`."""
 
     agents: tuple[Name, ...] = ()
 
@@ -44,7 +44,7 @@ class Lock(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """Dotted path inside the session in its GA shape: `instructions`, `audio.output.voice`."""
 
     hidden: bool = False
-    """The client sees it empty in `session.created` and `session.updated`."""
+    """It is empty in the `session.created` and `session.updated` that the client gets."""
 
 
 class Claims(
@@ -63,15 +63,14 @@ class Claims(
         "config_id": "cfg",
     },
 ):
-    """What a token says. In the token itself the registered claims have their short names (RFC 7519, 4.1).
-
-    Times are unix seconds.
+    """The claims of a token. In the token itself the registered claims have their short names (RFC 7519, 4.1). Times
+    are unix seconds.
     """
 
     issuer: str
     audience: str
     subject: Name
-    """Who speaks, as the customer names them; what revocation by `sub` means. May be empty."""
+    """The user, as the customer names the user; revocation by `sub` refers to it. May be empty."""
 
     issued_at_s: int
     not_before_s: int
@@ -81,7 +80,7 @@ class Claims(
     token_id: Annotated[str, Meta(min_length=1, max_length=128)]
     project: Annotated[str, Meta(min_length=1, max_length=64)]
     identity: Name = ""
-    """A name for people to read, in records and on the dashboard."""
+    """A human-readable name, in records and on the dashboard."""
 
     scopes: tuple[str, ...] = TOKEN_DEFAULT
     limits: Limits = Limits()
@@ -90,7 +89,9 @@ class Claims(
 
     locks: tuple[Lock, ...] = ()
     config_id: Annotated[str, Meta(max_length=128)] = ""
-    """Where the starting session config lies in the cluster's store; empty when it is inlined, or there is none."""
+    """The key of the starting session config in the cluster's store; empty when it is inlined, or there is none."""
 
     session: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The starting session config itself, when it is small and without instructions: its holder can read a JWT."""
+    """The starting session config itself, when it is small and without instructions: the token's holder can read a
+    JWT.
+    """

@@ -1,4 +1,4 @@
-"""Where clients put their key: five places, one rule."""
+"""Find a client's key: it can be in 5 places, under one rule."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from voicepipe.auth.handshake import Handshake
 from voicepipe.errors import AuthError
 
 SUBPROTOCOL: Final = "realtime"
-"""The one subprotocol that we ever answer."""
+"""The only subprotocol that the server selects."""
 
 KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
-"""Browsers can't set headers on a WebSocket: their SDKs offer a subprotocol of this prefix plus the key."""
+"""Browsers cannot set headers on a WebSocket: their SDKs offer a subprotocol of this prefix plus the key."""
 
 CREDENTIAL_MAX_CHARS: Final = 4_096
-"""Twice the longest token that we mint; what is longer is refused unread."""
+"""Twice the longest token that the server mints; longer credentials are refused unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """A credential as it came: an API key, an `ek_` client secret or a bare JWT, not yet looked at."""
+    """A credential as it came: an API key, an `ek_` client secret or a bare JWT, not yet checked."""
 
     secret: str = field(repr=False)
     where: str
@@ -31,10 +31,10 @@ class Presented:
 
 
 def find_credential(handshake: Handshake, *, allow_query: bool = False) -> Presented | None:
-    """Return the one credential that a request brings, or None when it brings none that we know.
+    """Return the one credential of a request, or None when it has none of a known kind.
 
-    Looks at `Authorization: Bearer` and `Basic`, `api-key`, the subprotocol `openai-insecure-api-key.` and, when
-    `allow_query`, `?token=`. Some clients send the same value in two places, which is fine.
+    It reads `Authorization: Bearer` and `Basic`, `api-key`, the subprotocol `openai-insecure-api-key.` and, when
+    `allow_query`, `?token=`. Some clients send the same value in two places, which is allowed.
 
     Raises:
         AuthError: two different credentials came, one is malformed, or `?token=` came and isn't allowed.
@@ -55,7 +55,7 @@ def find_credential(handshake: Handshake, *, allow_query: bool = False) -> Prese
 
 
 def missing_credential() -> AuthError:
-    """The refusal for a request without a credential, with the places where one may stand."""
+    """Return the refusal for a request without a credential, with the places where a credential may be."""
     return AuthError(
         "No credential came. Send an API key (vp_...) or a client secret (ek_...) as 'Authorization: Bearer KEY', as "
         f"'api-key: KEY', or from a browser as the WebSocket subprotocols '{SUBPROTOCOL}' and '{KEY_SUBPROTOCOL}KEY'.",
@@ -64,7 +64,7 @@ def missing_credential() -> AuthError:
 
 
 def answer_subprotocol(handshake: Handshake) -> str | None:
-    """The subprotocol to select: `realtime` when it was offered, else none; never the one that holds the key."""
+    """Return the subprotocol to select: `realtime` when it was offered, else none; never the one that holds the key."""
     return SUBPROTOCOL if SUBPROTOCOL in handshake.subprotocols() else None
 
 
@@ -87,7 +87,7 @@ def _presented(handshake: Handshake, *, allow_query: bool) -> Iterator[Presented
 
 
 def _basic_secret(text: str) -> str:
-    """The secret in HTTP Basic (RFC 7617): the password, or the user name when there is no password.
+    """Return the secret in HTTP Basic (RFC 7617): the password, or the user name when there is no password.
 
     Some clients put the bare key after `Basic`, or the base64 of the key without a colon.
     """

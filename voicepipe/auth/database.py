@@ -1,6 +1,6 @@
 """The file of secrets and API keys under `data_dir`: SQLite, so that processes may change it at the same time.
 
-In SQLite's rollback mode (not WAL), because then the header counts every change: see `change_counter`.
+It uses SQLite's rollback mode (not WAL), because then the header counts every change: see `change_counter`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from voicepipe.storage import kind_of
 FILE_NAME: Final = "auth.sqlite3"
 
 BUSY_TIMEOUT_MS: Final = 5_000
-"""How long who writes waits while another process does. A write here takes a few milliseconds."""
+"""How long a writer waits for another process's write, in ms. A write here takes a few milliseconds."""
 
 READ_TIMEOUT_MS: Final = 500
-"""How long who reads waits: a caller may be waiting for it."""
+"""How long a reader waits, in ms: a client may be waiting for it."""
 
 
 DAMAGED: Final = (
@@ -31,7 +31,7 @@ DAMAGED: Final = (
 
 
 class KeysUnreadable(ConfigError):
-    """The file can't be read or written; `kind` says what is wrong."""
+    """The file cannot be read or written; `kind` says what is wrong."""
 
     def __init__(self, why: str, kind: TroubleKind) -> None:
         super().__init__(why)
@@ -66,14 +66,14 @@ def writing(data_dir: Path) -> AbstractContextManager[sqlite3.Connection]:
     Committed at the end, rolled back when the block raises. Waits for other processes: call from a worker thread.
 
     Raises:
-        KeysUnreadable: others can read the file, it can't be read or written, it is no such database, or a newer
+        KeysUnreadable: other users can read the file, it cannot be read or written, it is no such database, or a newer
             voicepipe made it.
     """
     return _transaction(data_dir, "BEGIN IMMEDIATE", BUSY_TIMEOUT_MS)
 
 
 def reading(data_dir: Path) -> AbstractContextManager[sqlite3.Connection]:
-    """Like `writing`, for a block that only reads: readers don't wait for one another, and for writers not for long."""
+    """Like `writing`, for a block that only reads: readers do not wait for each other, and only shortly for writers."""
     return _transaction(data_dir, "BEGIN", READ_TIMEOUT_MS)
 
 
@@ -96,11 +96,11 @@ def _transaction(data_dir: Path, begin: str, wait_ms: int) -> Iterator[sqlite3.C
         advice = DAMAGED if kind == "damaged" else ""
         raise KeysUnreadable(f"{path}: {broken}{advice}", kind) from None
     finally:
-        connection.close()  # rolls back what is not committed
+        connection.close()  # rolls back uncommitted changes
 
 
 def change_counter(data_dir: Path) -> bytes:
-    """Four bytes that differ after every committed change, by any process; empty before the first.
+    """Return 4 bytes that differ after every committed change, by any process; empty before the first.
 
     Source: sqlite.org/fileformat2.html, section 1.3.7, "File change counter", at offset 24.
     """
@@ -114,7 +114,7 @@ def change_counter(data_dir: Path) -> bytes:
 def _make_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        # SQLite would create it readable by others, if only for a moment.
+        # SQLite would create it readable by other users, if only for a moment.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -132,7 +132,9 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the file up to date; of several processes that try, one does it and the others find it done."""
+    """Migrate the file to the latest version; of several processes that try, one does it and the others find it
+    done.
+    """
     connection.execute("BEGIN IMMEDIATE")
     for script in MIGRATIONS[_version(connection, path) :]:
         for statement in filter(str.strip, script.split(";")):

@@ -1,4 +1,4 @@
-"""Who is at the door, and may they do what they came for?"""
+"""Identify the holder of a credential, and check the holder's permissions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from voicepipe.auth.tokens import AUDIENCE, ISSUER, PREFIX, verify
 from voicepipe.errors import AuthError, UnknownCredential
 
 Holder = Claims | ApiKey
-"""Whoever was let in; both have `project` and `scopes`."""
+"""The holder of an accepted credential; both types have `project` and `scopes`."""
 
 
 def is_token(secret: str) -> bool:
-    """Whether a credential looks like a client secret or a bare JWT: one that is always verified, in open mode too."""
+    """Return whether a credential looks like a client secret or a bare JWT: such a credential is always verified, in
+    open mode too.
+    """
     return secret.startswith(PREFIX) or (not secret.startswith(KEY_PREFIX) and secret.count(".") == 2)
 
 
@@ -36,7 +38,7 @@ def identify(
 
     Raises:
         UnknownCredential: it is neither; the text says what to do and never repeats the credential.
-        AuthError: it was given out, and is refused now.
+        AuthError: it was issued, and is refused now.
     """
     if is_token(presented.secret):
         return verify(presented.secret, keyring, now_s=now_s, audience=audience, issuer=issuer)
@@ -49,7 +51,7 @@ def identify(
 
 
 def check_scope(holder: Holder, scope: str) -> None:
-    """Demand that `holder` may do what `scope` names (`voicepipe.auth.scopes`).
+    """Check that `holder` has the permission `scope` (`voicepipe.auth.scopes`).
 
     Raises:
         AuthError: 403, `missing_scope`.
@@ -67,7 +69,8 @@ def check_scope(holder: Holder, scope: str) -> None:
 
 
 def check_may_mint(holder: Holder) -> ApiKey:
-    """Demand an API key with the scope `tokens`, and return it: a client secret never mints another, whatever it says.
+    """Check for an API key with the scope `tokens`, and return it: a client secret never mints another, whatever its
+    claims.
 
     Raises:
         AuthError: 403.

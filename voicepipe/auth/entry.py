@@ -1,4 +1,4 @@
-"""A token against its own limits: at the door, and while its session runs."""
+"""Check a token's own limits: at the handshake, and while its session runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from voicepipe.errors import AuthError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What has been used under one token so far."""
+    """The usage under one token so far."""
 
     turns: int = 0
     """Of all sessions of the token, this one included."""
 
     spend_usd: float = 0.0
-    """Likewise."""
+    """Cost of all sessions of the token, likewise."""
 
 
 def check_entry(claims: Claims, *, origin: str | None, model: str, agent: str) -> None:
-    """Hold a handshake against the token's limits on page, model and agent.
+    """Check a handshake against the token's limits on page, model and agent.
 
-    `origin` is the `Origin` header, None when there is none (no browser); `model` is what was asked for, empty when
-    nothing was; `agent` is the one that the session would get.
+    `origin` is the `Origin` header, None when there is none (no browser). `model` is the requested name, empty without
+    a request. `agent` is the agent that the session would get.
 
     Raises:
         AuthError: 403, naming what is allowed.
@@ -41,7 +41,7 @@ def check_entry(claims: Claims, *, origin: str | None, model: str, agent: str) -
 
 
 def limit_reached(limits: Limits, usage: Usage) -> str | None:
-    """Say which limit the sessions of a token have used up, for whoever reads the close reason; None while none is.
+    """Return which limit the sessions of a token have used up, as text for the close reason; None while none is.
 
     Short enough for a WebSocket close frame (123 bytes, RFC 6455 5.5).
     """
@@ -53,9 +53,9 @@ def limit_reached(limits: Limits, usage: Usage) -> str | None:
 
 
 def broken_locks(before: Mapping[str, Any], after: Mapping[str, Any], locks: tuple[Lock, ...]) -> tuple[str, ...]:
-    """The locked fields that differ between two whole session objects, before and after an update.
+    """Return the locked fields that differ between two whole session objects, before and after an update.
 
-    Comparing results, not requests: whatever shape an update has, and whatever it replaces on the way, is seen.
+    It compares results, not requests: this finds a change whatever shape an update has, and whatever it replaces.
     """
     return tuple(lock.field for lock in locks if _at(before, lock.field) != _at(after, lock.field))
 

@@ -15,7 +15,7 @@ from voicepipe.storage import StorageHealth
 
 
 class KeyStore:
-    """Generated HS256 secrets, and whatever keys came from files, as one ring.
+    """Generated HS256 secrets, and keys from files, as one ring.
 
     Every method but `current` may wait for another process that is writing: call from a worker thread. Threads may
     share one store.
@@ -29,14 +29,17 @@ class KeyStore:
         verifying: Iterable[VerifyingKey] = (),
         health: StorageHealth | None = None,
     ) -> None:
-        """`signing` and `verifying` are keys from files; the first of `signing` goes before the generated secrets."""
+        """Create a store. `signing` and `verifying` are keys from files; the first of `signing` precedes the generated
+        secrets.
+        """
         self._data_dir = data_dir
         self._signing, self._verifying = tuple(signing), tuple(verifying)
         self._ring: Remembered[Keyring] = Remembered(lambda: change_counter(data_dir), health)
 
     def keyring(self, now_s: int) -> Keyring:
-        """The ring as it is now; as it was, while the file can't be read. The first call of all makes a secret; a call
-        that finds no change reads four bytes.
+        """Return the ring as it is now, or the last ring while the file cannot be read.
+
+        The first call of all makes a secret; a call that finds no change reads 4 bytes.
 
         Raises:
             ConfigError: the file is unusable and was never read, or two keys have the same `kid`.
@@ -44,16 +47,16 @@ class KeyStore:
         return self._ring.get(lambda: Keyring((*self._signing, *self._generated(now_s)), self._verifying))
 
     def current(self) -> Keyring | None:
-        """Return the ring if the file is as it was when it was read, else None: never waits for another process."""
+        """Return the ring if the file is unchanged since it was read, else None: never waits for another process."""
         return self._ring.current()
 
     def rotate(self, now_s: int) -> SigningKey:
-        """Make a new secret, which signs from now on. Tokens signed with older ones stay good."""
+        """Make a new secret, which signs from now on. Tokens signed with older secrets stay valid."""
         with writing(self._data_dir) as connection:
             return _make(connection, now_s)
 
     def remove(self, kid: str) -> None:
-        """Forget a generated secret: the tokens that it signed are refused from now on.
+        """Delete a generated secret: the tokens that it signed are refused from now on.
 
         Raises:
             ConfigError: there is no such secret, or it is the newest one, which signs.
@@ -72,7 +75,7 @@ class KeyStore:
         if found:
             return found
         with writing(self._data_dir) as connection:
-            return _all(connection) or (_make(connection, now_s),)  # another process may have been first
+            return _all(connection) or (_make(connection, now_s),)  # another process may have made it first
 
 
 def _all(connection: sqlite3.Connection) -> tuple[SigningKey, ...]:

@@ -1,6 +1,6 @@
 """Keys that sign tokens, each under its own `kid`, each with the one algorithm that it may be used with.
 
-HS256 (a shared secret) is the default; Ed25519 (`EdDSA`) and RSA (`RS256`) come from PEM files and need the
+HS256 (a shared secret) is the default. Ed25519 (`EdDSA`) and RSA (`RS256`) come from PEM files and need the
 `cryptography` extra, which is imported only when such a file is read.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Algorithm = Literal["HS256", "EdDSA", "RS256"]
 
 SECRET_BYTES: Final = 32
-"""Of an HS256 secret: as long as the hash, which RFC 7518 section 3.2 demands at least."""
+"""Length of an HS256 secret: as long as the hash, the minimum of RFC 7518 section 3.2."""
 
 RSA_MIN_BITS: Final = 2_048
 """RFC 7518 section 3.3."""
@@ -32,7 +32,7 @@ RSA_MIN_BITS: Final = 2_048
 
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """What tells a good signature from a bad one. For HS256 this is the secret itself."""
+    """A key that verifies signatures. For HS256 this is the secret itself."""
 
     kid: str
     algorithm: Algorithm
@@ -41,7 +41,7 @@ class VerifyingKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """What signs new tokens, and its counterpart that verifies them."""
+    """A key that signs new tokens, and its counterpart that verifies them."""
 
     secret: Private = field(repr=False)
     verifies: VerifyingKey
@@ -52,7 +52,7 @@ class SigningKey:
 
     @classmethod
     def hs256(cls, kid: str, secret: bytes) -> SigningKey:
-        """A shared secret.
+        """Return a key from a shared secret.
 
         Raises:
             ConfigError: the secret is shorter than 32 bytes.
@@ -63,10 +63,10 @@ class SigningKey:
 
 
 class Keyring:
-    """All keys that are good at this moment. A value: rotation makes another one."""
+    """All keys that are valid at this moment. A value: rotation makes a new ring."""
 
     def __init__(self, signing: Iterable[SigningKey], verifying: Iterable[VerifyingKey] = ()) -> None:
-        """The first of `signing` signs; all of both verify.
+        """Create a ring. The first of `signing` signs; all of both verify.
 
         Raises:
             ConfigError: two keys have the same `kid`.
@@ -79,7 +79,7 @@ class Keyring:
 
     @property
     def signer(self) -> SigningKey:
-        """The key that signs new tokens.
+        """Return the key that signs new tokens.
 
         Raises:
             ConfigError: there is none, only keys that verify.
@@ -89,11 +89,11 @@ class Keyring:
         return self._signing[0]
 
     def find(self, kid: str) -> VerifyingKey | None:
-        """The key of that name, or None."""
+        """Return the key of that name, or None."""
         return self._by_kid.get(kid)
 
     def jwks(self) -> dict[str, list[dict[str, Any]]]:
-        """The public keys as a JWK Set (RFC 7517), for `/.well-known/jwks.json`.
+        """Return the public keys as a JWK Set (RFC 7517), for `/.well-known/jwks.json`.
 
         Shared secrets have no public half: a ring of HS256 keys alone gives an empty set.
         """
@@ -102,12 +102,12 @@ class Keyring:
 
 
 def read_pem(path: Path, *, kid: str = "") -> SigningKey | VerifyingKey:
-    """Read an Ed25519 or RSA key from a PEM file: a private key signs and verifies, a public one verifies.
+    """Read an Ed25519 or RSA key from a PEM file: a private key signs and verifies, a public key verifies.
 
     Without `kid` the key is named by the first 16 hex digits of its public half's SHA-256, so that all nodes agree.
 
     Raises:
-        ConfigError: the file can't be read, is no such key, is encrypted, or the `cryptography` extra is missing.
+        ConfigError: the file cannot be read, is no such key, is encrypted, or the `cryptography` extra is missing.
     """
     try:
         pem = path.read_bytes()
@@ -125,7 +125,7 @@ def read_pem(path: Path, *, kid: str = "") -> SigningKey | VerifyingKey:
             return _verifying(load_pem_public_key(pem), kid, path)
         private: Any = load_pem_private_key(pem, password=None)
         return SigningKey(private, _verifying(private.public_key(), kid, path))
-    except TypeError:  # cryptography's word for "this file wants a password"
+    except TypeError:  # cryptography's exception for "this file needs a password"
         raise ConfigError(f"token key file {path} is encrypted: expected a PEM file without a password") from None
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(f"token key file {path}: expected an Ed25519 or RSA key in PEM") from None

@@ -1,4 +1,4 @@
-"""All API keys in memory, so that no request, and no guess, costs a look into their file."""
+"""A cache of all API keys, so that no request, and no guess, reads their file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from voicepipe.auth.apikeys import ApiKey, ApiKeys, KeyTable
 
 
 class KnownKeys:
-    """The keys as the file had them at its last change, whichever process changed it. Belongs to one thread.
+    """The keys as of the file's last change, whichever process changed it. Belongs to one thread.
 
-    A stranger's key costs as much as a good one: 28 bytes of the file are read, some 20 us, and a dictionary. While the
-    file can't be read the keys are those of before.
+    An unknown key costs as much as a valid one: 28 bytes of the file are read, about 20 us, and a dictionary look-up.
+    While the file cannot be read the last known keys stay.
     """
 
     def __init__(self, api_keys: ApiKeys) -> None:
@@ -17,19 +17,19 @@ class KnownKeys:
         self._any_made = False
 
     def is_current(self) -> bool:
-        """Return whether the file is as it was when it was read, or can't be looked at now."""
+        """Return whether the file is unchanged since it was read, or cannot be checked now."""
         return self._remembered.current() is not None
 
     def read(self) -> None:
-        """Read the file: call from a worker thread when `is_current` says no.
+        """Read the file: call from a worker thread when `is_current` is False.
 
         Raises:
-            ConfigError: the file can't be read, and never was.
+            ConfigError: the file cannot be read, and never was.
         """
         self._remembered.get(self._api_keys.table)
 
     def find(self, text: str) -> ApiKey:
-        """Return the key whose text this is.
+        """Return the key with this text.
 
         Raises:
             UnknownCredential: it is malformed or unknown.
@@ -38,7 +38,7 @@ class KnownKeys:
         return self._table().find(text)
 
     def any_made(self) -> bool:
-        """Return whether there ever was a key, revoked ones too (`ApiKeys.any_made`), also if its file went away."""
+        """Return whether a key ever existed, revoked keys too (`ApiKeys.any_made`), also if its file was deleted."""
         self._any_made = self._any_made or bool(self._table().keys)
         return self._any_made
 

@@ -9,10 +9,10 @@ from voicepipe.errors import ConfigError
 
 
 class Networks:
-    """Some addresses and networks."""
+    """A set of addresses and networks."""
 
     def __init__(self, listed: Iterable[str], *, key: str) -> None:
-        """`key` is the setting that lists them.
+        """Create a set. `key` is the setting that lists them.
 
         Raises:
             ConfigError: one of them is neither an address nor a network.
@@ -23,7 +23,9 @@ class Networks:
         return bool(self._networks)
 
     def __contains__(self, address: str) -> bool:
-        """Whether the address is one of them; an IPv4 one counts however it is written. What is no address is not."""
+        """Return whether the address is in the set; an IPv4 address counts however it is written. Text that is no
+        address is not in it.
+        """
         try:
             parsed = ip_address(address)
         except ValueError:

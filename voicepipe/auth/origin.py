@@ -1,8 +1,8 @@
 """Guards of what needs no credential: open mode on loopback, and the talk page's own mint route.
 
-A server on loopback is reached by more than its owner: by any page that the owner's browser shows (a foreign origin),
-by such a page under a name that was rebound to 127.0.0.1 (DNS rebinding: then origin and host agree, and only the
-host's name betrays it), and by a proxy on the same machine that makes every stranger look like loopback.
+Not only its owner can reach a server on loopback. Any page that the owner's browser shows can (a foreign origin). Such
+a page can use a name that was rebound to 127.0.0.1 (DNS rebinding: then origin and host agree, and only the host's name
+reveals it). A proxy on the same machine makes every client look like loopback.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from voicepipe.errors import AuthError
 FORWARDING: Final = frozenset(
     ("forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip")
 )
-"""Headers that a proxy adds; also refused is whatever begins with `x-forwarded-`."""
+"""Headers that a proxy adds; headers that begin with `x-forwarded-` are refused too."""
 
 _OWN_SITES: Final = frozenset(("same-origin", "none"))
-"""Values of `Sec-Fetch-Site` of requests that no other origin's page made. `same-site` is another one's: any port."""
+"""Values of `Sec-Fetch-Site` of requests that no other origin's page made. `same-site` is another origin: any port."""
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?")
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
@@ -38,9 +38,9 @@ def is_loopback(address: str) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a `Host` header names this machine: `localhost` or a loopback address, with or without port.
+    """Return whether a `Host` header names this machine: `localhost` or a loopback address, with or without port.
 
-    No other name does, whatever it resolves to: that is what DNS rebinding is made of.
+    No other name does, whatever it resolves to: DNS rebinding uses such names.
     """
     match = _HOST.fullmatch(host)
     if match is None:
@@ -50,10 +50,10 @@ def is_loopback_host(host: str) -> bool:
 
 
 def check_open(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> None:
-    """Let in a request without credential, in open mode.
+    """Accept a request without credential, in open mode.
 
-    From a browser only pages of this server itself and of `allowed_origins` may come. It always says its origin on a
-    WebSocket, and leaves it out of a GET for a picture, a script or a link.
+    From a browser only pages of this server itself and of `allowed_origins` may send requests. A browser always sends
+    its origin on a WebSocket, and leaves it out of a GET for an image, a script or a link.
 
     Raises:
         AuthError: 403, and the text says which of the conditions isn't met and what to do.
@@ -66,17 +66,17 @@ def check_not_foreign(handshake: Handshake, *, allowed_origins: Collection[str] 
     """Refuse a request that a foreign page made its visitor's browser send.
 
     Raises:
-        AuthError: 403, with the page's origin where the browser says it.
+        AuthError: 403, with the page's origin where the browser sends it.
     """
     if is_foreign(handshake, allowed_origins=allowed_origins):
         raise _foreign(next(iter(handshake.values("origin")), "another site"))
 
 
 def is_foreign(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> bool:
-    """Return whether a page sent this that is neither this server's own nor one of `allowed_origins`.
+    """Return whether the request is from a page that is neither this server's own nor one of `allowed_origins`.
 
-    Without an `Origin` the browser's word is `Sec-Fetch-Site` (Fetch Metadata), which no page can set: `none` is a
-    person's own doing (an address typed in), and programs don't send the header at all.
+    Without an `Origin` the browser's evidence is `Sec-Fetch-Site` (Fetch Metadata), which no page can set. Its value
+    `none` is a person's own action (an address typed in), and programs do not send the header at all.
     """
     origins = handshake.values("origin")
     if origins:
@@ -85,7 +85,7 @@ def is_foreign(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -
 
 
 def check_talk_page(handshake: Handshake) -> None:
-    """Let this server's own talk page mint its token: loopback peer and host, the same origin, no proxy.
+    """Allow this server's own talk page to mint its token: loopback peer and host, the same origin, no proxy.
 
     Raises:
         AuthError: 403, and the text says which of the conditions isn't met and what to do.
@@ -134,7 +134,9 @@ def _is_forwarding(name: str) -> bool:
 
 
 def _same_origin(handshake: Handshake, origin: str) -> bool:
-    """Scheme, name and port agree (RFC 6454, 5). `null`, the origin of files and sandboxed frames, never does."""
+    """Return whether scheme, name and port agree (RFC 6454, 5). `null`, the origin of files and sandboxed frames, never
+    does.
+    """
     scheme, _, authority = origin.partition("://")
     hosts = handshake.values("host")
     if scheme != handshake.scheme or len(hosts) != 1:

@@ -1,4 +1,6 @@
-"""Who sent a request that came through a proxy: what a trusted proxy says of it, and nothing that its sender wrote."""
+"""Find the sender of a request that came through a proxy: from a trusted proxy's headers, never from the sender's
+own.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,16 @@ from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.networks import Networks
 
 ProxyHeader = Literal["x-forwarded", "forwarded"]
-"""Which header the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other one is not read:
-a proxy passes on what it doesn't know, so its sender could have written it."""
+"""The header that the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other header is not
+read: a proxy passes on headers that it does not know, so the sender could have written it.
+"""
 
 _PAIR: Final = re.compile(r'\s*(?P<name>[A-Za-z-]+)=(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s;,"]*))\s*')
 _NODE: Final = re.compile(r"\[(?P<six>[^\]]+)\](?::\d+)?|(?P<four>[0-9.]+)(?::\d+)?|(?P<bare>[0-9A-Fa-f:.]+)")
 
 
 class TrustedProxies:
-    """The addresses whose word is taken for where a request came from."""
+    """The addresses of proxies whose forwarding headers are trusted."""
 
     def __init__(self, networks: Iterable[str], *, header: ProxyHeader = "x-forwarded") -> None:
         """`networks` are addresses or networks: `127.0.0.1`, `10.0.0.0/8`, `fd00::/8`.
@@ -35,15 +38,15 @@ class TrustedProxies:
         return bool(self._networks)
 
     def __contains__(self, address: str) -> bool:
-        """Whether it is the address of a trusted proxy."""
+        """Return whether it is the address of a trusted proxy."""
         return address in self._networks
 
     def seen_through(self, handshake: Handshake) -> Handshake:
-        """The request with the sender's address and scheme in place of the proxy's.
+        """Return the request with the sender's address and scheme in place of the proxy's.
 
-        Each proxy appends whom it saw, so the list is read from its end: the sender is the first one there that is not
-        itself a trusted proxy; what stands before it, the sender may have made up. From anyone but a trusted proxy the
-        headers mean nothing.
+        Each proxy appends the address of its peer, so the list is read from its end: the sender is the first address
+        there that is not itself a trusted proxy. The sender may have invented the addresses before it. Headers of a
+        peer that is no trusted proxy are ignored.
         """
         if handshake.peer not in self._networks:
             return handshake
@@ -58,7 +61,7 @@ class TrustedProxies:
         return replace(handshake, peer=seen, scheme=handshake.scheme if scheme is None else scheme)
 
     def _addresses(self, handshake: Handshake) -> Iterator[str | None]:
-        """Whom the proxies saw, first to last; None for what is no address."""
+        """Yield the peers of the proxies, first to last; None for text that is no address."""
         if self._header == "forwarded":
             for element in _elements(handshake):
                 yield _address(element.get("for", ""))
@@ -79,7 +82,7 @@ class TrustedProxies:
 
 
 def _elements(handshake: Handshake) -> Iterator[dict[str, str]]:
-    """The elements of `Forwarded`, each by its parameters' lower-case names."""
+    """Yield the elements of `Forwarded`, each by its parameters' lower-case names."""
     for line in handshake.values("forwarded"):
         for element in line.split(","):
             pairs = (_PAIR.fullmatch(pair) for pair in element.split(";"))
@@ -87,7 +90,9 @@ def _elements(handshake: Handshake) -> Iterator[dict[str, str]]:
 
 
 def _address(text: str) -> str | None:
-    """An address without port or brackets; None for `unknown`, an obfuscated name (RFC 7239, 6.3) or nonsense."""
+    """Return an address without port or brackets; None for `unknown`, an obfuscated name (RFC 7239, 6.3) or invalid
+    text.
+    """
     match = _NODE.fullmatch(text.strip())
     try:
         return str(ip_address(match["six"] or match["four"] or match["bare"])) if match else None

@@ -1,4 +1,6 @@
-"""What was read from the file of keys, remembered until it changes, and for as long as it can't be read."""
+"""A cache of what was read from the file of keys: kept until the file changes, and for as long as the file cannot be
+read.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +16,33 @@ from voicepipe.storage import StorageHealth, kind_of
 T = TypeVar("T")
 
 RETRY_MS: Final = 1_000
-"""A file that has changed and can't be read is tried again after that: who comes in between does not wait for it."""
+"""Time after which a file that has changed and cannot be read is tried again, in ms: requests in between do not wait
+for it.
+"""
 
 
 class Remembered(Generic[T]):
-    """One reading of the file. Threads may share one."""
+    """A cache of one reading of the file. Threads may share one."""
 
     def __init__(self, state: Callable[[], bytes], health: StorageHealth | None) -> None:
-        """`state`: the file's, some bytes that differ after every change (`database.change_counter`)."""
+        """Create a cache. `state`: returns some bytes of the file that differ after every change
+        (`database.change_counter`).
+        """
         self._state, self._health = state, health
         self._lock = threading.Lock()
         self._found: tuple[bytes, T] | None = None
-        """The file's state, and what was read in it: replaced as one, since threads look at both."""
+        """The file's state, and what was read in it: replaced together, since threads look at both."""
 
         self._retry_ms: int | None = None
-        """When a file that can't be read is tried again; None: it can be."""
+        """When a file that cannot be read is tried again; None: it can be read."""
 
     @property
     def last(self) -> T | None:
-        """What was found last; None: nothing was ever read."""
+        """Return what was read last; None: nothing was ever read."""
         return None if self._found is None else self._found[1]
 
     def current(self) -> T | None:
-        """Return what was found if the file is as it was, or can't be looked at now; else None: it is to be read.
+        """Return what was read if the file is unchanged, or cannot be checked now; else None: the file must be read.
 
         Never waits for another process: a short read, also on an event loop.
         """
@@ -56,12 +62,12 @@ class Remembered(Generic[T]):
         return found[1]
 
     def get(self, read: Callable[[], T]) -> T:
-        """Return what `read` finds in the file as it is now; what it found last, if the file can't be read.
+        """Return what `read` finds in the file as it is now, or its last result if the file cannot be read.
 
         May wait for another process: call from a worker thread.
 
         Raises:
-            ConfigError: it can't be read, and never was.
+            ConfigError: it cannot be read, and never was.
             OSError: likewise.
         """
         with self._lock:
@@ -69,7 +75,7 @@ class Remembered(Generic[T]):
             if found is not None:
                 return found
             try:
-                # Looked at before the rest: a change in between is then seen the next time, never missed.
+                # Read before the rest: a change in between is then found the next time, never missed.
                 state = self._state()
                 self._found = (state, read())
                 self._recovered()

@@ -1,4 +1,4 @@
-"""What a credential may do."""
+"""The permissions of a credential."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ OPERATE: Final = "operate"
 """Operate the server for the key's own project: the dashboard, providers, webhooks, deletions."""
 
 OPERATE_ALL: Final = "operate_all"
-"""The same for all projects, and metrics, which know no projects."""
+"""The same for all projects, and metrics, which have no project."""
 
 ALL: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO, OPERATE, OPERATE_ALL)
 
 INCLUDED: Final = {OPERATE: (TURNS,), OPERATE_ALL: (TURNS, OPERATE)}
-"""What comes with a scope."""
+"""The scopes that a scope includes."""
 
 KEY_DEFAULT: Final = (REALTIME, TOKENS, TURNS, CHAT, AUDIO)
-"""Of an API key, unless it was created with others."""
+"""The scopes of an API key, unless it was created with others."""
 
 TOKEN_DEFAULT: Final = (REALTIME,)
-"""Of a client secret, unless it was minted with others."""
+"""The scopes of a client secret, unless it was minted with others."""
 
 TOKEN_ALLOWED: Final = (REALTIME, TURNS, CHAT, AUDIO)
-"""What a client secret can have at most: it lives in a stranger's browser."""
+"""The maximum scopes of a client secret: it is stored in a visitor's browser."""
 
 
 def granted(scopes: Collection[str]) -> frozenset[str]:
-    """Everything that these scopes allow, themselves among it."""
+    """Return everything that these scopes allow, including themselves."""
     return frozenset(scopes).union(*(INCLUDED.get(scope, ()) for scope in scopes))

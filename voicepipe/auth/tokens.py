@@ -1,4 +1,4 @@
-"""Client secrets: `ek_` and a JWT that says who may speak, for how long, and within which limits."""
+"""Client secrets: `ek_` and a JWT with the user, the lifetime and the limits."""
 
 from __future__ import annotations
 
@@ -17,22 +17,28 @@ from voicepipe.auth.scopes import TOKEN_ALLOWED
 from voicepipe.errors import AuthError, ProtocolError, UnknownCredential
 
 PREFIX: Final = "ek_"
-"""Browser SDKs refuse any key that begins otherwise."""
+"""Browser SDKs refuse any key with another prefix."""
 
 ISSUER: Final = "voicepipe"
 AUDIENCE: Final = "voicepipe-realtime"
 
 TOKEN_MAX_BYTES: Final = 2_048
-"""Of what we mint. Proxies refuse larger headers: the usual limit is 4 or 8 kB for all of them together."""
+"""Maximum length of a minted token. Proxies refuse larger headers: the usual limit is 4 or 8 kB for all of them
+together.
+"""
 
 INLINE_SESSION_MAX_BYTES: Final = 1_024
-"""Of a session config inside the token, as JSON. A larger one lies in the cluster's store under `config_id`."""
+"""Maximum size of a session config inside the token, as JSON. A larger one is in the cluster's store under
+`config_id`.
+"""
 
 LIFE_MAX_S: Final = 86_400
-"""No token lives longer, whoever signed it: revocations are kept for as long as what they revoke could live."""
+"""Maximum lifetime of any token, independent of its signer: a revocation is kept for as long as its token could be
+valid.
+"""
 
 SKEW_S: Final = 5
-"""By how much the clock of whoever minted may be ahead of ours."""
+"""How far the minting backend's clock may be ahead of ours, in seconds."""
 
 _READABLE_MAX_BYTES: Final = 2 * TOKEN_MAX_BYTES
 _SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
@@ -42,21 +48,21 @@ _JWS: Final = jwt.PyJWS()
 
 
 def new_token_id() -> str:
-    """A random `jti`, 128 bits, in characters that are safe at a shell."""
+    """Return a random `jti`, 128 bits, in characters that are safe in a shell."""
     return secrets.token_hex(16)
 
 
 def session_prefix(claims: Claims) -> str:
-    """How the ids of all sessions begin that this token starts: `sess_` and 96 bits of a hash.
+    """Return the prefix of the ids of all sessions that this token starts: `sess_` and 96 bits of a hash.
 
-    So a turn's record tells whose it is, and a token can be let read its own turns and no others.
+    So a turn's record identifies its token, and a token can be limited to reading its own turns.
     """
     mark = hashlib.sha256(f"{claims.project}/{claims.token_id}".encode()).digest()[:12]
     return f"sess_{urlsafe_b64encode(mark).decode()}"
 
 
 def fits_inline(session: dict[str, Any]) -> bool:
-    """Whether a session config may stand in the token itself: under 1 kB, and without instructions at any depth."""
+    """Return whether a session config may be in the token itself: under 1 kB, and without instructions at any depth."""
     return len(msgspec.json.encode(session)) < INLINE_SESSION_MAX_BYTES and not _has_instructions(session)
 
 
@@ -64,7 +70,7 @@ def mint(claims: Claims, key: SigningKey) -> str:
     """Sign `claims` into `ek_...`, at most 2047 bytes of `A-Z a-z 0-9 - _ .`: legal in a header and as a subprotocol.
 
     Raises:
-        ProtocolError: a claim has a value that `verify` would refuse, or all together are too long; `field` names it.
+        ProtocolError: `verify` would refuse a claim's value, or all together are too long; `field` names it.
     """
     try:
         payload = msgspec.json.encode(claims)
@@ -83,14 +89,15 @@ def mint(claims: Claims, key: SigningKey) -> str:
 
 
 def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE, issuer: str = ISSUER) -> Claims:
-    """Read a token, with or without its `ek_`, and return what it says if all of it is true at `now_s`.
+    """Read a token, with or without its `ek_`, and return its claims if they are all valid at `now_s`.
 
-    The algorithm is the one that the key of its `kid` was made for; what the token's header claims is only compared.
+    The algorithm is the one that the key of its `kid` was made for; the algorithm in the token's header is only
+    compared.
 
     Raises:
         UnknownCredential: no key of the ring signed it; with a code (`invalid_token`, `unknown_key`) and a text that
             says what to do.
-        AuthError: it is signed, and not good now (`token_expired`, `token_not_yet_valid`, `wrong_issuer`,
+        AuthError: it is signed, and not valid now (`token_expired`, `token_not_yet_valid`, `wrong_issuer`,
             `wrong_audience`, `invalid_token`).
     """
     text = token.removeprefix(PREFIX)
@@ -198,10 +205,10 @@ def _has_instructions(value: Any) -> bool:
 
 
 def _invalid(what: str) -> UnknownCredential:
-    """The refusal of what none of our keys signed."""
+    """Return the refusal of a token that none of our keys signed."""
     return UnknownCredential(f"The client secret {what}", code="invalid_token")
 
 
 def _malformed(what: str) -> AuthError:
-    """The refusal of what one of our keys signed: its backend's mistake, and no guess."""
+    """Return the refusal of a token that one of our keys signed: its backend's mistake, and no guess."""
     return AuthError(f"The client secret {what}", code="invalid_token")
