@@ -1,4 +1,4 @@
-"""Holds turn records to their word: contributions are spans between marks that make up what the caller felt."""
+"""Check turn records: contributions are spans between marks that sum up to the user's latency."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from voicepipe.turn import budget
 from voicepipe.turn.record import TurnRecord
 
 ENDS = (budget.HEARD, budget.FIRST_SENT)
-"""What a total reaches to: the first sound at the client, or the first text of a reply without sound."""
+"""End of a total: the first audio at the client, or the first text of a reply without audio."""
 
 
 def problems(record: TurnRecord) -> list[str]:
-    """What is wrong with a record's account of its milliseconds; nothing in a whole one."""
+    """Return what is wrong with a record's contributions; nothing for a correct one."""
     found = [*_of_marks(record), *_of_sums(record)]
     return [f"record of {record.id}, revision {record.revision}: {what}; {_account(record)}" for what in found]
 
 
 class Attribution:
-    """Looks at records as they are made."""
+    """Checks records as they are made."""
 
     def __init__(self) -> None:
         self._problems: list[str] = []
@@ -28,7 +28,7 @@ class Attribution:
         """Records with a total, so far."""
 
     def watching(self, record_of: Callable[..., TurnRecord]) -> Callable[..., TurnRecord]:
-        """That maker of records, each of which is checked as well."""
+        """Return the same maker of records, with a check of each record."""
 
         def watched(*args: Any) -> TurnRecord:
             record = record_of(*args)
@@ -39,7 +39,7 @@ class Attribution:
         return watched
 
     def taken(self) -> list[str]:
-        """The problems since this was asked last."""
+        """Return the problems since the last call."""
         taken, self._problems = self._problems, []
         return taken
 

@@ -1,4 +1,4 @@
-"""A caller on a real socket whose every received event is checked: shape, order, ids."""
+"""A test client on a real socket that checks every received event: shape, order, IDs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Event = dict[str, Any]
 
 WIRE_HZ = 24_000
 BINARY = "binary"
-"""How a binary frame is shown among the events."""
+"""The event type of a received binary frame."""
 
 WAIT_S = 20.0
-"""Every wait of a test is bounded by this: longer than any deadline that a test sets, so only a hang meets it."""
+"""Limit of every wait of a test: longer than any deadline that a test sets, so that only a hang reaches it."""
 
 
 class Caller:
-    """One session as its client sees it. Events are kept in `events`; what is wrong with them in `problems`."""
+    """One session as its client sees it. `events` has the events; `problems` has their faults."""
 
     def __init__(self, line: aiohttp.ClientWebSocketResponse) -> None:
         self.line = line
@@ -46,17 +46,17 @@ class Caller:
         await self.line.send_str(json.dumps(event))
 
     async def say(self, samples: Samples, *, then_silence_ms: int = 0) -> None:
-        """Send speech, int16 at 24 kHz, in one append, faster than real time; silence after it if asked."""
+        """Send speech, int16 at 24 kHz, in one append, faster than real time; followed by silence if requested."""
         silence = np.zeros(then_silence_ms * WIRE_HZ // 1_000, dtype=np.int16)
         pcm = np.concatenate((samples, silence)).tobytes()
         await self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
 
     async def say_binary(self, samples: Samples) -> None:
-        """Send speech in one binary frame, in a session that asked for them."""
+        """Send speech in one binary frame, in a session that enabled binary frames."""
         await self.line.send_bytes(binary.caller_frame(to_pcm(samples)))
 
     async def say_in_real_time(self, samples: Samples) -> None:
-        """Send speech as a microphone does: 20 ms at a time, each when it would have been spoken."""
+        """Send speech as a microphone does: 20 ms at a time, in real time."""
         n_frame, started_ms = WIRE_HZ // 50, clock.monotonic_ms()
         for first in range(0, len(samples), n_frame):
             due_ms = started_ms + first * 1_000 // WIRE_HZ
@@ -64,10 +64,10 @@ class Caller:
             await self.say(samples[first : first + n_frame])
 
     async def next(self) -> Event:
-        """The next event, checked. A binary frame is shown as one, of type `BINARY`.
+        """Return the next event, checked. A binary frame is returned as an event of type `BINARY`.
 
         Raises:
-            ConnectionError: the line was closed; `close_code` says how.
+            ConnectionError: the connection was closed; `close_code` has the code.
         """
         async with asyncio.timeout(WAIT_S):
             message = await self.line.receive()
@@ -92,24 +92,24 @@ class Caller:
         return event
 
     async def until(self, kind: str, where: Callable[[Event], bool] = lambda event: True) -> Event:
-        """The next event of that type (and kind), passing over others."""
+        """Return the next event of that type (and kind), skipping others."""
         while True:
             event = await self.next()
             if event["type"] == kind and where(event):
                 return event
 
     def kinds(self) -> list[str]:
-        """The types of all events so far, deltas once in a row."""
+        """Return the types of all events so far, consecutive deltas once."""
         kinds = [event["type"] for event in self.events]
         return [k for i, k in enumerate(kinds) if not (k.endswith(".delta") and i and kinds[i - 1] == k)]
 
     def sound(self) -> Samples:
-        """All sound that came, int16 at 24 kHz."""
+        """Return all received audio, int16 at 24 kHz."""
         deltas = (_audio(event) for event in self.events)
         return np.frombuffer(b"".join(deltas), dtype="<i2")
 
     def require_sound_wire(self) -> None:
-        """Fail with everything that was wrong with the events."""
+        """Fail with every fault of the events."""
         assert self.faults == []
         assert self.checker.problems == []
 
@@ -128,9 +128,10 @@ def _audio(event: Event) -> bytes:
 async def calling(
     base_url: str, *, session: dict[str, Any] | None = None, query: str = "", **more: Any
 ) -> AsyncIterator[Caller]:
-    """Call the server at `http://HOST:PORT`, and change the session to `session` first; check all events at the end.
+    """Connect to the server at `http://HOST:PORT`, and change the session to `session` first; check all events at the
+    end.
 
-    `query` stands behind the question mark of the address.
+    `query` follows the question mark of the URL.
     """
     async with (
         aiohttp.ClientSession() as http,

@@ -1,4 +1,4 @@
-"""Waiting for what only shows from outside: bounded, and loud when it does not come."""
+"""Wait, within a limit, for a state that is only visible from outside; fail when it does not come."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 WAIT_S = 20.0
-"""Far over what a healthy run needs, so that only a hang meets it."""
+"""Far over what a healthy run needs, so that only a hang reaches it."""
 
 PROBE_S = 0.05
 
 
 async def eventually(probe: Callable[[], Awaitable[T | None]]) -> T:
-    """The first answer of `probe` that is not None, asked again and again.
+    """Return the first result of `probe` that is not None, calling it repeatedly.
 
     Raises:
         TimeoutError: there was none within `WAIT_S`.

@@ -1,7 +1,7 @@
-"""A pure checker of what a server says on the wire: order, ids that match, deltas that join, nothing after the end.
+"""Check a server's events on the wire: order, matching IDs, deltas that join, no event after the end.
 
-`strict_events` checks the shape of single events; this one checks that they make sense together. It sees one session
-from its first event, and tells from the session objects which dialect is spoken.
+`strict_events` checks the shape of single events; this module checks that they are consistent. It sees one session from
+its first event, and reads the dialect from the session objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OLDER_FAMILIES: Final = {
     "response.audio_transcript": _WORDS,
     "response.text": _TEXT,
 }
-"""What the older dialect calls them."""
+"""Names in the older dialect."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Response:
 
 @dataclass(slots=True)
 class _Utterance:
-    """The caller's turn on its way to being an item."""
+    """The user's turn before it becomes an item."""
 
     item_id: str
     stopped: bool = False
@@ -66,13 +66,13 @@ class WireChecker:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        """What was wrong, each with the number and the type of the event."""
+        """All faults, each with the number and the type of the event."""
 
         self.dialect: Dialect = "ga"
-        """What the latest session object was written in."""
+        """The dialect of the latest session object."""
 
         self.extended = False
-        """Whether the client has asked for extensions, as the latest session object tells."""
+        """Whether the client has enabled extensions, from the latest session object."""
 
         self._n_seen = 0
         self._kind = ""
@@ -109,17 +109,17 @@ class WireChecker:
 
     @property
     def unfinished(self) -> list[str]:
-        """What was begun and has not ended: responses, and items that were added."""
+        """Return what was begun and has not ended: responses, and items that were added."""
         open_items = [item for item in self._order if item not in self._items_done]
         return [f"response {each}" for each in self._responses] + [f"item {each}" for each in open_items]
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The ids of the conversation's items, in the order that the events tell."""
+        """Return the IDs of the conversation's items, in the order of the events."""
         return tuple(self._order)
 
     def sent(self, event: Event) -> None:
-        """Tell it what the client sent, where that allows what is a fault otherwise: an item put at the front."""
+        """Record a client's message that allows an otherwise faulty event: an item put at the front."""
         if event.get("type") == "conversation.item.create" and event.get("previous_item_id") == "root":
             self._fronts += 1
 
@@ -189,7 +189,7 @@ class WireChecker:
         self._place(item_id, previous)
 
     def _item_created(self, event: Event) -> None:
-        """The older dialect's one event for an item that is whole, or that a response begins."""
+        """Check the older dialect's one event for an item that is whole, or that a response begins."""
         self._need(self.dialect == "beta", "an event of the older dialect")
         self._item_added(event)
         if event["item"]["status"] != "in_progress":

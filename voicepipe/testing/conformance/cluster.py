@@ -26,13 +26,13 @@ NOW_S: Final = 1_700_000_000
 LATER_S: Final = NOW_S + 600
 
 _BOUND_S: Final = 10
-"""For a watch to speak. It promises two seconds; the rest is for slow machines."""
+"""Time limit of a watch. It promises two seconds; the rest is for slow machines."""
 
 
 def claims_of(
     project: str = "shop", *, token_id: str = "t1", subject: str = "anna", issued_at_s: int = NOW_S
 ) -> Claims:
-    """Claims that differ in what revocations and counters look at."""
+    """Claims that differ in the fields of revocations and counters."""
     return Claims(
         issuer="i",
         audience="a",
@@ -52,7 +52,7 @@ async def nothing_is_revoked_at_first(open_cluster: OpenCluster) -> None:
 
 
 async def a_revoked_token_is_known(open_cluster: OpenCluster) -> None:
-    """By its id, and no other token of the same project."""
+    """A token is revoked by its ID, and no other token of the same project."""
     async with open_cluster() as cluster:
         await cluster.revoke(RevokedToken.at(NOW_S, "shop", "t1"), now_s=NOW_S)
         assert await cluster.is_revoked(claims_of(token_id="t1"))
@@ -60,7 +60,7 @@ async def a_revoked_token_is_known(open_cluster: OpenCluster) -> None:
 
 
 async def a_revoked_subject_loses_what_was_issued_until_then(open_cluster: OpenCluster) -> None:
-    """Tokens issued after the revocation are good again."""
+    """Tokens issued after the revocation are valid."""
     async with open_cluster() as cluster:
         await cluster.revoke(RevokedSubject.at(NOW_S, "shop", "anna"), now_s=NOW_S)
         assert await cluster.is_revoked(claims_of(issued_at_s=NOW_S))
@@ -77,7 +77,7 @@ async def a_subject_revoked_again_loses_more(open_cluster: OpenCluster) -> None:
 
 
 async def a_project_revokes_only_its_own(open_cluster: OpenCluster) -> None:
-    """The same token id or subject in another project is somebody else."""
+    """The same token ID or subject in another project is not affected."""
     async with open_cluster() as cluster:
         await cluster.revoke(RevokedToken.at(NOW_S, "rival", "t1"), now_s=NOW_S)
         await cluster.revoke(RevokedSubject.at(NOW_S, "rival", "anna"), now_s=NOW_S)
@@ -85,7 +85,7 @@ async def a_project_revokes_only_its_own(open_cluster: OpenCluster) -> None:
 
 
 async def a_revocation_is_forgotten_when_its_tokens_have_expired(open_cluster: OpenCluster) -> None:
-    """Memory is bounded by how many are in force."""
+    """Memory is bounded by the number of revocations in force."""
     async with open_cluster() as cluster:
         await cluster.revoke(RevokedToken("shop", "t1", until_s=LATER_S), now_s=NOW_S)
         await cluster.revoke(RevokedToken("shop", "t2", until_s=LATER_S + 600), now_s=LATER_S)
@@ -94,7 +94,7 @@ async def a_revocation_is_forgotten_when_its_tokens_have_expired(open_cluster: O
 
 
 async def a_watch_gives_what_is_in_force_and_then_what_comes(open_cluster: OpenCluster) -> None:
-    """So a call can be ended in the middle, and none is missed between two watches."""
+    """A watch gets every revocation, so that a session can be ended; none is missed between two watches."""
     old, new = RevokedToken.at(NOW_S, "shop", "t1"), RevokedSubject.at(NOW_S, "shop", "anna")
     async with open_cluster() as cluster:
         await cluster.revoke(old, now_s=NOW_S)
@@ -105,7 +105,7 @@ async def a_watch_gives_what_is_in_force_and_then_what_comes(open_cluster: OpenC
 
 
 async def a_waiting_watch_is_woken(open_cluster: OpenCluster) -> None:
-    """Each of several watches hears of a revocation that came while it waited."""
+    """Each of several watches gets a revocation that came while it waited."""
     revocation = RevokedToken.at(NOW_S, "shop", "t1")
     async with open_cluster() as cluster:
 
@@ -137,7 +137,7 @@ async def a_config_of_another_project_is_not_there(open_cluster: OpenCluster) ->
 
 
 async def an_oversized_config_is_refused(open_cluster: OpenCluster) -> None:
-    """The holder of a key can't fill the store with one call."""
+    """The holder of a key cannot fill the store with one request."""
     async with open_cluster() as cluster:
         largest = b"x" * CONFIG_MAX_BYTES
         await cluster.keep_config("c1", largest, project="shop", until_s=LATER_S, now_s=NOW_S)
@@ -156,14 +156,14 @@ async def a_counter_stops_at_its_limit(open_cluster: OpenCluster) -> None:
 
 
 async def of_many_at_once_as_many_count_as_the_limit_lets(open_cluster: OpenCluster) -> None:
-    """A single-use token opens one session, however many try at the same instant."""
+    """A single-use token opens one session, however many requests come at the same instant."""
     async with open_cluster() as cluster:
         tries = (cluster.count("single", 1, limit=1, until_s=LATER_S, now_s=NOW_S) for _ in range(20))
         assert sum(tally.counted for tally in await asyncio.gather(*tries)) == 1
 
 
 async def what_is_given_back_can_be_counted_again(open_cluster: OpenCluster) -> None:
-    """And giving back more than there is leaves nothing below zero."""
+    """Giving back more than there is leaves nothing below zero."""
     async with open_cluster() as cluster:
         await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
         assert await cluster.count("n", -5, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(0, counted=True)
@@ -171,7 +171,7 @@ async def what_is_given_back_can_be_counted_again(open_cluster: OpenCluster) -> 
 
 
 async def a_counter_without_limit_only_counts(open_cluster: OpenCluster) -> None:
-    """And amounts of any size, as money is."""
+    """Amounts of any size are counted, as money is."""
     async with open_cluster() as cluster:
         await cluster.count("usd", 2_500_000_000, limit=None, until_s=LATER_S, now_s=NOW_S)
         tally = await cluster.count("usd", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
@@ -179,7 +179,7 @@ async def a_counter_without_limit_only_counts(open_cluster: OpenCluster) -> None
 
 
 async def counters_of_other_names_are_others(open_cluster: OpenCluster) -> None:
-    """A token's counter is not that of the same token id in another project."""
+    """A token's counter is not that of the same token ID in another project."""
     async with open_cluster() as cluster:
         for claims in (claims_of("shop"), claims_of("rival"), claims_of("shop", token_id="t2")):
             tally = await cluster.count(counter(claims, "turns"), 1, limit=1, until_s=LATER_S, now_s=NOW_S)
@@ -187,7 +187,7 @@ async def counters_of_other_names_are_others(open_cluster: OpenCluster) -> None:
 
 
 async def a_counter_lives_as_long_as_its_longest_count_asked(open_cluster: OpenCluster) -> None:
-    """A shorter time given later doesn't cut it."""
+    """A shorter lifetime given later does not shorten it."""
     async with open_cluster() as cluster:
         await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
         await cluster.count("n", 1, limit=1, until_s=NOW_S + 1, now_s=NOW_S)
@@ -206,7 +206,7 @@ async def a_full_pool_takes_no_slot_anywhere(open_cluster: OpenCluster) -> None:
 
 
 async def of_many_at_once_as_many_get_slots_as_there_are(open_cluster: OpenCluster) -> None:
-    """Admission holds under a rush."""
+    """The limit holds under concurrent requests."""
     async with open_cluster() as cluster:
         tries = (
             cluster.take_slots(f"s{n}", {"machine": 3}, owner="p", until_s=LATER_S, now_s=NOW_S) for n in range(20)
@@ -216,7 +216,7 @@ async def of_many_at_once_as_many_get_slots_as_there_are(open_cluster: OpenClust
 
 
 async def a_holder_that_has_its_slots_keeps_them(open_cluster: OpenCluster) -> None:
-    """Taking twice takes one: a resumed session doesn't compete with itself."""
+    """Taking twice takes one slot: a resumed session does not compete with itself."""
     async with open_cluster() as cluster:
         for _ in range(2):
             assert await cluster.take_slots("s1", {"m": 1}, owner="p", until_s=LATER_S, now_s=NOW_S) is None
@@ -224,7 +224,7 @@ async def a_holder_that_has_its_slots_keeps_them(open_cluster: OpenCluster) -> N
 
 
 async def slots_given_back_are_free(open_cluster: OpenCluster) -> None:
-    """In every pool, and giving back twice frees nobody else's."""
+    """A slot is freed in every pool; giving it back twice frees no other session's slot."""
     pools = {"a": 2, "b": 2}
     async with open_cluster() as cluster:
         for holder in ("s1", "s2"):
@@ -245,7 +245,7 @@ async def slots_of_a_dead_process_are_free_after_their_time(open_cluster: OpenCl
 
 
 async def a_slot_that_ran_out_is_not_renewed(open_cluster: OpenCluster) -> None:
-    """Somebody else may have taken it, so a pool never holds more than its slots."""
+    """Another process may have taken it, so a pool never holds more than its slots."""
     async with open_cluster() as cluster:
         await cluster.take_slots("s1", {"m": 1}, owner="late", until_s=LATER_S, now_s=NOW_S)
         await cluster.renew_slots("late", until_s=LATER_S + 600, now_s=LATER_S)

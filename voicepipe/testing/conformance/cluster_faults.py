@@ -27,13 +27,13 @@ LIFE_S: Final = 3_600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """A store and what is wrong with it."""
+    """A store and its fault."""
 
     open_store: Callable[[], AbstractAsyncContextManager[Cluster]]
     """Opens the same store each time."""
 
     trouble: Callable[[], AbstractContextManager[None]]
-    """The store that is open fails for as long as the block runs."""
+    """Makes the open store fail while the block runs."""
 
     can_read: bool
     """Whether it can still be read meanwhile."""
@@ -47,7 +47,7 @@ FaultPromise = Callable[[OpenRig], Awaitable[None]]
 
 @dataclass
 class Bench:
-    """A resilient cluster before the rig's store, and what was told of the store's state."""
+    """A resilient cluster before the rig's store, and the reported states of the store."""
 
     rig: Rig
     cluster: Resilient
@@ -55,7 +55,7 @@ class Bench:
     told: list[Change] = field(default_factory=list)
 
     async def back(self) -> None:
-        """Return when the store has been told all, and is used again."""
+        """Return when all pending changes are in the store, and the store is used again."""
 
         async def probe() -> bool | None:
             return (not self.health.troubles() and not self.cluster.n_owed) or None
@@ -63,14 +63,14 @@ class Bench:
         await eventually(probe)
 
     async def total(self, name: str) -> int:
-        """What the store itself says, to somebody who opens it now."""
+        """Return the store's own content, read through a new connection."""
         async with self.rig.open_store() as other:
             return (await other.count(name, 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())).total
 
 
 @asynccontextmanager
 async def bench(open_rig: OpenRig, unavailable: Unavailable = "admit") -> AsyncIterator[Bench]:
-    """A cluster that tries its store again every few ms."""
+    """A cluster that retries its store every few ms."""
     told: list[Change] = []
     health = StorageHealth(unix_ms, told.append)
     options = ResilientOptions(unavailable=unavailable, answer_ms=1_000, first_pause_ms=5, last_pause_ms=20)
@@ -89,7 +89,7 @@ async def _slot(cluster: Cluster, holder: str, most: int) -> str | None:
 
 
 async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> None:
-    """From the look at the token to the slot: nothing raises, with `admit`."""
+    """From the token check to the slot: nothing raises, with `admit`."""
     claims, now_s = claims_of(issued_at_s=unix_s()), unix_s()
     async with bench(open_rig) as its:
         with its.rig.trouble():
@@ -105,7 +105,7 @@ async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> 
 
 
 async def a_token_that_was_used_up_stays_so(open_rig: OpenRig) -> None:
-    """Used before the trouble, and tried again during it."""
+    """A token used before the fault is retried during it."""
     async with bench(open_rig) as its:
         assert await _use(its.cluster, "single", 1)
         with its.rig.trouble():
@@ -115,7 +115,7 @@ async def a_token_that_was_used_up_stays_so(open_rig: OpenRig) -> None:
 
 
 async def a_token_is_used_up_in_trouble_too(open_rig: OpenRig) -> None:
-    """Of many that try at once as many get it as it has sessions; and the store learns of each once."""
+    """Of many concurrent requests, the number of sessions of the token succeeds; and the store gets each one once."""
     async with bench(open_rig) as its:
         with its.rig.trouble():
             tries = (_use(its.cluster, "double", 2) for _ in range(20))
@@ -159,7 +159,7 @@ async def what_is_revoked_in_trouble_is_revoked_at_once(open_rig: OpenRig) -> No
 
 
 async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
-    """What came over the watch before the trouble is known in it."""
+    """Revocations received before the fault are known during it."""
     now_s = unix_s()
     claims = claims_of(issued_at_s=now_s)
     async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
@@ -172,7 +172,7 @@ async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
 
 
 async def a_config_that_was_kept_here_is_found(open_rig: OpenRig) -> None:
-    """Kept before or in the trouble; and the store has both when it is back."""
+    """Data stored before or during the fault; and the store has both when it is back."""
     now_s = unix_s()
     async with bench(open_rig) as its:
         more = {"project": "shop", "now_s": now_s}
@@ -204,7 +204,7 @@ async def slots_are_counted_here_and_told_later(open_rig: OpenRig) -> None:
 
 
 async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
-    """With `refuse`, in words that name no file. What this process knows is answered, and API keys ask for nothing."""
+    """With `refuse`, the error text names no file. Data known to this process is used, and API keys need no store."""
     now_s = unix_s()
     async with bench(open_rig, "refuse") as its:
         assert await _use(its.cluster, "known", 2)
@@ -227,7 +227,7 @@ async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
 
 
 async def the_trouble_is_told_once_and_so_is_its_end(open_rig: OpenRig) -> None:
-    """However many calls meet it."""
+    """However many sessions meet the fault."""
     async with bench(open_rig) as its:
         with its.rig.trouble():
             await asyncio.gather(*(_use(its.cluster, f"n{number}", None) for number in range(30)))
@@ -237,7 +237,7 @@ async def the_trouble_is_told_once_and_so_is_its_end(open_rig: OpenRig) -> None:
 
 
 async def leaving_in_trouble_says_what_is_lost(open_rig: OpenRig) -> None:
-    """Counts that the store was never told of."""
+    """Counts that the store never received."""
     told: list[Change] = []
     health = StorageHealth(unix_ms, told.append)
     options = ResilientOptions(answer_ms=100, first_pause_ms=5, last_pause_ms=20, close_ms=50)

@@ -1,4 +1,4 @@
-"""The promises of the port `Transcriber` where an ear hears the whole call and its vendor answers in order."""
+"""The promises of the port `Transcriber` for STT that gets all audio of a session and answers in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LiveTranscriberConformance(ScriptedTranscriberConformance):
     async def test_superseded_flush_is_taken_back(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """What the vendor says to the earlier flush is part of the text of the later one, which alone is answered."""
+        """The vendor's answer to the earlier flush is part of the text of the later one, which alone is answered."""
         hold = Hold()
         desk.cue(SttCue(text="first", hold=hold), SttCue(text="second"))
         async with transcriber.open(hearing) as stream:
@@ -54,7 +54,7 @@ class LiveTranscriberConformance(ScriptedTranscriberConformance):
     async def test_late_text_of_an_earlier_utterance_comes(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """Words that come after the next utterance began belong to the one in which they were said."""
+        """Words that arrive after the next utterance began belong to the one in which they were said."""
         hold = Hold()
         desk.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
         async with transcriber.open(hearing) as stream:
@@ -68,6 +68,6 @@ class LiveTranscriberConformance(ScriptedTranscriberConformance):
             assert await final(stream) == Final(2, 1, "quick")
 
     async def test_open_is_prompt(self, transcriber: Transcriber, hearing: Hearing) -> None:
-        """A call is not held up by the dialling."""
+        """Dialling does not delay a session."""
         async with promptly(), transcriber.open(hearing) as stream:
             stream.begin(1)

@@ -39,20 +39,20 @@ from voicepipe.testing.fakes.desk import Asked, soon
 
 
 class LlmDesk(Protocol):
-    """What a scripted suite needs of a fake's desk."""
+    """The part of a fake's desk that a scripted suite needs."""
 
     def cue(self, *cues: LlmCue) -> None: ...
     async def nth(self, n: int) -> Asked: ...
 
 
 async def answer(model: Model, request: ModelRequest) -> list[ModelEvent]:
-    """All events of one answer."""
+    """Return all events of one answer."""
     async with model.open(request) as events:
         return [event async for event in events]
 
 
 async def outcome(model: Model, request: ModelRequest) -> tuple[list[ModelEvent], StageError | None]:
-    """The events of one answer, and the error that it ended with, if any."""
+    """Return the events of one answer, and the error that it ended with, if any."""
     events: list[ModelEvent] = []
     try:
         async with model.open(request) as stream:
@@ -64,16 +64,16 @@ async def outcome(model: Model, request: ModelRequest) -> tuple[list[ModelEvent]
 
 
 def text_of(events: list[ModelEvent]) -> str:
-    """What the events say."""
+    """Return the text of the events."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 class ModelConformance(LeavesNothing):
-    """For any model, real ones too. Fixture: `model`; perhaps `question`, which should get a few words at least."""
+    """For any model, real ones too. Fixture: `model`; optionally `question`, which should get a few words at least."""
 
     @pytest.fixture
     def question(self) -> ModelRequest:
-        """What is asked."""
+        """The question."""
         return ModelRequest(model="any", messages=(Said("user", (Text("Say hello."),)),), max_output_tokens=24)
 
     async def test_answer_is_complete(self, model: Model, question: ModelRequest) -> None:
@@ -86,7 +86,7 @@ class ModelConformance(LeavesNothing):
         assert all(isinstance(event, Usage) for event in after)
 
     async def test_iterator_stays_over(self, model: Model, question: ModelRequest) -> None:
-        """Asking on after the end gives nothing, and does not wait."""
+        """Reading after the end yields nothing, and does not wait."""
         async with model.open(question) as events, promptly():
             async for _ in events:
                 pass
@@ -113,11 +113,11 @@ class ModelConformance(LeavesNothing):
         await ends_when_cancelled(ask(), begun)
 
     async def test_body_failure_leaves_as_it_is(self, model: Model, question: ModelRequest) -> None:
-        """What the caller raises inside comes out unchanged, and is not taken for the provider's."""
+        """An exception of the caller comes out unchanged, and is not attributed to the provider."""
         await lets_failures_out(model.open(question))
 
     async def test_questions_side_by_side(self, model: Model, question: ModelRequest) -> None:
-        """One instance answers several at once, each completely."""
+        """One instance answers several questions at once, each completely."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(answer(model, question)) for _ in range(3)]
         assert all(text_of(task.result()) for task in tasks)
@@ -149,7 +149,7 @@ class ModelConformance(LeavesNothing):
 
 
 class ScriptedModelConformance(TakesCues, ModelConformance):
-    """For models whose far side takes cues. Fixtures: `model`, made with the suite's `patience_ms`, and `desk`."""
+    """For models that take cues. Fixtures: `model`, made with the suite's `patience_ms`, and `desk`."""
 
     async def test_text_keeps_its_order(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
         """The answer's text is the vendor's, whole and in order, beyond ASCII too."""
@@ -174,7 +174,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
     async def test_refusal(
         self, model: Model, desk: LlmDesk, question: ModelRequest, status: int, retry_after: str | None, retryable: bool
     ) -> None:
-        """A refusal says its status, whether another try may help, and when."""
+        """A refusal has its status, whether a retry may succeed, and when."""
         desk.cue(LlmCue(fault=Status(status, retry_after=retry_after)))
         with pytest.raises(StageRefused) as raised:
             await answer(model, question)
@@ -185,7 +185,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
     @impatient
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=2)], ids=["headers", "first", "middle"])
     async def test_stall(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
-        """A vendor that sends nothing more is a timeout; what it sent before is not lost, and it sees us leave."""
+        """A vendor that stalls is a timeout; text sent before is not lost, and the vendor sees the connection close."""
         desk.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
         events, error = await outcome(model, question)
         assert isinstance(error, StageTimeout)
@@ -208,7 +208,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         ids=lambda fault: f"{type(fault).__name__}-{getattr(fault, 'after', 0)}",
     )
     async def test_break(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
-        """A cut, nonsense or an early end is never taken for an answer; what came before it is not lost."""
+        """A cut, malformed data or an early end is never taken for an answer; earlier text is not lost."""
         desk.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
         events, error = await outcome(model, question)
         assert isinstance(error, StageBroken)
@@ -220,7 +220,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         assert text_of(await answer(model, question))  # and the next question is answered
 
     async def test_leaving_is_seen(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
-        """The vendor sees the connection close while it still has something to say."""
+        """The vendor sees the connection close while it still has data to send."""
         hold = Hold(after=1)
         desk.cue(LlmCue(hold=hold))
         async with model.open(question) as events:
@@ -243,7 +243,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         assert asking.cancelled()
 
     async def test_held_answer_does_not_hold_others(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
-        """A slow answer makes no other wait, and comes whole when it comes."""
+        """A slow answer delays no other, and arrives whole."""
         hold = Hold(after=1)
         desk.cue(LlmCue(hold=hold), LlmCue(tokens=("Quick",)))
         async with asyncio.TaskGroup() as group:

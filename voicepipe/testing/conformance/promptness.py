@@ -1,4 +1,4 @@
-"""What all suites share: bounded waits, and a look at what was left behind."""
+"""Helpers of all suites: bounded waits, and a check for leaked tasks and resources."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from voicepipe.errors import StageError
 from voicepipe.testing.fakes.desk import soon
 
 PROMPT_S = 2.0
-"""How long leaving may take in a suite. The promise is 100 ms; the rest is for a machine that is busy with other
-tests, since a figure belongs to a bench."""
+"""Time limit of leaving in a suite. The promise is 100 ms; the rest is for a machine that is busy with other tests,
+since latency is measured in a benchmark."""
 
 PATIENT_MS = 30_000
-"""The idle timeout of a provider under test: far over `PROMPT_S`, so that what only ends by it is not prompt."""
+"""The idle timeout of a provider under test: far over `PROMPT_S`, so that work that only this timeout ends is not
+prompt."""
 
 IDLE_MS = 250
-"""The idle timeout where a test waits for it."""
+"""The idle timeout in a test that waits for it."""
 
 
 @asynccontextmanager
 async def promptly() -> AsyncIterator[None]:
-    """What is inside must be over within `PROMPT_S`."""
+    """Fail unless the block is over within `PROMPT_S`."""
     async with asyncio.timeout(PROMPT_S):
         yield
 
@@ -43,7 +44,7 @@ async def ends_when_cancelled(work: Coroutine[Any, Any, None], begun: asyncio.Ev
 
 
 async def lets_failures_out(opened: AbstractAsyncContextManager[object]) -> None:
-    """What the caller raises inside comes out unchanged, and is not taken for the provider's."""
+    """An exception of the caller comes out unchanged, and is not attributed to the provider."""
     with pytest.raises(TimeoutError, match="the caller's own"):
         async with opened:
             raise TimeoutError("the caller's own")
@@ -55,23 +56,23 @@ class LeavesNothing:
     @pytest.fixture(autouse=True)
     async def _leaves_nothing(self) -> AsyncIterator[None]:
         before = asyncio.all_tasks()
-        gc.freeze()  # what was there before can't be the test's: looking through all of it took longer than most tests
+        gc.freeze()  # older objects cannot be the test's: scanning all of them took longer than most tests
         yield
-        for _ in range(100):  # turns of the loop, for what was cancelled to end
+        for _ in range(100):  # iterations of the loop, for cancelled tasks to end
             left = asyncio.all_tasks() - before - {asyncio.current_task()}
             if not left:
                 break
             await asyncio.sleep(0)
         assert not left
-        gc.collect()  # what was not closed warns now, and warnings are errors
+        gc.collect()  # unclosed resources warn now, and warnings are errors
 
 
 class TakesCues:
-    """What a scripted suite asks of its provider's fixture: to have `patience_ms` as its idle timeout."""
+    """Requirement of a scripted suite for its provider's fixture: `patience_ms` is its idle timeout."""
 
     @pytest.fixture
     def patience_ms(self) -> int:
-        """How long the far side may send nothing. Tests of stalls shorten it."""
+        """How long the vendor may send nothing. Tests of stalls shorten it."""
         return PATIENT_MS
 
 
@@ -80,7 +81,7 @@ impatient = pytest.mark.parametrize("patience_ms", [pytest.param(IDLE_MS, id="im
 
 
 def names_its_provider(error: StageError, *, stage: str, provider: str) -> None:
-    """The error says whose it is, and holds nothing that is alive."""
+    """Check that the error names its provider, and keeps no object alive."""
     assert error.stage == stage
     assert error.provider == provider
     assert error.why

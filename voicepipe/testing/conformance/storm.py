@@ -1,4 +1,4 @@
-"""A hundred callers who hang up at any point: nothing of them may be left at the vendor."""
+"""Cancel a hundred sessions at random points: none may stay open at the vendor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEED = 20_261_121
 
 
 class CountsCalls(Protocol):
-    """A fake that knows which of its calls are open."""
+    """A fake that knows its open connections."""
 
     calls: list[Call]
 
@@ -29,7 +29,7 @@ class CountsCalls(Protocol):
 
 
 class TranscriberStorm(LeavesNothing):
-    """For an ear whose vendor is a fake. Fixtures: `transcriber`, `vendor`; perhaps `hearing`."""
+    """For an STT whose vendor is a fake. Fixtures: `transcriber`, `vendor`; optionally `hearing`."""
 
     async def test_storm(self, transcriber: Transcriber, vendor: CountsCalls, hearing: Hearing) -> None:
         """Each turn is cut at a random point, from the dialling to the answer."""

@@ -27,14 +27,14 @@ from voicepipe.testing.fakes.tone import tone
 
 
 class TtsDesk(Protocol):
-    """What a scripted suite needs of a fake's desk."""
+    """The part of a fake's desk that a scripted suite needs."""
 
     def cue(self, *cues: TtsCue) -> None: ...
     async def nth(self, n: int) -> Asked: ...
 
 
 async def speak(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[Spoken]:
-    """The sound of one turn."""
+    """Return the audio of one turn."""
     async with synthesizer.open(voice) as speech:
         for clause in clauses:
             speech.say(clause)
@@ -44,7 +44,7 @@ async def speak(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[S
 
 
 async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tuple[list[Spoken], StageError | None]:
-    """The sound of one turn, and the error that it ended with, if any."""
+    """Return the audio of one turn, and the error that it ended with, if any."""
     heard: list[Spoken] = []
     try:
         async with synthesizer.open(voice) as speech:
@@ -60,21 +60,21 @@ async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tupl
 
 
 def sound_of(heard: list[Spoken], clause: int) -> Samples:
-    """The samples of one clause: int16, (n_samples,)."""
+    """Return the samples of one clause: int16, (n_samples,)."""
     pieces = [spoken.samples for spoken in heard if spoken.clause == clause]
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)
 
 
 class SynthesizerConformance(LeavesNothing):
-    """For any voice, real ones too. Fixture: `synthesizer`; perhaps `voice`."""
+    """For any TTS, real ones too. Fixture: `synthesizer`; optionally `voice`."""
 
     @pytest.fixture
     def voice(self) -> Voice:
-        """How to speak."""
+        """The voice."""
         return Voice(model="any")
 
     async def test_clauses_come_in_order(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """Sound comes clause after clause, audible, int16, in pieces that are not empty."""
+        """Audio comes clause after clause, audible, int16, in pieces that are not empty."""
         heard = await speak(synthesizer, voice, "Good morning.", "The shop is open.", "Bye.")
         clauses = [spoken.clause for spoken in heard]
         assert clauses == sorted(clauses)
@@ -85,12 +85,12 @@ class SynthesizerConformance(LeavesNothing):
             assert np.abs(sound_of(heard, clause).astype(int)).max() > 300
 
     async def test_nothing_said_ends_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """A turn without a clause has no sound."""
+        """A turn without a clause has no audio."""
         async with promptly():
             assert await speak(synthesizer, voice) == []
 
     async def test_clauses_may_come_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """The iterator waits for what is still to be said, and ends when told that nothing is."""
+        """The iterator waits for further clauses, and ends after the end mark."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("First.")
             spoken = aiter(speech)
@@ -106,7 +106,7 @@ class SynthesizerConformance(LeavesNothing):
         assert all(len(sound_of(task.result(), 0)) for task in tasks)
 
     async def test_being_ready_is_no_promise(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """Whoever wants the voice ready says so at once, more than once, and lets go; turns speak in it and after."""
+        """A session requests a ready connection more than once, and ends each request; turns work during and after."""
         with synthesizer.keep_warm(voice), synthesizer.keep_warm(voice):
             assert len(await speak(synthesizer, voice, "Hello."))
         with synthesizer.keep_warm(voice):
@@ -114,7 +114,7 @@ class SynthesizerConformance(LeavesNothing):
         assert len(await speak(synthesizer, voice, "Bye."))
 
     async def test_leaving_early_is_prompt(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """The context is left in the middle of a clause, and again; the next turn speaks."""
+        """The context is left in the middle of a clause, and again; the next turn works."""
         context = synthesizer.open(voice)
         speech = await context.__aenter__()
         speech.say("This is a rather long clause that somebody interrupts.")
@@ -127,7 +127,7 @@ class SynthesizerConformance(LeavesNothing):
         assert len(await speak(synthesizer, voice, "Yes?"))
 
     async def test_leaving_ends_the_iteration(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """A task that waits for sound is told when another leaves the context."""
+        """A task that waits for audio ends when another task leaves the context."""
         listening = asyncio.Event()
 
         async def listen(speech: Speech) -> int:
@@ -143,7 +143,7 @@ class SynthesizerConformance(LeavesNothing):
                 assert await task == 0
 
     async def test_cancelled_turn_is_free_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """A turn that is cancelled while it speaks ends as cancelled, promptly."""
+        """A turn that is cancelled during synthesis ends as cancelled, promptly."""
         begun = asyncio.Event()
 
         async def turn() -> None:
@@ -155,12 +155,12 @@ class SynthesizerConformance(LeavesNothing):
         await ends_when_cancelled(turn(), begun)
 
     async def test_body_failure_leaves_as_it_is(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """What the caller raises inside comes out unchanged."""
+        """An exception of the caller comes out unchanged."""
         await lets_failures_out(synthesizer.open(voice))
 
 
 class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
-    """For voices whose far side takes cues. Fixtures: `desk`, and `synthesizer` made with the suite's `patience_ms`."""
+    """For TTS that takes cues. Fixtures: `desk`, and `synthesizer` made with the suite's `patience_ms`."""
 
     async def test_sound_is_the_vendors(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
         """Every sample arrives, wherever the vendor cuts its bytes."""
@@ -192,7 +192,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
         retry_after: str | None,
         retryable: bool,
     ) -> None:
-        """A refusal says its status, whether another try may help, and when."""
+        """A refusal has its status, whether a retry may succeed, and when."""
         desk.cue(TtsCue(fault=Status(status, retry_after=retry_after)))
         _, error = await outcome(synthesizer, voice, "Hello.")
         assert isinstance(error, StageRefused)
@@ -203,7 +203,8 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
     @impatient
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=9_600)], ids=["headers", "first", "middle"])
     async def test_stall(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
-        """A vendor that sends nothing more is a timeout; what it sent before is not lost, and it sees us leave."""
+        """A vendor that stalls is a timeout; audio sent before is not lost, and the vendor sees the connection
+        close."""
         desk.cue(TtsCue(fault=fault))
         heard, error = await outcome(synthesizer, voice, "A clause of some length.")
         assert isinstance(error, StageTimeout)
@@ -214,7 +215,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
 
     @pytest.mark.parametrize("fault", [HangUp(), Cut(after=0), Cut(after=9_600)], ids=["answer", "first", "middle"])
     async def test_break(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
-        """A cut is never taken for the end; the sound before it, and the clauses before it, are not lost."""
+        """A cut is never taken for the end; the audio before it, and the clauses before it, are not lost."""
         desk.cue(TtsCue(), TtsCue(fault=fault))
         heard, error = await outcome(synthesizer, voice, "All is well.", "A clause of some length.", "Never said.")
         assert isinstance(error, StageBroken)
@@ -226,7 +227,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
         assert len(await speak(synthesizer, voice, "Next turn."))
 
     async def test_broken_speech_stays_broken(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
-        """Reading on after an error raises it again; it does not wait."""
+        """Reading after an error raises it again; it does not wait."""
         desk.cue(TtsCue(fault=HangUp()))
         async with synthesizer.open(voice) as speech:
             speech.say("Hello.")
@@ -236,7 +237,7 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
                         await anext(aiter(speech))
 
     async def test_leaving_is_seen(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
-        """The vendor sees the connection close while it still has sound to send."""
+        """The vendor sees the connection close while it still has audio to send."""
         desk.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause of some length.")

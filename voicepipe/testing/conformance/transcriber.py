@@ -38,14 +38,14 @@ from voicepipe.testing.fakes.tone import tone
 
 
 class SttDesk(Protocol):
-    """What a scripted suite needs of a fake's desk."""
+    """The part of a fake's desk that a scripted suite needs."""
 
     def cue(self, *cues: SttCue) -> None: ...
     async def nth(self, n: int) -> Asked: ...
 
 
 async def final(stream: TranscriptStream) -> Final:
-    """The next final text; interim ones before it are passed over."""
+    """Return the next final text, skipping interim ones."""
     async with asyncio.timeout(WAIT_S):
         async for text in stream:
             if isinstance(text, Final):
@@ -54,32 +54,32 @@ async def final(stream: TranscriptStream) -> Final:
 
 
 async def heard(stream: TranscriptStream) -> Heard:
-    """The next text of any kind."""
+    """Return the next text of any kind."""
     async with asyncio.timeout(WAIT_S):
         return await anext(aiter(stream))
 
 
 def push(stream: TranscriptStream, samples: Samples, *, piece_samples: int = 320) -> None:
-    """Push in pieces, as a call does."""
+    """Push in pieces, as a session does."""
     for at in range(0, len(samples), piece_samples):
         stream.push(samples[at : at + piece_samples])
 
 
 class TranscriberConformance(LeavesNothing):
-    """For any ear, real ones too. Fixture: `transcriber`; perhaps `hearing`, and `speech` at its own rate."""
+    """For any STT, real ones too. Fixture: `transcriber`; optionally `hearing`, and `speech` at its own rate."""
 
     @pytest.fixture
     def hearing(self) -> Hearing:
-        """How to listen."""
+        """The transcription options."""
         return Hearing(model="any", language="en-US")
 
     @pytest.fixture
     def speech(self, transcriber: Transcriber) -> Samples:
-        """About a second of sound: int16, (n_samples,)."""
+        """About 1 s of audio: int16, (n_samples,)."""
         return tone("as long as this takes", rate_hz=transcriber.capabilities.rate_hz)
 
     async def test_final_follows_flush(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
-        """A flush is answered by a final text that bears its numbers."""
+        """A flush is answered by a final text with the flush's numbers."""
         async with transcriber.open(hearing) as stream:
             stream.begin(3)
             push(stream, speech)
@@ -97,7 +97,7 @@ class TranscriberConformance(LeavesNothing):
                 assert (await final(stream)).flush == flush
 
     async def test_empty_utterance_is_answered(self, transcriber: Transcriber, hearing: Hearing) -> None:
-        """Nothing was pushed: that is an answer too, and quickly there."""
+        """A flush without audio is answered too, and quickly."""
         async with transcriber.open(hearing) as stream:
             stream.begin(1)
             stream.flush(1)
@@ -143,7 +143,7 @@ class TranscriberConformance(LeavesNothing):
         assert [task.result().utterance for task in tasks] == [0, 1, 2]
 
     async def test_leaving_is_prompt(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
-        """The context is left with an answer still due."""
+        """The context is left with an unanswered flush."""
         context = transcriber.open(hearing)
         stream = await context.__aenter__()
         stream.begin(1)
@@ -151,10 +151,10 @@ class TranscriberConformance(LeavesNothing):
         stream.flush(1)
         async with promptly():
             await context.__aexit__(None, None, None)
-            await context.__aexit__(None, None, None)  # and a second time does nothing
+            await context.__aexit__(None, None, None)  # a second exit does nothing
 
     async def test_leaving_ends_the_iteration(self, transcriber: Transcriber, hearing: Hearing) -> None:
-        """A task that listens is told when another leaves the context."""
+        """A task that reads texts ends when another task leaves the context."""
         listening = asyncio.Event()
 
         async def listen(stream: TranscriptStream) -> int:
@@ -186,17 +186,17 @@ class TranscriberConformance(LeavesNothing):
         await ends_when_cancelled(listen(), flushed)
 
     async def test_body_failure_leaves_as_it_is(self, transcriber: Transcriber, hearing: Hearing) -> None:
-        """What the caller raises inside comes out unchanged."""
+        """An exception of the caller comes out unchanged."""
         await lets_failures_out(transcriber.open(hearing))
 
 
 class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
-    """For ears whose far side takes cues. Fixtures: `transcriber`, made with the suite's `patience_ms`, and `desk`."""
+    """For STT that takes cues. Fixtures: `transcriber`, made with the suite's `patience_ms`, and `desk`."""
 
     async def test_text_is_the_vendors(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """Each flush has its own text, even if the vendor changes its mind; the vendor got all of the sound."""
+        """Each flush has its own text, even if the vendor revises it; the vendor got all of the audio."""
         desk.cue(SttCue(text="what time"), SttCue(text="What time is it in Zürich?"))
         async with transcriber.open(hearing) as stream:
             stream.begin(1)
@@ -210,14 +210,14 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_empty_text_is_an_answer(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """A vendor that heard nothing says so with an empty text."""
+        """A vendor reports no speech with an empty text."""
         desk.cue(SttCue(text=""))
         assert await self._outcome(transcriber, hearing, speech) == Final(1, 1, "")
 
     async def test_superseded_flush_is_taken_back(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """The vendor sees that nobody waits for the earlier flush, and only the later one is answered."""
+        """The vendor sees the earlier flush cancelled, and only the later one is answered."""
         desk.cue(SttCue(text="first", hold=Hold()), SttCue(text="second"))
         async with transcriber.open(hearing) as stream:
             stream.begin(1)
@@ -232,7 +232,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_late_text_of_an_earlier_utterance_comes(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """A slow answer neither is lost to the next utterance nor holds it back."""
+        """A slow answer is neither lost to the next utterance nor delays it."""
         hold = Hold()
         desk.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
         async with transcriber.open(hearing) as stream:
@@ -256,7 +256,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
         retry_after: str | None,
         retryable: bool,
     ) -> None:
-        """A refusal says its status, whether another try may help, and when."""
+        """A refusal has its status, whether a retry may succeed, and when."""
         desk.cue(SttCue(fault=Status(status, retry_after=retry_after)))
         error = await self._outcome(transcriber, hearing, speech)
         assert isinstance(error, StageRefused)
@@ -269,7 +269,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_stall(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
     ) -> None:
-        """A vendor that sends nothing more is a timeout, and it sees us leave."""
+        """A vendor that stalls is a timeout, and it sees the connection close."""
         desk.cue(SttCue(fault=fault))
         error = await self._outcome(transcriber, hearing, speech)
         assert isinstance(error, StageTimeout)
@@ -285,7 +285,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_break(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
     ) -> None:
-        """A cut or nonsense is never taken for a text, and a new stream works."""
+        """A cut or malformed data is never taken for a text, and a new stream works."""
         desk.cue(SttCue(fault=fault))
         error = await self._outcome(transcriber, hearing, speech)
         assert isinstance(error, StageBroken)
@@ -296,7 +296,7 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_broken_stream_stays_broken(
         self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
     ) -> None:
-        """Reading on after an error raises it again; it does not wait."""
+        """Reading after an error raises it again; it does not wait."""
         desk.cue(SttCue(fault=HangUp()))
         async with transcriber.open(hearing) as stream:
             stream.begin(1)

@@ -1,7 +1,7 @@
-"""What a fake is told to do with one question: what to answer, how fast, and where to fail.
+"""Cues for a fake: what to answer to one question, how fast, and where to fail.
 
-Positions count what the fake sends: tokens of a model, bytes of speech, bytes of a transcription's JSON (on the
-socket) or whole texts (in the process).
+Positions count what the fake sends: tokens of a model, bytes of speech, bytes of a transcription's JSON (on the socket)
+or whole texts (in the process).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Take the question and send nothing, not even headers, until the asker leaves."""
+    """Read the question and send nothing, not even headers, until the client disconnects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Send nothing more, with the connection open, until the asker leaves."""
+    """Send nothing more, with the connection open, until the client disconnects."""
 
     after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Send something that has the outer shape of an answer and is not one, then go on as if nothing were wrong."""
+    """Send data with the outer shape of an answer that is not one, then go on normally."""
 
     after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Send bytes that mean nothing, and end."""
+    """Send malformed bytes, and end."""
 
     after: int = 0
 
@@ -69,7 +69,7 @@ class InBandError:
 
 @dataclass(frozen=True, slots=True)
 class NoEnd:
-    """End in good order on the transport, without saying that the answer is complete."""
+    """End the transport properly, without marking the answer as complete."""
 
     after: int = 1_000_000
 
@@ -78,14 +78,14 @@ Fault = Status | HangUp | Hang | Cut | Stall | Malformed | Garbage | InBandError
 
 
 class Hold:
-    """A place where an answer waits until the test lets it go on."""
+    """A place where an answer waits until the test continues it."""
 
     def __init__(self, after: int = 0) -> None:
         self.after = after
         self.reached = asyncio.Event()
-        """The answer stands here."""
+        """Set when the answer waits here."""
         self.release = asyncio.Event()
-        """Set it to let the answer go on."""
+        """Set it to continue the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class CallCue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmCue:
-    """What a model does with one question."""
+    """A model's behaviour for one question."""
 
     tokens: tuple[str, ...] = ("Hello", " there", ",", " caller", ".")
     calls: tuple[CallCue, ...] = ()
@@ -111,7 +111,7 @@ class LlmCue:
     """Between two tokens."""
 
     role_only: int = 1
-    """Chunks before the first token that bear a role and no text."""
+    """Chunks before the first token that have a role and no text."""
 
     keep_alives: int = 0
     """Comment lines before each token."""
@@ -129,7 +129,7 @@ class LlmCue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SttCue:
-    """What an ear answers to one flush. A lie is a second cue with another text."""
+    """An STT's answer to one flush. A revision is a second cue with another text."""
 
     text: str = "what time is it"
     language: str | None = None
@@ -141,15 +141,15 @@ class SttCue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtsCue:
-    """What a voice does with one clause: a tone, longer for a longer text."""
+    """A TTS's behaviour for one clause: a tone, longer for a longer text."""
 
     ms_per_char: int = 40
     rate_hz: int = 24_000
     wav: bool = False
-    """Put a WAV header before it, as a server does that streams: with unknown sizes."""
+    """Put a WAV header before it, as a streaming server does: with unknown sizes."""
 
     content_type: str | None = None
-    """None says what is true."""
+    """None sends the true type."""
 
     chunk_bytes: int = 4_800
     """100 ms at 24 kHz; an odd number cuts samples."""
@@ -165,20 +165,21 @@ Cue = LlmCue | SttCue | TtsCue
 
 
 def tokens(text: str) -> tuple[str, ...]:
-    """Cut a text the way that models do, roughly: before each space."""
+    """Cut a text roughly as models do: before each space."""
     words = text.split(" ")
     return tuple(word if i == 0 else " " + word for i, word in enumerate(words))
 
 
 @dataclass(slots=True)
 class Course:
-    """One answer on its way through its cue: where it waits, and where it fails."""
+    """One answer in progress: where it waits, and where it fails."""
 
     fault: Fault | None
     hold: Hold | None
 
     async def reach(self, position: int) -> Fault | None:
-        """Wait where the cue says so, and return the fault that is due at `position`, once. A stall never returns."""
+        """Wait where the cue requires it, and return the fault that is due at `position`, once. A stall never
+        returns."""
         if self.hold is not None and position >= self.hold.after and not self.hold.reached.is_set():
             self.hold.reached.set()
             await self.hold.release.wait()

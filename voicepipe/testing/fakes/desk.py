@@ -1,4 +1,4 @@
-"""Where a test leaves its cues and reads what was asked."""
+"""A queue of cues from a test, and the questions that a fake received."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from voicepipe.stages.transcriber import Samples
 
 WAIT_S = 10.0
-"""The bound of every wait of the kit: far over what a healthy run needs, so that only a hang meets it."""
+"""Limit of every wait of the test kit: far over what a healthy run needs, so that only a hang reaches it."""
 
 
 async def soon(event: asyncio.Event) -> None:
@@ -26,18 +26,18 @@ async def soon(event: asyncio.Event) -> None:
 
 
 class Asked:
-    """One question as it arrived at a fake, and what became of it."""
+    """One question as it arrived at a fake, and its outcome."""
 
     def __init__(self, question: Any, *, headers: Mapping[str, str] | None = None) -> None:
         self.question = question
-        """The body as plain values on the socket (a form's fields for speech to text); the port's value otherwise."""
+        """The body as plain values on the socket (a form's fields for STT); the port's value otherwise."""
         self.headers = dict(headers or {})
         self.samples: Samples = np.zeros(0, dtype=np.int16)
-        """Speech to text: the sound that came with it."""
+        """STT: the audio of the question."""
         self.ended = asyncio.Event()
-        """Nothing more is sent, for whatever reason."""
+        """Set when nothing more is sent, for any reason."""
         self.gone = asyncio.Event()
-        """The asker left before the answer was over."""
+        """Set when the client disconnected before the answer was over."""
 
 
 A = TypeVar("A", bound=Asked)
@@ -49,32 +49,32 @@ class Desk(Generic[C, A]):
 
     def __init__(self, usual: C | Callable[[Any], C]) -> None:
         self.usual = usual
-        """What is done with a question that no cue waits for, or a function that says it for each question."""
+        """The behaviour for a question without a cue, or a function that returns it for each question."""
         self.asked: list[A] = []
         self.most_at_once: int | None = None
-        """Overload: a vendor refuses with 503 what comes while so many questions are being answered."""
+        """Overload: a vendor refuses with 503 while this number of questions is being answered."""
         self._cues: deque[C] = deque()
         self._arrived = asyncio.Event()
 
     def cue(self, *cues: C) -> None:
-        """The next questions are answered so, one cue each."""
+        """Answer the next questions with these cues, one each."""
         self._cues.extend(cues)
 
     def take(self, question: Any) -> C:
-        """The cue for the question that has just arrived."""
+        """Return the cue for the question that has just arrived."""
         if self._cues:
             return self._cues.popleft()
         return self.usual(question) if callable(self.usual) else self.usual
 
     def arrive(self, asked: A) -> A:
-        """Note a question."""
+        """Record a question."""
         self.asked.append(asked)
         self._arrived.set()
         self._arrived = asyncio.Event()
         return asked
 
     def busy(self) -> int:
-        """How many questions are being answered."""
+        """Number of questions that are being answered."""
         return sum(not asked.ended.is_set() for asked in self.asked)
 
     async def nth(self, n: int) -> A:

@@ -14,13 +14,13 @@ Stage = Literal["stt", "llm", "tts"]
 
 
 class Failing:
-    """One fake stage's faults; `idle_timeout_ms` is its patience with itself when it stalls."""
+    """One fake stage's faults; `idle_timeout_ms` is how long it waits when it stalls."""
 
     def __init__(self, stage: Stage, name: str, idle_timeout_ms: int) -> None:
         self._stage, self._name, self._idle_ms = stage, name, idle_timeout_ms
 
     def error(self, fault: Fault) -> StageError:
-        """What `fault` looks like from the caller's side."""
+        """Return the error of `fault` on the caller's side."""
         status = fault.code if isinstance(fault, InBandError) else getattr(fault, "status", None)
         if status is None:
             why = f"the fake was told to fail: {fault}"
@@ -39,7 +39,7 @@ class Failing:
         """Fail if the fault is one that comes before an answer.
 
         Raises:
-            StageError: it is.
+            StageError: the fault's error.
         """
         if isinstance(fault, Hang):
             async with self.patience():
@@ -48,10 +48,10 @@ class Failing:
             raise self.error(fault)
 
     async def reach(self, course: Course, position: int) -> None:
-        """Wait or fail if the cue says so for this position.
+        """Wait or fail if the cue requires it for this position.
 
         Raises:
-            StageError: it says fail, or says stall and the patience is over.
+            StageError: the cue fails here, or stalls for longer than the idle time.
         """
         async with self.patience():
             fault = await course.reach(position)
@@ -60,7 +60,7 @@ class Failing:
 
     @asynccontextmanager
     async def patience(self) -> AsyncIterator[None]:
-        """Whatever is waited for inside ends with a `StageTimeout` after the idle time."""
+        """End waits inside with a `StageTimeout` after the idle time."""
         try:
             async with asyncio.timeout(self._idle_ms / 1_000):
                 yield
