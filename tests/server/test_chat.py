@@ -418,22 +418,24 @@ async def test_a_client_that_goes_in_the_middle_takes_its_question_with_it(house
 
 
 async def test_a_client_that_takes_nothing_loses_its_answer(
-    house: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fake_house: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And the provider is not read on for it meanwhile: what nobody takes fills sockets, not our memory."""
     monkeypatch.setattr(rest_line, "STUCK_S", 0.3)
     caplog.set_level("INFO", "voicepipe")
-    house.vendor.llm.usual = LlmCue(tokens=("x" * 100_000,) * 1_000)
-    body = json.dumps({"model": "default", "messages": ASKED, "stream": True})
-    address = house.url.removeprefix("http://")
-    reader, writer = await asyncio.open_connection(*address.split(":"), limit=1_000)
-    writer.write(
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-    )
-    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    await soon((await house.vendor.llm.nth(0)).gone)
-    writer.transport.abort()
+    # More than sockets hold, and below what a model may write.
+    async with fake_house({"provider_limits.max_answer_chars": 200_000_000}) as house:
+        house.vendor.llm.usual = LlmCue(tokens=("x" * 100_000,) * 1_000)
+        body = json.dumps({"model": "default", "messages": ASKED, "stream": True})
+        address = house.url.removeprefix("http://")
+        reader, writer = await asyncio.open_connection(*address.split(":"), limit=1_000)
+        writer.write(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        await soon((await house.vendor.llm.nth(0)).gone)
+        writer.transport.abort()
     outcomes = [record.__dict__["fields"]["outcome"] for record in caplog.records if record.message == "chat_closed"]
     assert outcomes == ["abandoned"]
     assert not any(record.message == "crashed" for record in caplog.records)
