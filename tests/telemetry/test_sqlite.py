@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
@@ -295,3 +295,26 @@ async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -
     (count,) = connection.execute("SELECT count(*) FROM turns WHERE id != 'after'").fetchone()
     connection.close()
     assert count == newest.started_at_ms  # nothing in the middle is missing either
+
+
+class HeldFile:
+    """A connection to a file that another process holds: each try waits for as long as SQLite is told to wait."""
+
+    def __init__(self) -> None:
+        self.n_tries, self.now_ms = 0, 0
+
+    def execute(self, statement: str) -> None:
+        self.n_tries += 1
+        self.now_ms += sqlite_file.BUSY_MS
+        busy = sqlite3.OperationalError("database is locked")
+        busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        raise busy
+
+
+def test_a_file_that_another_process_holds_is_given_up_after_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try waits by itself: hundreds of them would keep the start waiting for most of an hour."""
+    file = HeldFile()
+    monkeypatch.setattr(sqlite_file, "monotonic_ms", lambda: file.now_ms)
+    with pytest.raises(sqlite3.OperationalError, match=f"held it for {sqlite_file.BUSY_MS} ms"):
+        sqlite_file._use_wal(cast(sqlite3.Connection, file))
+    assert file.n_tries == 1

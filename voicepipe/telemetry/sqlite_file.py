@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.schema import VERSION, tables
 from voicepipe.telemetry.spans import LEVELS
@@ -122,14 +123,19 @@ def only_read(connection: sqlite3.Connection) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to WAL. When two processes switch a new file at once, SQLite refuses one without waiting."""
-    pause = threading.Event()
-    for _ in range(BUSY_MS // _PAUSE_MS):
+    """Switch the file to WAL, within about `BUSY_MS` of waiting for other processes.
+
+    Of two processes that switch a new file, SQLite refuses one at once and does not let it wait: it is tried again.
+    When another process holds the file, each try waits by itself, so the time is bounded and not the number of tries.
+    """
+    pause, gives_up_ms = threading.Event(), monotonic_ms() + BUSY_MS
+    while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as why:
             if why.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
+            if monotonic_ms() >= gives_up_ms:
+                raise sqlite3.OperationalError(f"another process held it for {BUSY_MS} ms") from why
             pause.wait(_PAUSE_MS / 1_000)
-    raise sqlite3.OperationalError(f"another process held it for {BUSY_MS} ms")
