@@ -13,7 +13,9 @@ from attack.faults import (
     clocked,
     databases,
     few_descriptors,
+    full_disk,
     is_whole,
+    locked,
     recorded_call,
     recorded_turn,
     spoil,
@@ -37,6 +39,32 @@ async def turns(target: Target, n: int = TURNS) -> set[str]:
         found = [await recorded_turn(line) for _ in range(n)]
     assert {outcome for _, outcome in found} == {"completed"}
     return {id_ for id_, _ in found}
+
+
+async def test_locked_database_stops_no_call(server: ServerProcess) -> None:
+    """New calls are let in, and their turns are stored once the lock is gone."""
+    target = server.target()
+    async with innocents(target) as them:
+        with locked(server):
+            told = await turns(target)
+            await them.turns(2)
+        felt = them.begin_anew()
+    assert felt.failed == []
+    assert await stored(server, told) == told
+    assert server.logged("crashed") == 0
+
+
+async def test_full_disk_stops_no_call(server: ServerProcess) -> None:
+    """New calls are let in, and their turns are stored once there is room."""
+    target = server.target()
+    async with innocents(target) as them:
+        with full_disk(server):
+            told = await turns(target)
+            await them.turns(2)
+        felt = them.begin_anew()
+    assert felt.failed == []
+    assert await stored(server, told) == told
+    assert server.logged("crashed") == 0
 
 
 async def test_suspended_process_goes_on(server: ServerProcess) -> None:
