@@ -1,8 +1,8 @@
-"""The settings: one TOML file and the environment become frozen values, or a refusal that names the key.
+"""The settings: read 1 TOML file and the environment into frozen values, or raise an error that names the key.
 
-`load` reads them, `Settings` holds them, `table` shows them. An option lives as a field of the frozen
-dataclass beside its owner (`turn.settings` owns the budget and the deadlines); what belongs to no room
-below lives in `settings` here.
+`load` reads the settings, `Settings` holds them, `table` shows them. An option is a field of the frozen dataclass
+beside its owner (`turn.settings` owns the budget and the deadlines). Options without such an owner are in `settings`
+here.
 """
 
 from voicepipe.config.load import load

@@ -1,4 +1,4 @@
-"""`python -m voicepipe.config --markdown` prints the table of all settings for README."""
+"""`python -m voicepipe.config --markdown` prints the table of all settings for the docs."""
 
 from __future__ import annotations
 

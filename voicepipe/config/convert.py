@@ -1,4 +1,4 @@
-"""One value of a file or of the environment, as the type that its option asks for; or a refusal."""
+"""Convert 1 value of a file or of the environment to the type of its option, or raise an error."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from voicepipe.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value as it was written, and where."""
+    """A value as written, and its source."""
 
     value: object
     source: str
-    """For people: a file's path, `$NAME`, or the command's option."""
+    """For error texts: a file's path, `$NAME`, or the command's option."""
 
     text: bool = False
-    """True: it had no type where it was written (an environment variable, the command line) and is read as its
-    option's."""
+    """True: the value had no type where it was written (an environment variable, the command line) and is parsed as its
+    option's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """`http://` or `https://`, `ws://` or `wss://` for a WebSocket, or `tcp://` for neither, and a host."""
+    """A host with `http://` or `https://`, `ws://` or `wss://` for a WebSocket, or `tcp://` for other protocols."""
 
     def expected(self, what: str) -> str:
         return f"{what} that begins with http(s)://, ws(s):// or tcp://"
@@ -62,7 +62,7 @@ class LanguageTag:
 
 @dataclass(frozen=True, slots=True)
 class OneOrMore:
-    """A text, or a list of texts, which becomes one with commas: as it is written where there are no lists."""
+    """A text, or a list of texts. A list becomes one text with commas: the form used where lists are not possible."""
 
     def expected(self, what: str) -> str:
         return f"{what}, or a list of texts"
@@ -73,7 +73,7 @@ class OneOrMore:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Never shown, not even in the text of its own refusal."""
+    """Never shown, not even in its own error text."""
 
     def expected(self, what: str) -> str:
         return what
@@ -84,7 +84,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class MayBeEmpty:
-    """A text of which the empty one means something else than an unset one, wherever it is written."""
+    """A text whose empty value differs in meaning from an unset one, in every source."""
 
     def expected(self, what: str) -> str:
         return what
@@ -102,10 +102,10 @@ FALSE = frozenset({"false", "no", "off", "0"})
 
 
 def convert(found: Found, hint: Any, key: str) -> object:
-    """Return `found` as `hint` asks: a plain type, a union with None, a Literal, a tuple of texts, or Annotated.
+    """Return `found` as `hint` requires: a plain type, a union with None, a Literal, a tuple of texts, or Annotated.
 
     Raises:
-        ConfigError: naming the key, what was expected, what came and where it came from.
+        ConfigError: naming the key, the expected type, the actual value and its source.
     """
     plain, rule = _taken_apart(hint)
     if found.text and found.value == "" and may_be_unset(hint) and not isinstance(rule, MayBeEmpty):
@@ -122,7 +122,7 @@ def convert(found: Found, hint: Any, key: str) -> object:
 
 
 def expected(hint: Any) -> str:
-    """Say in words what a hint takes."""
+    """Describe what a hint accepts."""
     plain, rule = _taken_apart(hint)
     if get_origin(plain) is Literal:
         return " or ".join(json.dumps(choice) for choice in get_args(plain))
@@ -131,7 +131,7 @@ def expected(hint: Any) -> str:
 
 
 def shown(value: object) -> str:
-    """Write a value as the file would have it, cut when long."""
+    """Format a value as in the file, cut when long."""
     if isinstance(value, dict):
         return "a table"
     text = json.dumps(value, default=str, ensure_ascii=False)
@@ -139,12 +139,12 @@ def shown(value: object) -> str:
 
 
 def is_secret(hint: Any) -> bool:
-    """Tell whether the option's value must never be shown."""
+    """Return whether the option's value must never be shown."""
     return isinstance(_taken_apart(hint)[1], Secret)
 
 
 def may_be_unset(hint: Any) -> bool:
-    """Tell whether the option may be unset, which an empty text says where there are no types."""
+    """Return whether the option may be unset, which an empty text means in sources without types."""
     plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return NoneType in get_args(plain)
 
@@ -160,7 +160,7 @@ def _taken_apart(hint: Any) -> tuple[Any, Rule | None]:
 
 
 def _from_text(text: str, plain: Any) -> object:
-    """Read a typeless text as `plain`; give it back as it is when it does not look like one."""
+    """Parse an untyped text as `plain`; return the text unchanged when it does not look like that type."""
     if plain is bool:
         return True if text.lower() in TRUE else False if text.lower() in FALSE else text
     if plain in (int, float):

@@ -1,4 +1,4 @@
-"""A provider's key: in an environment variable, or in a file that one names."""
+"""Read a provider's key from an environment variable, or from a file that an environment variable names."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from voicepipe.errors import ConfigError
 
 SUFFIX = "_FILE"
-"""`GROQ_API_KEY_FILE=/run/secrets/groq`: as containers and systemd hand secrets over, so that they stand in no
-environment that others may read."""
+"""`GROQ_API_KEY_FILE=/run/secrets/groq`: the way containers and systemd pass secrets, so that no environment readable
+by other processes contains them."""
 
 
 def key_in(environ: Mapping[str, str], name: str) -> str:
-    """The key that this variable holds, or else the file that `name` with `_FILE` names; empty: there is neither.
+    """Return the key in this variable, or else in the file that `name` with `_FILE` names; empty: neither is set.
 
     Raises:
-        ConfigError: the file can't be read, or holds nothing.
+        ConfigError: the file can't be read, or is empty.
     """
     if environ.get(name) or not (path := environ.get(name + SUFFIX)):
         return environ.get(name, "")

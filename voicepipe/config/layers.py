@@ -1,4 +1,4 @@
-"""Where settings are written: a file, the environment, the command line; later ones win, key by key."""
+"""The sources of settings: a file, the environment, the command line; later ones override earlier ones, key by key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voicepipe.errors import ConfigError
 
 KeyPath = tuple[str, ...]
 Leaves = dict[KeyPath, Found]
-"""What was written, flat: ("agents", "default", "llm") -> its value."""
+"""The values as written, flat: ("agents", "default", "llm") -> its value."""
 
 SECTIONS = (
     "server",
@@ -34,17 +34,17 @@ SECTIONS = (
 )
 
 NAMED = ("providers", "agents", "pools", "rules", "experiments", "webhooks")
-"""Sections of which there are several, each with a name of its own."""
+"""Sections with several entries, each with its own name."""
 
 PREFIX = "VOICEPIPE_"
 FILE_NAME = "voicepipe.toml"
 
 
 def gather(config: str | None, overrides: Mapping[str, object], environ: Mapping[str, str], folder: Path) -> Leaves:
-    """Collect all that was written; the command line beats the environment, which beats the file.
+    """Collect all values; the command line overrides the environment, which overrides the file.
 
     Raises:
-        ConfigError: the file that was named is not there, can't be read, or is not TOML; an environment variable
+        ConfigError: the named file does not exist, can't be read, or is not TOML; an environment variable
             names no section.
     """
     path = find_file(config, environ, folder)
@@ -55,10 +55,10 @@ def gather(config: str | None, overrides: Mapping[str, object], environ: Mapping
 
 
 def find_file(config: str | None, environ: Mapping[str, str], folder: Path) -> Path | None:
-    """Return the settings' file: the one that was named, or the first that exists, or None.
+    """Return the settings' file: the named one, or the first that exists, or None.
 
     Raises:
-        ConfigError: the file that was named does not exist.
+        ConfigError: the named file does not exist.
     """
     named = config or environ.get("VOICEPIPE_CONFIG")
     if named:
@@ -75,7 +75,7 @@ def from_file(path: Path) -> Leaves:
     """Read a TOML file, flat.
 
     Raises:
-        ConfigError: it can't be read or is not TOML.
+        ConfigError: the file can't be read or is not TOML.
     """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def from_file(path: Path) -> Leaves:
 def from_environment(environ: Mapping[str, str], written: Leaves) -> Leaves:
     """Read `VOICEPIPE_SECTION__KEY` and `VOICEPIPE_AGENTS__NAME__KEY`.
 
-    Names are matched to those in the file without regard to case and to `-` against `_`.
+    Names match those in the file regardless of case and of `-` against `_`.
 
     Raises:
         ConfigError: a variable begins like a section but is not written with `__`, or names no section.
@@ -105,7 +105,7 @@ def from_environment(environ: Mapping[str, str], written: Leaves) -> Leaves:
 
 
 def _refuse_single_underscore(name: str) -> None:
-    """A variable of ours without `__` is no setting; refuse it only when it was surely meant as one."""
+    """Refuse a variable of ours without `__` only when it was surely meant as a setting."""
     section, _, rest = name.removeprefix(PREFIX).lower().partition("_")
     if section in SECTIONS and rest:
         raise ConfigError(f"${name}: unknown setting; did you mean {PREFIX}{section.upper()}__{rest.upper()}?")

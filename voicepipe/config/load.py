@@ -1,4 +1,4 @@
-"""From what was written to frozen settings, or a refusal that names the key."""
+"""Build the frozen settings from the values as written, or raise an error that names the key."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
         "rime": ProviderEntry(kind="rime", base_url="wss://users-ws.rime.ai", api_key_env="RIME_API_KEY"),
     }
 )
-"""Providers beside the catalog's that need no section; a section of the same name changes what it names."""
+"""Providers beside the catalog's that need no section; a section of the same name overrides the options that it
+sets.
+"""
 
 SINGLE = {
     "server": ServerSettings,
@@ -84,17 +86,17 @@ def load(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """Read the settings' file, the environment and the command line's `overrides`, and check all of it.
+    """Read the settings' file, the environment and the command line's `overrides`, and check everything.
 
     Args:
-        config: the file that `--config` names, or None to look for one: `$VOICEPIPE_CONFIG`, `voicepipe.toml` in
+        config: the file that `--config` names, or None to search: `$VOICEPIPE_CONFIG`, `voicepipe.toml` in
             `folder`, `voicepipe/voicepipe.toml` in `$XDG_CONFIG_HOME`.
         overrides: dotted keys to values, such as {"agents.default.llm": "ollama/llama3.2"}.
         environ: the environment; None means the process's own.
         folder: the working folder; None means the process's own.
 
     Raises:
-        ConfigError: an option is unknown or wrong; the text names its key, what was expected and what came.
+        ConfigError: an option is unknown or wrong; the text names its key, the expected and the actual value.
     """
     env = os.environ if environ is None else environ
     leaves = gather(config, overrides or {}, env, folder or Path.cwd())
@@ -133,7 +135,7 @@ def load(
 
 
 def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
-    """Return `start` with what was written below `at`."""
+    """Return `start` with the values below `at` applied."""
     hints = get_type_hints(type(start), include_extras=True)
     changes: dict[str, Any] = {}
     for path, found in leaves.items():
@@ -151,7 +153,7 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
             changes[name] = convert(whole, hints[name], key)
     try:
         return replace(start, **changes) if changes else start  # type: ignore[type-var]
-    except ConfigError as why:  # an option's own check knows its name, and not always where it stands
+    except ConfigError as why:  # an option's own check knows its name, but not always its section
         text = str(why)
         raise ConfigError(text if text.startswith(f"{at[0]}.") else f"{'.'.join(at)}.{text}") from None
 
@@ -189,12 +191,12 @@ def _providers(
 
 
 def _start(name: str, vendor: ProviderFacts | None, leaves: Leaves, env: Mapping[str, str]) -> ProviderEntry:
-    """What is known of a provider before its section is read."""
+    """Return the defaults of a provider before its section is read."""
     start = _usual(vendor, env) if vendor is not None else BUILT_IN_PROVIDERS.get(name, ProviderEntry())
     written = leaves.get(("providers", name, "base_url"))
     if written is None or (vendor is not None and vendor.owns(str(written.value))):
         return start
-    # The usual key belongs to the usual address: another one gets it only when the settings say so.
+    # The usual key belongs to the usual address: another address gets it only when the settings say so.
     return ProviderEntry(kind=start.kind)
 
 
@@ -224,7 +226,7 @@ def _agents(leaves: Leaves, origins: dict[str, str]) -> dict[str, AgentSettings]
 
 
 def _names(section: str, leaves: Leaves) -> set[str]:
-    """The names of `[section.NAME]`; an option right below the section is refused."""
+    """Return the names of `[section.NAME]`; an option directly below the section is refused."""
     for path, found in leaves.items():
         if path[0] == section and len(path) == 2 and found.value != {}:
             raise ConfigError(f"{section}.{path[1]}: expected a table, got {shown(found.value)} ({found.source})")
@@ -251,7 +253,7 @@ def _check_spec(text: str, key: str, *, providers: Mapping[str, ProviderEntry], 
 
 
 def _check_names(agents: Mapping[str, AgentSettings]) -> None:
-    """A name leads to one agent only."""
+    """Check that a name or alias belongs to only 1 agent."""
     taken = {name: f"the name of agents.{name}" for name in agents}
     for name, agent in agents.items():
         for alias in agent.aliases:

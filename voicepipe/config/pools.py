@@ -1,4 +1,4 @@
-"""Pools of models, and what sends requests to them: read, and held against one another."""
+"""Pools of models and the rules that send requests to them: read and cross-checked."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from voicepipe.router.options import ExperimentOptions, PoolOptions, RouterOptio
 from voicepipe.router.policies import Experiment, Rule
 
 POOL: Final = "pool"
-"""`pool/NAME` in place of a spec names a pool; so no provider is called that."""
+"""`pool/NAME` in place of a spec names a pool; so no provider can have this name."""
 
 Options = TypeVar("Options")
 Read = Callable[[Any, KeyPath, Leaves], Any]
-"""(defaults, where, what was written) -> the options with what was written below."""
+"""(defaults, section, the values as written) -> the options with the values below the section applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Everything that the settings say about who answers."""
+    """The settings that decide which model answers."""
 
     pools: Mapping[str, PoolOptions] = field(default_factory=lambda: MappingProxyType({}))
     rules: tuple[Rule, ...] = ()
@@ -31,7 +31,7 @@ class Routing:
 
     @property
     def reached(self) -> frozenset[str]:
-        """The pools that rules and experiments lead to."""
+        """Return the pools that rules and experiments use."""
         arms = (pool for experiment in self.experiments for pool, _ in experiment.split)
         return frozenset((*(rule.pool for rule in self.rules), *arms))
 
@@ -40,7 +40,7 @@ def read_routing(leaves: Leaves, router: RouterOptions, read: Read) -> Routing:
     """Read `[pools]`, `[rules]` and `[experiments]`.
 
     Raises:
-        ConfigError: naming the key, for what is wrong or leads nowhere.
+        ConfigError: naming the key of a wrong value or of a reference to a missing pool.
     """
     usual = PoolOptions(**{each.name: getattr(router, each.name) for each in fields(router)})
     pools = {name: read(usual, ("pools", name), leaves) for name in _names("pools", leaves)}
@@ -58,7 +58,7 @@ def read_routing(leaves: Leaves, router: RouterOptions, read: Read) -> Routing:
 
 
 def check_pool(pool: str, pools: Mapping[str, PoolOptions], *, key: str) -> None:
-    """Refuse a pool that there is not.
+    """Refuse a pool that does not exist.
 
     Raises:
         ConfigError: naming `key`.
@@ -69,7 +69,7 @@ def check_pool(pool: str, pools: Mapping[str, PoolOptions], *, key: str) -> None
 
 
 def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], None]) -> None:
-    """Hold every model of every pool against `check(spec, key)`, which raises."""
+    """Check every model of every pool with `check(spec, key)`, which raises."""
     for name, pool in pools.items():
         for option in ("models", "easy"):
             for text in getattr(pool, option):
@@ -77,18 +77,18 @@ def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], No
 
 
 def pool_named(llm: str) -> str | None:
-    """The pool that an agent's `llm` names, or None when it names models."""
+    """Return the pool that an agent's `llm` names, or None when it names models."""
     provider, _, name = llm.partition("/")
     return name if provider == POOL else None
 
 
 def split_specs(llm: str) -> tuple[str, ...]:
-    """The specs that an agent's `llm` names, best first."""
+    """Return the specs that an agent's `llm` names, best first."""
     return tuple(part.strip() for part in llm.split(",") if part.strip())
 
 
 def specs_of(llm: str, *, key: str) -> tuple[Spec, ...]:
-    """Read them.
+    """Parse the specs that an agent's `llm` names.
 
     Raises:
         ConfigError: naming `key`, when there is none, or one is not `provider/model`.
@@ -114,12 +114,12 @@ def _named(at: str, make: Callable[[], Options]) -> Options:
 
 
 def _names(section: str, leaves: Leaves) -> tuple[str, ...]:
-    """The names of `[section.NAME]`, in the order in which they were written: the first rule that applies counts."""
+    """Return the names of `[section.NAME]` in the order of the file: the first rule that applies is used."""
     return tuple(dict.fromkeys(path[1] for path in leaves if path[0] == section and len(path) > 1))
 
 
 def resolved(llm: str, pools: Mapping[str, PoolOptions], *, key: str) -> str:
-    """An agent's `llm` with the pool's models in place of its name.
+    """Return an agent's `llm` with the pool's models in place of its name.
 
     Raises:
         ConfigError: there is no such pool.

@@ -1,4 +1,4 @@
-"""The options, each with what it means beside it, and the frozen whole that the server runs on."""
+"""The options, each with its meaning in a docstring, and the frozen whole that the server runs on."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ DEFAULT_AGENT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSettings:
-    """What is kept of a turn, where and how long."""
+    """What is stored of a turn, where and how long."""
 
     url: Annotated[str, Secret()] = field(default="", repr=False)
-    """A Postgres for the records of many machines, `postgresql://USER:PASSWORD@HOST/DATABASE`, better left to the
-    environment; needs the extra `postgres`. Empty: a file below `server.data_dir`."""
+    """Address of a Postgres database for the records of many machines, `postgresql://USER:PASSWORD@HOST/DATABASE`.
+    Better set in the environment; needs the extra `postgres`. Empty: a file below `server.data_dir`."""
 
     keep_days: Annotated[int, Between(0, 36_500)] = 30
-    """How long turns are kept. Their figures, which name no session and no user, stay. 0: for ever."""
+    """How many days turns are kept. Their statistics, which name no session and no user, stay. 0: for ever."""
 
     most_mb: Annotated[int, Between(0, 100_000_000)] = 2_000
-    """How much they may take up; the oldest go first. 0: anything."""
+    """Size limit in MB; the oldest turns are deleted first. 0: no limit."""
 
     text: Literal["loopback", "always", "never"] = "loopback"
     """Whether the words of both sides are stored: only while the server listens on a loopback address, always or
@@ -52,83 +52,83 @@ class RecordsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """What is told to other systems."""
+    """What is exported to other systems."""
 
     otel: bool = False
-    """Send spans and figures to an OpenTelemetry collector; the `OTEL_*` environment variables say where it is. Needs
+    """Send spans and metrics to an OpenTelemetry collector; the `OTEL_*` environment variables hold its address. Needs
     the extra `otel`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """What the dashboard holds figures against."""
+    """The targets of the dashboard."""
 
     over_allowed: Annotated[float, Between(0.0001, 1)] = 0.05
-    """The share of turns that may be over `budget.total_ms`. The error budget burns at 1 when exactly so many are: 0.05
-    promises that 95 of 100 answers are heard in time."""
+    """The share of turns that may be over `budget.total_ms`. At exactly this share the error budget burns at rate 1:
+    0.05 promises that 95 of 100 answers are heard in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
-    """What is known of language model vendors by name."""
+    """What is known of LLM vendors by name."""
 
     file: str = ""
-    """A TOML file of the built-in catalog's shape, laid over it: other prices, more vendors, more models."""
+    """A TOML file in the format of the built-in catalog, merged over it: other prices, more vendors, more models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntry:
-    """One `[providers.NAME]`: how to reach it."""
+    """One `[providers.NAME]`: how to reach a provider."""
 
     kind: str = "openai"
-    """The adapter that speaks to it: `openai` for every OpenAI-compatible server, `openai_realtime` for ears of that
-    wire, `wyoming` for Home Assistant's, a vendor's own (`anthropic`, `gemini`, `assemblyai`, `cartesia`, `deepgram`,
+    """The provider's adapter: `openai` for every OpenAI-compatible server, `openai_realtime` for STTs of that wire,
+    `wyoming` for Home Assistant's, a vendor's own (`anthropic`, `gemini`, `assemblyai`, `cartesia`, `deepgram`,
     `elevenlabs`, `flux`, `inworld`, `rime`), `local`, or an installed one."""
 
     base_url: Annotated[str, WebAddress()] = ""
-    """Where it is, up to and with `/v1`."""
+    """The provider's address, up to and with `/v1`."""
 
     api_key: Annotated[str, Secret()] = field(default="", repr=False)
-    """Its key. Better left to the environment: see `api_key_env`."""
+    """The provider's key. Better set in the environment: see `api_key_env`."""
 
     api_key_env: str = ""
-    """The environment variable that holds its key; named but empty or unset refuses to start. The same name with
-    `_FILE` behind it names a file that holds the key instead."""
+    """The environment variable that holds the provider's key; if it is named but empty or unset, the server does not
+    start. The same name with `_FILE` behind it names a file that holds the key instead."""
 
     region: str = ""
-    """Where it is, for `router.order = "region"`: words parted by `-`, such as `eu-west-1`."""
+    """The provider's region, for `router.order = "region"`: words separated by `-`, such as `eu-west-1`."""
 
     connect_timeout_ms: Annotated[int, Between(1, 60_000)] = 3_000
-    """How long connecting may take."""
+    """Timeout for connecting to the provider."""
 
     idle_timeout_ms: Annotated[int, Between(1, 600_000)] = 15_000
-    """How long it may send nothing before it counts as stalled."""
+    """How long the provider may send nothing before it counts as stalled."""
 
     input_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million tokens that its model reads cost. Unset: what the catalog says, if it knows."""
+    """Price of 1 million LLM input tokens. Unset: the catalog's price, if there is one."""
 
     output_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million tokens that its model writes cost."""
+    """Price of 1 million LLM output tokens."""
 
     cached_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million tokens that its model reads from its cache cost. Unset: as `input_usd_per_million`."""
+    """Price of 1 million LLM input tokens read from the provider's cache. Unset: as `input_usd_per_million`."""
 
     cache_write_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million tokens that its model puts into its cache cost, likewise. Anthropic takes a quarter more than for
-    reading them, and with `cache_ttl = "1h"`, for which this is to be set, twice as much."""
+    """Price of 1 million LLM input tokens written to the provider's cache. Unset: as `input_usd_per_million`. Anthropic
+    charges a quarter more than for reading them. With `cache_ttl = "1h"` it charges twice as much: then set this."""
 
     speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
-    """What a million characters that its voice speaks cost. Unset: what its vendor publishes, if that is known."""
+    """Price of 1 million characters of TTS. Unset: the vendor's published price, if known."""
 
     hearing_usd_per_minute: Annotated[float | None, Between(0, 1_000)] = None
-    """What a minute that its ear hears costs, likewise. In calls it is counted for all sound that the ear is given: an
-    ear that hears the whole call is given the silence too."""
+    """Price of 1 minute of STT. Unset: the vendor's published price, if known. Sessions are charged for all audio sent
+    to the STT: an STT that receives the whole session receives the silence too."""
 
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """What only this kind understands, as a table of names and values."""
+    """Options that only this kind understands, as a table of names and values."""
 
     def connection(self) -> ProviderSettings:
-        """Return what an adapter needs of it."""
+        """Return what an adapter needs of the provider."""
         return ProviderSettings(
             kind=self.kind,
             base_url=self.base_url,
@@ -141,9 +141,9 @@ class ProviderEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """One `[agents.NAME]`: who answers. What a section leaves out, it takes from `[agents.default]`.
+    """One `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
 
-    Two things are not taken over: the aliases, and the voice by an agent that names another `tts`.
+    Two options are not inherited: the aliases, and the voice by an agent that names another `tts`.
     """
 
     instructions: str = (
@@ -153,68 +153,70 @@ class AgentSettings:
     """The system prompt."""
 
     stt: Annotated[str, OneOrMore()] = "local/moonshine-tiny"
-    """Who hears, as `provider/model`; or several, best first: where one breaks, or is later with its text than
-    `router.fallback_after_ms`, the next hears the utterance again."""
+    """The STT, as `provider/model`; or several, best first: where one breaks, or returns its text later than
+    `router.fallback_after_ms`, the next transcribes the utterance again."""
 
     llm: Annotated[str, OneOrMore()] = "local/smollm2-135m"
-    """Who thinks, as `provider/model`; or several that answer for one another, best first; or `pool/NAME`."""
+    """The LLM, as `provider/model`; or several as fallbacks of one another, best first; or `pool/NAME`."""
 
     tts: Annotated[str, OneOrMore()] = "local/hibari"
-    """Who speaks, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
-    `patience_ms` count too: where one breaks, another goes on with the next word."""
+    """The TTS, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
+    `patience_ms` apply too: where one breaks, another goes on with the next word."""
 
     voice: str | None = None
-    """The voice's name at its provider. Unset: the provider's own choice."""
+    """The voice's name at the TTS provider. Unset: the provider's own choice."""
 
     language: Annotated[str | None, LanguageTag()] = None
-    """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber finds out."""
+    """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
 
     end_of_turn: Literal["adaptive", "silence"] = "adaptive"
-    """How the end of a turn is found, unless the client sets `turn_detection`: `silence` waits for exactly
-    `silence_ms`; `adaptive` for at least that, and longer the less finished the caller sounds by voice, words and pace:
-    1.44 times as long when nothing tells, at most 3.3 times."""
+    """How the end of a turn is detected, unless the client sets `turn_detection`. `silence` waits for exactly
+    `silence_ms`. `adaptive` waits at least that, and longer the less finished the user sounds by pitch, words and
+    pace: 1.44 times as long without evidence, at most 3.3 times."""
 
     silence_ms: Annotated[int, Between(20, 10_000)] = 500
-    """How long the caller must be silent before the turn is over, at least, unless the client sets it."""
+    """How long the user must be silent, at least, before the turn is over, unless the client sets it."""
 
     speculate: bool = True
-    """Start the reply while the caller's silence lasts and hold it until the turn is over. Answers sooner; a caller who
-    goes on costs the tokens of a reply that nobody hears. It starts no sooner than it must to be ready in time, as
-    soon as the session knows how long answers take, and not where it does not pay."""
+    """Start the reply during the user's silence and hold it until the turn is over. The answer comes sooner; a user who
+    goes on speaking costs the tokens of an unused reply. Once the session knows how long answers take, the reply
+    starts no sooner than needed to be ready in time, and not at all where it does not pay."""
 
     speculate_max_starts: Annotated[int, Between(0, 10)] = 3
-    """How many such replies a turn may have."""
+    """Limit of speculative replies per turn."""
 
     speculate_max_wasted_tokens: Annotated[int | None, Between(0, 1_000_000_000)] = None
-    """How many tokens of replies that nobody heard a session may spend. Unset: no limit."""
+    """Limit of tokens that a session may spend on unused speculative replies. Unset: no limit."""
 
     speculate_max_wasted_share: Annotated[float | None, Between(0, 1)] = None
-    """Of all tokens of a session's replies, the share that may be such, from the first 2000 on. Unset: no limit."""
+    """Limit of the share of unused speculative replies in all reply tokens of a session, from 2000 tokens on. Unset: no
+    limit.
+    """
 
     speculate_ms_per_1000_tokens: Annotated[float, Between(0, 10_000)] = 50.0
-    """How much sooner an answer must be for a thousand wasted tokens, both as expected from the session so far, or no
-    reply is started early. 0: tokens don't count."""
+    """How many ms sooner an answer must be per 1000 wasted tokens, both as expected from the session so far. Otherwise
+    no speculative reply starts. 0: tokens are ignored."""
 
     announce: Literal["verdict", "immediate"] = "verdict"
-    """When a client hears that somebody speaks over the agent: once they have the floor, so that "mhm" stops nothing;
-    or at once, so that it falls silent at every voice, as with hosted services."""
+    """When a client is notified that the user speaks over the agent. `verdict`: once it is an interruption, so that
+    "mhm" stops nothing. `immediate`: at once, so that the agent stops at every voice, as with hosted services."""
 
     filler: str = ""
-    """A short phrase ("One moment.") to say while an answer is expected to come more than 1.2 s after the caller's last
-    word, never in two turns running. It is spoken when a session begins, once for each voice. Empty: none."""
+    """A short phrase ("One moment.") to say while an answer is expected more than 1.2 s after the user's last word,
+    never in two consecutive turns. It is synthesized when a session begins, once for each voice. Empty: none."""
 
     apology: Annotated[str | None, MayBeEmpty()] = None
     """What to say when a turn has failed. Unset: a sentence in the session's language, if that is English, German,
     French, Spanish, Italian, Portuguese or Dutch, or not known. Empty: nothing."""
 
     max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
-    """The longest answer, in tokens. Unset: the provider's own limit."""
+    """Limit of an answer, in tokens. Unset: the provider's own limit."""
 
     temperature: Annotated[float | None, Between(0, 2)] = None
     """Unset: the provider's own choice."""
 
     aliases: tuple[str, ...] = ()
-    """Other names by which a client's `model` may ask for this agent."""
+    """Other names by which a client's `model` may select this agent."""
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
         """Return the parsed spec of `stage`; of several models the first.
@@ -225,7 +227,7 @@ class AgentSettings:
         return self.specs(stage, key=key)[0]
 
     def specs(self, stage: Stage, *, key: str = "spec") -> tuple[Spec, ...]:
-        """Return everybody who may serve `stage`, best first.
+        """Return all specs that may serve `stage`, best first.
 
         Raises:
             ConfigError: as `spec`.
@@ -235,7 +237,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that the operator chose, checked."""
+    """All settings of the operator, checked."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
     budget: BudgetLimits = field(default_factory=BudgetLimits)
@@ -252,35 +254,35 @@ class Settings:
     """Pools, rules and experiments."""
 
     pooled: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Agent -> the pool that its `llm` names; `llm` itself then has the pool's models."""
+    """Agent -> the pool that its `llm` names; `llm` itself then holds the pool's models."""
 
     vendors: Catalog = field(default_factory=Catalog, repr=False)
-    """The catalog as it was read."""
+    """The catalog as read."""
 
     providers: Mapping[str, ProviderEntry] = field(default_factory=lambda: MappingProxyType({}))
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: MappingProxyType({}))
     webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """Dotted key -> where its value came from; a key that is not here has its default."""
+    """Dotted key -> the source of its value; a key that is missing here has its default."""
 
     @property
     def data_path(self) -> Path:
-        """The folder for all that is written at run time."""
+        """Return the folder for all files written at run time."""
         return Path(self.server.data_dir)
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Return whether only this machine can reach the server."""
         return self.server.host == "localhost" or is_loopback(self.server.host)
 
     @property
     def keeps_text(self) -> bool:
-        """Whether the words of a turn are stored with its record."""
+        """Return whether the words of a turn are stored with its record."""
         return self.records.text == "always" or (self.records.text == "loopback" and self.on_loopback)
 
     @property
     def journals_keep_text(self) -> bool:
-        """Whether the words of a session stand in its journal."""
+        """Return whether the words of a session are written to its journal."""
         return self.journals.text == "always" or (self.journals.text == "loopback" and self.on_loopback)
 
     def agent_named(self, name: str) -> str | None:
@@ -290,7 +292,7 @@ class Settings:
         return next((agent for agent, its in self.agents.items() if name in its.aliases), None)
 
     def thinkers(self, agent: str) -> tuple[Spec, ...]:
-        """Return every language model that may answer an agent's caller, its own first, each once."""
+        """Return every LLM that may answer for an agent, its own first, each once."""
         pools = (Spec.parse(spec) for name in sorted(self.routing.reached) for spec in self.routing.pools[name].specs)
         return tuple(dict.fromkeys((*self.agents[agent].specs("llm"), *pools)))
 
@@ -300,11 +302,11 @@ class Settings:
         return vendor if vendor is not None and vendor.kind == entry.kind and vendor.owns(entry.base_url) else None
 
     def facts(self, spec: Spec) -> ModelFacts:
-        """Return what is known of a model: what the catalog says, under the prices of the settings."""
+        """Return what is known of a model: the catalog's facts, with the prices of the settings."""
         vendor, entry = self.vendor(spec.provider), self.providers[spec.provider]
         facts = vendor.model(spec.model) if vendor is not None else ModelFacts(name=spec.model)
         if entry.input_usd_per_million is not None or entry.output_usd_per_million is not None:
-            # A price of one's own replaces all of the catalog's: the rest of them belongs to another contract.
+            # A price in the settings replaces all of the catalog's prices: the others belong to another contract.
             return replace(
                 facts,
                 input_usd_per_million=entry.input_usd_per_million,
@@ -318,11 +320,11 @@ class Settings:
         return replace(facts, **own) if own else facts
 
     def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
-        """Return how to reach the provider of `spec`, and what is particular to its model.
+        """Return how to reach the provider of `spec`, and what is specific to its model.
 
         Raises:
-            ConfigError: the provider's key was promised by an environment variable that is not set, or nobody said
-                where it is.
+            ConfigError: the environment variable named for the provider's key is not set, or the provider
+                has no address.
         """
         entry, vendor = self.providers[spec.provider], self.vendor(spec.provider)
         if entry.api_key_env and not entry.api_key:

@@ -1,4 +1,4 @@
-"""Vendors whose ears and voices speak another wire than their language models, under the same name."""
+"""Vendors whose STT and TTS use another wire than their LLMs, under the same name."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from voicepipe.registry import ProviderSettings, Stage
 
 
 class Wire(NamedTuple):
-    """How a vendor's speech is reached."""
+    """How a vendor's STT and TTS are reached."""
 
     kind: str
     base_url: str
 
 
 SPEECH: Final[Mapping[str, Wire]] = MappingProxyType({"inworld": Wire("inworld", "wss://api.inworld.ai")})
-"""Provider -> its speech; a section that names a `kind` of its own is left as it is."""
+"""Provider -> its speech wire; a section that sets `kind` is not changed."""
 
 
 def for_stage(provider: str, stage: Stage, connection: ProviderSettings) -> ProviderSettings:
-    """The connection as the stage's adapter wants it."""
+    """Return the connection as the stage's adapter needs it."""
     wire = SPEECH.get(provider)
     if stage == "llm" or wire is None or connection.kind != "openai":
         return connection
-    own = connection.base_url.startswith(("ws://", "wss://"))  # somebody has written where its speech is
+    own = connection.base_url.startswith(("ws://", "wss://"))  # the settings name the speech address
     return replace(
         connection,
         kind=wire.kind,

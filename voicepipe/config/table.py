@@ -1,4 +1,4 @@
-"""The settings for people: what is in force and why, and the README's table of all of them."""
+"""The settings for people: the values in force with their sources, and the docs' table of all settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN = "(set, hidden)"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One option as it is in force."""
+    """One option in force."""
 
     key: str
     value: str
@@ -29,7 +29,7 @@ class Row:
 
 
 def effective(settings: Settings) -> tuple[Row, ...]:
-    """Return every option in force, in the order of the README's table; secrets are hidden."""
+    """Return every option in force, in the order of the docs' table; secrets are hidden."""
     rows = [row for name in SINGLE for row in _rows(getattr(settings, name), name, settings)]
     for name, agent in settings.agents.items():
         rows += _rows(agent, f"agents.{name}", settings)
@@ -58,7 +58,7 @@ def markdown() -> str:
         meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)
         for option in fields(kind):
             if option.name not in meanings:
-                continue  # taken over from the class above, and told there
+                continue  # inherited from the class above, and documented there
             what = "a table" if option.name == "options" else expected(hints[option.name])
             cells = (f"`{section}.{option.name}`", _default(option), what, meanings[option.name])
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -71,7 +71,7 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
         key, value = f"{at}.{option.name}", getattr(options, option.name)
         source = settings.origins.get(key, "default")
         if option.name == "options":
-            # A kind of somebody else's making may keep a secret there, under a name that we can't know.
+            # A third-party kind may keep a secret there, under an unknown name.
             source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), "default")
             yield Row(key, f"{{{', '.join(f'{name} = {HIDDEN}' for name, _ in value)}}}", source)
         elif is_secret(hints[option.name]):
@@ -90,7 +90,7 @@ def _default(option: Any) -> str:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """Return each option's docstring from the source; an option without one has its class's first sentence."""
+    """Return each option's docstring from the source; an option without a docstring has its class's first sentence."""
     parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(parsed, ast.ClassDef)
     first = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())

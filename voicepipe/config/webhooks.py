@@ -1,4 +1,4 @@
-"""`[webhooks.NAME]`: whom to tell of turns and sessions."""
+"""`[webhooks.NAME]`: receivers of turn and session events."""
 
 from __future__ import annotations
 
@@ -14,35 +14,37 @@ from voicepipe.telemetry.webhooks import KINDS, Webhook, WebhookKind, read_secre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEntry:
-    """One `[webhooks.NAME]`: where to tell of what."""
+    """One `[webhooks.NAME]`: a receiver and its events."""
 
     url: Annotated[str, Secret()] = field(default="", repr=False)
-    """Where to send events, `http://` or `https://`; never shown, since many hold a key. Private addresses are allowed:
-    who writes the settings may reach them anyway. Redirects are not followed."""
+    """Where to send events, `http://` or `https://`; never shown, since many contain a key. Private addresses are
+    allowed: the operator can reach them anyway. Redirects are not followed."""
 
     events: tuple[str, ...] = KINDS
-    """Which of `turn.completed`, `turn.over_budget` and `session.ended` to tell."""
+    """Which of `turn.completed`, `turn.over_budget` and `session.ended` to send."""
 
     project: str = ""
-    """Whose events; empty: those of all projects."""
+    """The project whose events are sent; empty: all projects."""
 
     secret: Annotated[str, Secret()] = field(default="", repr=False)
-    """What signs: `whsec_` and 24 to 64 bytes in base64. Several, parted by spaces, all sign, while one is replaced."""
+    """The signing secret: `whsec_` and 24 to 64 bytes in base64. Several, separated by spaces, all sign: for
+    rotation.
+    """
 
     secret_env: str = ""
-    """The environment variable that holds the secret; named but empty or unset refuses to start."""
+    """The environment variable that holds the secret; if it is named but empty or unset, the server does not start."""
 
     secret_file: str = ""
-    """The file that holds it."""
+    """The file that holds the secret."""
 
     timeout_ms: Annotated[int, Between(100, 60_000)] = 10_000
     """How long the receiver has to answer, after which the attempt counts as failed."""
 
     def webhook(self, name: str) -> Webhook:
-        """What the sender needs of it.
+        """Return the sender's form of this webhook.
 
         Raises:
-            ConfigError: naming the key, for what is missing or wrong.
+            ConfigError: naming the key of a missing or wrong value.
         """
         at = f"webhooks.{name}"
         if not self.url.startswith(("http://", "https://")):
@@ -62,10 +64,10 @@ class WebhookEntry:
 
 
 def with_secret(entry: WebhookEntry, name: str, env: Mapping[str, str], origins: dict[str, str]) -> WebhookEntry:
-    """The entry with the secret that its environment variable or its file holds, checked.
+    """Return the entry with the secret from its environment variable or its file, checked.
 
     Raises:
-        ConfigError: naming the key, for what is missing or wrong.
+        ConfigError: naming the key of a missing or wrong value.
     """
     key, source = f"webhooks.{name}.secret", ""
     if not entry.secret and entry.secret_env:
