@@ -1,6 +1,6 @@
-"""The composition root: the only room that builds things of one room for another.
+"""The composition root: the only package that builds the parts of one package for another.
 
-`running` turns settings into a server that answers, `serve` runs it in a terminal until it is told to stop.
+`running` builds a server from settings, `serve` runs it in a terminal until it is stopped.
 """
 
 from voicepipe.wiring.house import Running, running

@@ -1,4 +1,4 @@
-"""Who speaks and hears over REST: the agents' voices and ears, and those that the settings name."""
+"""The TTSs and STTs that REST clients may use: those of the agents, and those that the settings name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ MILLION = 1_000_000
 
 
 class Audio:
-    """Meets the port `AudioModels`. All are made at the start: a wrong spec is found then, not by the first client."""
+    """Implements the port `AudioModels`. Builds all at the start: a wrong spec is found then, not by the first
+    client.
+    """
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         """Raises ConfigError, naming the setting, for a provider that is not there or lacks its key."""
@@ -23,11 +25,11 @@ class Audio:
         self._ears = {route.name: route for route in (*self._named_ears(), *self._agents_ears())}
 
     def speech(self, name: str) -> SpeechRoute | None:
-        """By an agent's name or alias, or a spec."""
+        """Return the TTS of an agent's name or alias, or of a spec."""
         return self._voices.get(self._settings.agent_named(name) or name)
 
     def transcription(self, name: str) -> TranscriptionRoute | None:
-        """Likewise."""
+        """Return the STT of an agent's name or alias, or of a spec."""
         return self._ears.get(self._settings.agent_named(name) or name)
 
     def speech_usd(self, spec: str, n_chars: int) -> float | None:
@@ -80,7 +82,7 @@ class Audio:
             )
 
     def _agents_specs(self, stage: Stage) -> dict[str, str]:
-        """Whom agents name, and the setting that does."""
+        """Return the specs that agents name, with the setting of each."""
         return {
             str(spec): f"agents.{name}.{stage}"
             for name, its in self._settings.agents.items()
@@ -89,12 +91,14 @@ class Audio:
 
 
 def spoken_usd(settings: Settings, spec: Spec, n_chars: int) -> float | None:
-    """What it costs to have so much text spoken, by the settings or by what its vendor publishes; None: not known."""
+    """Return the price of speech for `n_chars` of text, from the settings or the vendor's published price; None: not
+    known.
+    """
     price = voice_usd(settings, spec)
     return None if price is None else price * n_chars / MILLION
 
 
 def heard_usd(settings: Settings, spec: Spec, duration_s: float) -> float | None:
-    """What it costs to have so much sound heard, likewise."""
+    """Return the price of transcribing `duration_s` of audio, from the same sources; None: not known."""
     price = ear_usd(settings, spec)
     return None if price is None else price * duration_s / 60

@@ -1,4 +1,4 @@
-"""The models that chat completions may be asked of: the agents', the pools, and those that the settings name."""
+"""The models that chat completions may use: the agents', the pools, and those that the settings name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ KEY = "server.chat_models"
 
 
 class Chat:
-    """Meets the port `ChatModels`. All are made at the start: a wrong spec is found then, not by the first client."""
+    """Implements the port `ChatModels`. Builds all at the start: a wrong spec is found then, not by the first
+    client.
+    """
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         """Raises ConfigError, naming the setting, for a provider that is not there or lacks its key."""
@@ -24,11 +26,11 @@ class Chat:
         self._routes = {route.name: route for route in (*self._agents(), *self._pools(), *self._specs())}
 
     def find(self, name: str) -> ChatRoute | None:
-        """By an agent's name or alias, or a spec."""
+        """Return the route of an agent's name or alias, or of a spec."""
         return self._routes.get(self._settings.agent_named(name) or name)
 
     def listed(self) -> tuple[ChatRoute, ...]:
-        """Agents first."""
+        """Return all routes, agents first."""
         return tuple(self._routes.values())
 
     def cost_usd(self, spec: str, usage: Usage) -> float | None:
@@ -55,7 +57,7 @@ class Chat:
         return self._settings.routing.pools[pool].specs
 
     def _route(self, name: str, model: Model, specs: Sequence[str], *, agent: str | None = None) -> ChatRoute:
-        # A rule or an experiment may lead an agent's question to any pool that one names.
+        # A rule or an experiment may send an agent's request to any configured pool.
         reached = self._settings.routing.reached if agent is not None else ()
         return ChatRoute(
             name=name,
@@ -68,7 +70,9 @@ class Chat:
 
 
 def answer_usd(settings: Settings, spec: Spec, usage: Usage) -> float | None:
-    """What an answer cost at the prices in the settings and the catalog; None: none is known. Local ones are free."""
+    """Return the cost of an answer at the prices of the settings and the catalog; None: no price is known. Local models
+    are free.
+    """
     if settings.providers[spec.provider].kind == LOCAL:
         return 0.0
     return settings.facts(spec).cost_usd(

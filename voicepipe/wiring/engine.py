@@ -1,4 +1,4 @@
-"""The local engines as the server sees them: loading, there, or being started again."""
+"""The local engines from the server's side: loading, loaded, or restarting."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ WHAT = {"stt": "speech to text", "llm": "language model", "tts": "voice"}
 
 
 class LocalModels:
-    """Holds the engine process while `run` runs, and knows what is not loaded yet."""
+    """Runs the engine process while `run` runs, and reports what is not loaded yet."""
 
     def __init__(self, socket_path: Path, stages: tuple[Stage, ...], say: Callable[[str], None]) -> None:
         self._socket_path, self._stages, self._say = socket_path, stages, say
         self._loading = {stage: WHAT[stage] for stage in stages}
         self._engine: LocalEngine | None = None
         self.loaded = asyncio.Event()
-        """Set once, when all models have been loaded for the first time; at once when none is needed."""
+        """Set once, when all models have been loaded for the first time; at once when no local model is needed."""
 
     async def run(self) -> None:
-        """Have the engine running until cancelled.
+        """Run the engine until cancelled.
 
         Raises:
             ConfigError: this machine or this installation can't run it; the text says what to do.
-            StageBroken: it does not start.
+            StageBroken: the engine does not start.
         """
         if not self._stages:
             self.loaded.set()
@@ -38,7 +38,7 @@ class LocalModels:
             await asyncio.Event().wait()
 
     def missing(self) -> tuple[str, ...]:
-        """What is not there yet, in words; empty when calls can be taken."""
+        """Return what is not loaded yet, as text; empty when sessions can be accepted."""
         if not self._stages or (self._engine is not None and self._engine.ready):
             return ()
         if self._engine is not None:

@@ -1,4 +1,4 @@
-"""What the house counts, for `/metrics`."""
+"""The counters of the server, for `/metrics`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from voicepipe.wiring.sessions import Sessions
 
 
 def metrics_of(settings: Settings) -> Metrics:
-    """Metrics that know the agents and the providers of the settings."""
+    """Return metrics for the agents and the providers of the settings."""
     return Metrics(settings.budget, agents=frozenset(settings.agents), providers=frozenset(_providers(settings)))
 
 
@@ -33,13 +33,13 @@ def _providers(settings: Settings) -> Iterator[str]:
 
 
 def log_turn(turn: KeptTurn) -> None:
-    """Write down that a turn has ended."""
+    """Log that a turn has ended."""
     log_turn_closed(turn.record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The parts behind the server that count. Called, it tells what they have counted so far."""
+    """The components that count. Calling it returns their current counts."""
 
     sink: TurnSink
     shared: Resilient

@@ -1,4 +1,4 @@
-"""What is looked into about the agents' language models at the start. Nothing of it is fatal, nobody waits for it."""
+"""Start-up checks of the agents' LLMs. They only log, and nothing waits for them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from voicepipe.telemetry.log import log_event
 PATIENCE_S: Final = 20.0
 
 CHARS_A_TOKEN: Final = 4
-"""Of English, about; other languages need more tokens for the same text, so this warns too often, not too seldom."""
+"""About right for English. Other languages need more tokens for the same text, so the check warns too often rather than
+too seldom.
+"""
 
 WORTH_CACHING_TOKENS: Final = 500
-"""A shorter prompt is read in no time, cached or not."""
+"""A shorter prompt is processed quickly, cached or not."""
 
 
 async def look_ahead(settings: Settings) -> None:
-    """Log what an operator wants to know before the first caller finds out: names that the vendor does not have, and
-    prompts that are too short to be cached."""
+    """Log problems before the first user meets them: model names that the vendor does not have, and prompts that are
+    too short to be cached."""
     for agent, spec, tokens, least in never_cached(settings):
         log_event(
             "prompt_never_cached",
@@ -42,7 +44,9 @@ async def look_ahead(settings: Settings) -> None:
 
 
 def never_cached(settings: Settings) -> Iterator[tuple[str, Spec, int, int]]:
-    """(agent, model, its prompt's tokens, the least that is cached) for prompts that are worth it and never are."""
+    """Yield (agent, model, tokens of its prompt, least tokens that are cached) for long prompts that are never
+    cached.
+    """
     for name, agent in settings.agents.items():
         tokens = len(agent.instructions) // CHARS_A_TOKEN
         for spec in settings.thinkers(name):
@@ -52,7 +56,7 @@ def never_cached(settings: Settings) -> Iterator[tuple[str, Spec, int, int]]:
 
 
 def checkable(settings: Settings) -> list[Spec]:
-    """The agents' models whose vendors list theirs; not those on this machine, and not without a key."""
+    """Return the agents' models whose vendors list their models; none on this machine, and none without a key."""
     specs = dict.fromkeys(spec for name in settings.agents for spec in settings.thinkers(name))
     return [spec for spec in specs if _can_check(settings, spec)]
 

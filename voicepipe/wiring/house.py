@@ -1,4 +1,4 @@
-"""A server that answers, from its settings: every part built, in an order in which it can be taken down again."""
+"""Build a running server from its settings: every component, in an order that allows clean shutdown."""
 
 from __future__ import annotations
 
@@ -55,38 +55,39 @@ from voicepipe.wiring.told import telling
 from voicepipe.wiring.traces import tracing
 
 PROBE_BYTES: Final = 65_536
-"""Written to the data folder at the start: with less room than that the server could not make its files."""
+"""Written to the data folder at the start: with less free space the server could not create its files."""
 
 
 def _silent(line: str) -> None:
-    """Nobody listens."""
+    """Drop a progress line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that answers."""
+    """A running server."""
 
     base_url: str
     """`http://HOST:PORT` or `https://HOST:PORT`, without a slash at its end."""
 
     is_open: bool
-    """Whether anybody on this machine may use it without a key."""
+    """Whether any client on this machine may use it without a key."""
 
     ready: asyncio.Event
-    """Set when its models are loaded and sessions are taken."""
+    """Set when the models are loaded and sessions are accepted."""
 
 
 @asynccontextmanager
 async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -> AsyncIterator[Running]:
-    """Run the server for as long as the block runs. It answers at once, and takes sessions when its models are loaded.
+    """Run the server for the duration of the block. It answers at once, and accepts sessions when its models are
+    loaded.
 
     Args:
-        settings: everything; nothing else is read.
-        say: gets a line of progress at a time.
+        settings: everything; no other source is read.
+        say: gets progress lines, one at a time.
 
     Raises:
-        VoicepipeError: a setting, this machine or this installation can't do what was asked. It may come while the
-            block runs, which is cancelled then: when the local models turn out not to load.
+        VoicepipeError: a setting, this machine or this installation does not work. When the local models
+            fail to load, the error comes while the block runs, and the block is cancelled.
     """
     _make_private(settings.data_path)
     try:
@@ -166,7 +167,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What ended the group: the first failure of ours, or the only one of others, or the group as it is."""
+    """Return what ended the group: the first error of ours, or the only other error, or the group unchanged."""
     reason: BaseException = group.subgroup(VoicepipeError) or group
     while isinstance(reason, BaseExceptionGroup) and (len(reason.exceptions) == 1 or reason is not group):
         reason = reason.exceptions[0]
@@ -180,7 +181,7 @@ async def _warm(models: LocalModels, sessions: Sessions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What is read once, at the start."""
+    """The files that are read once, at the start."""
 
     key_store: KeyStore
     tls: ssl.SSLContext | None
@@ -188,7 +189,7 @@ class _Files:
 
 def _read_files(settings: Settings, health: StorageHealth) -> _Files:
     keys = key_store(settings, health)
-    keys.keyring(unix_s())  # known from here on, whatever becomes of the disk
+    keys.keyring(unix_s())  # known from here on, even if the disk fails later
     return _Files(keys, tls_context(settings.server, settings.data_path))
 
 
@@ -279,7 +280,7 @@ async def _journals(settings: Settings, health: StorageHealth) -> AsyncIterator[
 
 
 def _once(*told: Callable[[KeptTurn], None]) -> Callable[[KeptTurn], None]:
-    """Tells of each turn once, when it has ended."""
+    """Report each turn once, when it has ended."""
     return Endings(told).hear
 
 
@@ -290,7 +291,9 @@ async def _watched() -> AsyncIterator[LoopHealth]:
 
 
 def _make_private(data_path: Path) -> None:
-    """Make the one folder that is written at run time, for its owner only, and write to it: SQLite would say less."""
+    """Create the one folder that is written at run time, for its owner only, and test a write: SQLite's error would say
+    less.
+    """
     try:
         data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=data_path) as probe:

@@ -1,4 +1,4 @@
-"""What turns cost, as far as the settings and the catalogs tell."""
+"""Prices of turns, as far as the settings and the catalogs have them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voicepipe.wiring.stages import LOCAL
 
 
 def voice_usd(settings: Settings, spec: Spec) -> float | None:
-    """What a million characters that a voice speaks cost; None: nobody knows."""
+    """Return the price of 1 million characters of a TTS; None: not known."""
     entry = settings.providers[spec.provider]
     if entry.kind == LOCAL:
         return 0.0
@@ -20,7 +20,7 @@ def voice_usd(settings: Settings, spec: Spec) -> float | None:
 
 
 def ear_usd(settings: Settings, spec: Spec) -> float | None:
-    """What a minute that an ear hears costs, likewise."""
+    """Return the price of 1 minute of an STT; None: not known."""
     entry = settings.providers[spec.provider]
     if entry.kind == LOCAL:
         return 0.0
@@ -29,13 +29,13 @@ def ear_usd(settings: Settings, spec: Spec) -> float | None:
 
 
 class Prices:
-    """Of the models, voices and ears of all agents. Local ones cost nothing."""
+    """The prices of the LLMs, TTSs and STTs of all agents. Local ones are free."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def unpriced(self, agent: str) -> str | None:
-        """The first setting without which it isn't known what the agent costs; None when all are there."""
+        """Return the first missing price setting of an agent; None when all prices are known."""
         settings, its = self._settings, self._settings.agents[agent]
         for mind in settings.thinkers(agent):
             facts = settings.facts(mind)
@@ -51,7 +51,7 @@ class Prices:
         return None
 
     def of_agent(self, agent: str) -> PriceList:
-        """What the providers of an agent's sessions charge, as far as it is known."""
+        """Return the prices of the providers of an agent's sessions, as far as they are known."""
         tariffs = {}
         for mind in self._settings.thinkers(agent):
             facts = self._settings.facts(mind)
@@ -67,8 +67,8 @@ class Prices:
 
     @staticmethod
     def cost_usd(agent: str, record: TurnRecord) -> float:
-        """What one turn of an agent cost, by the prices that its session was begun with; what has none counts as
-        nothing."""
+        """Return the cost of one turn of an agent, at the prices when its session began; a missing price counts as
+        0."""
         return record.cost.usd
 
 

@@ -1,4 +1,4 @@
-"""Where turns' records are kept, by the settings."""
+"""Open the store of turn records that the settings name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MB = 1_000_000
 
 
 def turns_file(settings: Settings) -> Path:
-    """The file that holds them where no database is named."""
+    """Return the file of the turn records when no database is configured."""
     return settings.data_path / "turns.sqlite3"
 
 
 @asynccontextmanager
 async def open_turns(settings: Settings) -> AsyncIterator[TurnStore]:
-    """The store, for as long as the block runs.
+    """Open the store for the duration of the block.
 
     Raises:
-        ConfigError: it can't be opened; the text says why.
+        ConfigError: the store can't be opened; the text says why.
     """
     url = settings.records.url
     store = await (PostgresTurnStore.open(url) if url else SqliteTurnStore.open(turns_file(settings)))
@@ -36,12 +36,14 @@ async def open_turns(settings: Settings) -> AsyncIterator[TurnStore]:
 
 
 def retention_of(records: RecordsSettings) -> Retention:
-    """How long turns are kept."""
+    """Return how long turns are kept."""
     return Retention(keep_days=records.keep_days or None, most_bytes=records.most_mb * MB if records.most_mb else None)
 
 
 def way_of(settings: Settings, agent: str) -> Callable[[str], tuple[str, str]]:
-    """Make what tells (pool, arm) of an agent's turn, from its route in words (`router.policies.pool_of`)."""
+    """Return a function that parses (pool, arm) of an agent's turn out of the route text
+    (`router.policies.pool_of`).
+    """
     home, routing = settings.pooled.get(agent, ""), settings.routing
     arms = {
         f"experiment {each.name}: {pool}": (pool, f"{each.name}/{pool}")

@@ -1,4 +1,4 @@
-"""The language model of each agent: one, or several that answer for one another, as the settings have it."""
+"""Build the LLM of each agent: a single model, or several as fallbacks of one another, as the settings say."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from voicepipe.router.routed import RoutedModel, Routes
 from voicepipe.stages.model import Model
 
 LOCAL: Final = "local"
-"""The kind whose engines run beside us, in a process of their own."""
+"""The kind whose engines run on this machine, in their own process."""
 
 UNKNOWN_TTFT_MS: Final = 400.0
 UNKNOWN_TOKENS_PER_S: Final = 100.0
-"""Of a model that the catalog has no figures for; what it really does is learned within a few turns."""
+"""Assumed for a model without figures in the catalog; the real speed is learned within a few turns."""
 
 GetModel = Callable[[Spec, str], Model]
-"""(spec, the setting that names it) -> the model itself. Raises ConfigError."""
+"""(spec, the setting that names it) -> the model. Raises ConfigError."""
 
 
 class Router:
-    """Makes routed models; they share all that is learned."""
+    """Builds routed models; all share what the router learns."""
 
     def __init__(self, settings: Settings, get: GetModel) -> None:
         """Raises ConfigError, naming the setting, for a model that can't be made."""
@@ -49,7 +49,7 @@ class Router:
             self.pool(name)
 
     def of_agent(self, name: str) -> RoutedModel:
-        """Who thinks for an agent.
+        """Return the LLM of an agent.
 
         Raises:
             ConfigError: a model can't be made.
@@ -66,28 +66,28 @@ class Router:
         return RoutedModel(first, home, self._routes, metadata={"agent": name})
 
     def of_pool(self, name: str) -> RoutedModel:
-        """The models of a pool, as one.
+        """Return the models of a pool as one model.
 
         Raises:
-            ConfigError: one of them can't be made.
+            ConfigError: one of the models can't be made.
         """
         first = self._get(Spec.parse(self.pool(name).candidates[0].spec), f"pools.{name}.models")
         return RoutedModel(first, name, self._routes, metadata={})
 
     def of_spec(self, spec: Spec, *, key: str) -> RoutedModel:
-        """One model; others only when a request names them.
+        """Return one model; others are used only when a request names them.
 
         Raises:
-            ConfigError: it can't be made.
+            ConfigError: the model can't be made.
         """
         return RoutedModel(self._get(spec, key), "", self._routes, metadata={}, ruled=False)
 
     def healths(self) -> tuple[Health, ...]:
-        """How each model is doing that was asked or stands in a pool."""
+        """Return the health of each model that was asked or is in a pool."""
         return healths(self._experience, "llm", clock.monotonic_ms())
 
     def pool(self, name: str) -> Pool:
-        """The pool of that name, made when it is first asked for."""
+        """Return the pool of that name, built on first use."""
         if name not in self._pools:
             options = self._settings.routing.pools[name]
             key = f"pools.{name}.models"
@@ -106,7 +106,7 @@ class Router:
 
 
 def candidate_of(settings: Settings, spec: Spec) -> Candidate:
-    """What is known of a model before it is asked: by the settings and the catalog."""
+    """Return what is known of a model before its first request, from the settings and the catalog."""
     facts, entry = settings.facts(spec), settings.providers[spec.provider]
     price = None
     if entry.kind == LOCAL:

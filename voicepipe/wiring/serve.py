@@ -1,4 +1,4 @@
-"""`voicepipe serve`: the server in a terminal, until it is told to stop."""
+"""`voicepipe serve`: run the server in a terminal until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voicepipe.telemetry.log import logging_to
 from voicepipe.wiring.house import Running, running
 
 USUAL = "http://127.0.0.1:8080"
-"""Where `voicepipe talk` looks by itself."""
+"""The default address of `voicepipe talk`."""
 
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 """Hosts that mean every address of this machine."""
@@ -26,17 +26,17 @@ VERBS = {"stt": "hears with", "llm": "thinks with", "tts": "speaks with"}
 
 
 def run(settings: Settings, say: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGINT or SIGTERM, on uvloop when it is installed; a second signal ends it at once.
+    """Serve until SIGINT or SIGTERM, on uvloop when it is installed; a second signal ends the server at once.
 
     Raises:
-        VoicepipeError: it could not start, or its local models did; the text says why.
+        VoicepipeError: the server or its local models could not start; the text says why.
     """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner, logging_to():
         runner.run(serve(settings, say or _print))
 
 
 async def serve(settings: Settings, say: Callable[[str], None]) -> None:
-    """Serve until the process is told to stop; `say` gets what a person at the terminal wants to know, line by line.
+    """Serve until the process is stopped; `say` gets the lines for the operator at the terminal, one by one.
 
     Raises:
         VoicepipeError: as `run` does.
@@ -65,10 +65,10 @@ async def _greet(settings: Settings, server: Running, say: Callable[[str], None]
 
 
 def _set_aside_what_stays() -> None:
-    """Take modules and settings out of the garbage collector's sight, since they stay as long as the process.
+    """Exempt modules and settings from garbage collection, since they last as long as the process.
 
-    A collection of the oldest generation holds the event loop. With all modules in it, it takes 100 ms and more, each
-    time that a few calls have ended; without them it takes a few ms.
+    A collection of the oldest generation holds the event loop. With all modules it takes 100 ms and more, after
+    every few sessions; without them it takes a few ms.
     """
     gc.collect()
     gc.freeze()
@@ -76,7 +76,7 @@ def _set_aside_what_stays() -> None:
 
 @contextmanager
 def told_to_stop() -> Iterator[asyncio.Event]:
-    """Give an event that the first SIGINT or SIGTERM sets; the second does what it always did."""
+    """Yield an event that the first SIGINT or SIGTERM sets; the second signal has its default effect."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
@@ -90,7 +90,7 @@ def told_to_stop() -> Iterator[asyncio.Event]:
         forget()
 
     for each in signals:
-        with suppress(NotImplementedError):  # no such thing on Windows, where Ctrl-C raises KeyboardInterrupt
+        with suppress(NotImplementedError):  # not available on Windows, where Ctrl-C raises KeyboardInterrupt
             loop.add_signal_handler(each, stop)
     try:
         yield stopped
@@ -99,7 +99,7 @@ def told_to_stop() -> Iterator[asyncio.Event]:
 
 
 def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[str]:
-    """Yield what to tell a person when the server is ready: who answers, and lines that talk to it as they stand."""
+    """Yield the lines printed when the server is ready: the agents, and commands that can be copied to talk to it."""
     yield f"ready, {'without a key for this machine' if is_open else 'with an API key or a client secret'}:"
     for name, agent in settings.agents.items():
         yield f"  agent {name}: " + ", ".join(
@@ -123,7 +123,7 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[st
 
 
 def dangers(settings: Settings) -> Iterator[str]:
-    """Yield what is dangerous about these settings, to be said before anything else."""
+    """Yield warnings about dangerous settings, to be printed first."""
     server = settings.server
     if not settings.on_loopback and not server.has_tls and not server.trusted_proxies:
         yield (

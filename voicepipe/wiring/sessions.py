@@ -1,4 +1,4 @@
-"""From a grant at the door to a session, with everything that it needs of the house."""
+"""Build a session, with all components that it needs, from an admitted client's grant."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Sessions:
     ) -> None:
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
-        # All of them now: a wrong spec is found at the start, not by the first caller.
+        # Build all agents now: a wrong spec is found at the start, not by the first client.
         self._stages = {name: stages.of_agent(name) for name in settings.agents}
         self._prices = Prices(settings)
         self.phrases_usd = dict.fromkeys(settings.agents, 0.0)
-        """Agent -> what the phrases cost that were spoken ahead for its sessions."""
+        """Agent -> the cost of the phrases synthesized ahead for its sessions."""
 
         self.n_stuck = 0
-        """How often a session had to be freed by the last resort: 0, or there is a bug."""
+        """How often a session had to be ended by the last-resort timeout: not 0 means a bug."""
 
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
-        """Return a session that waits for its socket; `note_turn` gets each record of its turns, and `charge` what the
-        client has cost besides."""
+        """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
+        client's other costs."""
         config = config_of(self._settings.agents[grant.agent], grant)
         if grant.config is not None:
             config = config.merged(grant.config)
@@ -126,16 +126,18 @@ class Sessions:
         )
 
     def healths(self) -> tuple[Health, ...]:
-        """Return how each provider is doing."""
+        """Return the health of each provider."""
         return self._all_stages.healths()
 
     def offered(self) -> tuple[Offer, ...]:
-        """Return the agents that a caller may choose from, with their voices."""
+        """Return the agents that a client may choose, with their voices."""
         voices = {name: stages.synthesizer.voices for name, stages in self._stages.items()}
         return tuple(Offer(name, None if known is None else tuple(sorted(known))) for name, known in voices.items())
 
     async def warm(self) -> None:
-        """Let local models read their agents' instructions before the first call; others warm up with it."""
+        """Let local models process their agents' instructions before the first session; other models warm up with a
+        session.
+        """
         for name, agent in self._settings.agents.items():
             for spec in agent.specs("llm"):
                 if self._settings.providers[spec.provider].kind == LOCAL:
@@ -145,7 +147,7 @@ class Sessions:
 
 
 def _tell_live(feed: Feed, grant: SessionGrant, what: Announcement) -> None:
-    """Tell watchers what a client with `turn_events` would be told, and whose it is."""
+    """Send to subscribers what a client with `turn_events` would get, with its session, agent and project."""
     if isinstance(what, TurnMarked | StageJudged | ActionTaken):
         whose = {"session": grant.session_id, "agent": grant.agent, "project": grant.project}
         feed.tell_live(grant.project, grant.session_id, lambda: {**whose, **_plain(what)})
@@ -158,7 +160,7 @@ def _plain(what: Beyond) -> dict[str, Any]:
 
 
 def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
-    """Return the session that an agent's settings ask for."""
+    """Return the session config from an agent's settings."""
     return SessionConfig.start(
         session_id=grant.session_id,
         model=grant.model,

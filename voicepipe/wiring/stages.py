@@ -1,4 +1,4 @@
-"""One provider for each spec that the agents name, shared by all sessions."""
+"""Build one provider for each spec that the agents name, shared by all sessions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from voicepipe.wiring.stand_ins import StandIns
 
 
 class Stages:
-    """Makes each provider once, when it is first asked for; its code is imported then, and not before."""
+    """Builds each provider once, on first use; its code is imported then, and not before."""
 
     def __init__(self, settings: Settings, *, sounds: SoundStore | None = None) -> None:
-        """`sounds`: where voices find what they have said before."""
+        """`sounds`: the cache of synthesized speech."""
         self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
@@ -35,10 +35,10 @@ class Stages:
 
     @property
     def router(self) -> Router:
-        """Who thinks, made of one model or several.
+        """Return the router, which builds an LLM from one model or several.
 
         Raises:
-            ConfigError: as `get`, for a model that a rule or an experiment leads to.
+            ConfigError: as `get`, for a model that a rule or an experiment uses.
         """
         if self._router is None:
             self._router = Router(self._settings, lambda spec, key: self.get("llm", spec, key=key))
@@ -49,7 +49,7 @@ class Stages:
 
         Raises:
             ConfigError: naming `key` or the provider's setting, when there is no such adapter, its key is missing, or
-                it knows no such model.
+                it has no such model.
         """
         if (stage, spec) not in self._made:
             connection = for_stage(spec.provider, stage, self._settings.connection(spec, key=key))
@@ -85,15 +85,15 @@ class Stages:
         )
 
     def ear_of(self, name: str) -> Transcriber:
-        """Return who hears for an agent; raises as `get`."""
+        """Return the STT of an agent; raises as `get`."""
         return self._stand_ins.ear(self._settings.agents[name].specs("stt"), self._all(name, "stt"))
 
     def voice_of(self, name: str) -> Synthesizer:
-        """Return who speaks for an agent; raises as `get`."""
+        """Return the TTS of an agent; raises as `get`."""
         return self._stand_ins.voice(self._settings.agents[name].specs("tts"), self._all(name, "tts"))
 
     def healths(self) -> tuple[Health, ...]:
-        """Return how everyone is doing that agents hear, think and speak with, as far as they were asked."""
+        """Return the health of every STT, LLM and TTS of the agents, as far as they were asked."""
         return (*self.router.healths(), *self._stand_ins.healths())
 
     def _all(self, name: str, stage: Stage) -> list[Any]:
@@ -102,11 +102,11 @@ class Stages:
 
     @property
     def engine_socket(self) -> Path:
-        """Where the local engines listen."""
+        """Return the socket of the local engines."""
         return self._settings.data_path / "engine.sock"
 
     def local(self) -> tuple[Stage, ...]:
-        """The stages for which some agent needs a local engine."""
+        """Return the stages for which an agent needs a local engine."""
         return tuple(stage for stage in STAGES if any(map(self._is_local, self._specs(stage))))
 
     def _specs(self, stage: Stage) -> Iterator[Spec]:
@@ -124,6 +124,6 @@ class Stages:
 
 
 def _sounds_like(connection: ProviderSettings) -> str:
-    """What of a provider's settings decides how its voices sound."""
+    """Return the part of a provider's settings that affects how its voices sound."""
     options = sorted(pair for pair in connection.options if pair[0] != "socket")
     return f"{connection.kind} {connection.base_url} {options}"

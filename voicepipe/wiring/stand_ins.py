@@ -1,4 +1,4 @@
-"""Ears and voices that stand in for one another, as an agent names them."""
+"""Build STTs and TTSs with fallbacks, as an agent names them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from voicepipe.stages.synthesizer import Synthesizer
 from voicepipe.stages.transcriber import Transcriber
 
 FIRST_SOUND_MS: Final = 250.0
-"""What a voice is taken to need for its first sound before it has spoken; published figures are 90 to 400 ms."""
+"""Assumed time to first audio of a TTS before its first use; published figures are 90 to 400 ms."""
 
 
 class StandIns:
-    """Makes routed ears and voices; those of all agents share what is learned."""
+    """Builds routed STTs and TTSs; those of all agents share what is learned."""
 
     def __init__(self, options: RouterOptions) -> None:
         self._options = options
-        # Apart: what a session knows of an ear says nothing of its voice.
+        # Separate: a session's knowledge of an STT says nothing about its TTS.
         self._ears, self._voices = Experience(), Experience()
 
     def ear(self, specs: tuple[Spec, ...], made: list[Transcriber]) -> Transcriber:
-        """Who hears: the only one, or all of them, best first."""
+        """Return the STT: the only one, or all of them with fallback, best first."""
         if len(made) == 1:
             return LoneEar(made[0], self._ears)
         candidates = tuple(Candidate(spec=str(spec)) for spec in specs)
@@ -41,7 +41,7 @@ class StandIns:
         return RoutedTranscriber(hearers, Lineup(candidates, self._options, self._ears))
 
     def voice(self, specs: tuple[Spec, ...], made: list[Synthesizer]) -> Synthesizer:
-        """Who speaks, likewise."""
+        """Return the TTS: the only one, or all of them with fallback, best first."""
         if len(made) == 1:
             return LoneVoice(made[0], self._voices)
         unknown = Candidate(spec="", ttft_p50_ms=FIRST_SOUND_MS)
@@ -53,6 +53,6 @@ class StandIns:
         return RoutedSynthesizer(speakers, Lineup(candidates, self._options, self._voices))
 
     def healths(self) -> tuple[Health, ...]:
-        """How each ear and each voice is doing."""
+        """Return the health of each STT and each TTS."""
         now_ms = clock.monotonic_ms()
         return (*healths(self._ears, "stt", now_ms), *healths(self._voices, "tts", now_ms))

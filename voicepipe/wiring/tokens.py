@@ -1,4 +1,4 @@
-"""Keys and the desk for client secrets, for the server and for the shell."""
+"""Build the keys and the issuer of client secrets, for the server and for the command line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from voicepipe.wiring.sessions import config_of
 
 
 def key_store(settings: Settings, health: StorageHealth | None = None) -> KeyStore:
-    """Return the generated secrets, and the keys of `server.token_keys` before them.
+    """Return the generated secrets, with the keys of `server.token_keys` before them.
 
     Reads files: call from a worker thread.
 
     Raises:
-        ConfigError: a key file is not what it should be; the text names it.
+        ConfigError: a key file is not valid; the text names it.
     """
     keys = [read_pem(Path(path).expanduser()) for path in settings.server.token_keys]
     signing = [key for key in keys if isinstance(key, SigningKey)]
@@ -29,7 +29,7 @@ def key_store(settings: Settings, health: StorageHealth | None = None) -> KeySto
 
 
 def desk(settings: Settings, cluster: Cluster, keys: KeyStore) -> Desk:
-    """Return the desk of these settings."""
+    """Return the issuer of client secrets for these settings."""
     return Desk(
         key_store=keys,
         cluster=cluster,

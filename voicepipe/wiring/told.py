@@ -1,4 +1,4 @@
-"""Whom the house tells of turns: the webhooks of the settings."""
+"""Build the webhooks of the settings, which report turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voicepipe.telemetry.webhook_sender import Webhooks
 
 @asynccontextmanager
 async def telling(settings: Settings, health: StorageHealth) -> AsyncIterator[Webhooks]:
-    """Give the webhooks, which send while the block runs; what they hear last waits in the file for the next start.
+    """Yield the webhooks, which send while the block runs; unsent events stay in the file for the next start.
 
     Raises:
         ConfigError: the file can't be read.

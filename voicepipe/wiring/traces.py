@@ -1,4 +1,4 @@
-"""Spans to a collector, where the settings want them."""
+"""Send spans to a collector, where the settings enable it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from voicepipe.telemetry.tracing import NoTracing, Tracing
 
 @asynccontextmanager
 async def tracing(settings: Settings) -> AsyncIterator[Tracing]:
-    """Have spans sent for as long as the block runs; leaving waits a few seconds at most for what is still to be sent.
+    """Send spans for the duration of the block; leaving waits at most a few seconds for unsent spans.
 
     Raises:
-        ConfigError: the settings want it, and the extra `otel` is not installed.
+        ConfigError: the settings enable it, and the extra `otel` is not installed.
     """
     if not settings.telemetry.otel:
         yield NoTracing()
