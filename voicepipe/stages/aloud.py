@@ -1,7 +1,7 @@
-"""Between a reply's text and its voice: clauses as they were written on one side, as they are said on the other.
+"""Map between a reply's written clauses and the spoken form that the synthesizer gets.
 
-Whoever speaks hands over what was written and gets sound, clause numbers and word times of what was written; the voice
-gets what `speakable` makes of it.
+The turn passes the written text and gets audio, clause numbers and word times of the written text. The synthesizer
+gets the output of `speakable`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from voicepipe.stages.synthesizer import Speech, Spoken, Synthesizer, Voice, Wor
 
 @asynccontextmanager
 async def speaking(synthesizer: Synthesizer, voice: Voice) -> AsyncIterator[Aloud]:
-    """`synthesizer.open(voice)` for text that was written to be read; `voice.language` says how.
+    """Open `synthesizer.open(voice)` for written text; `voice.language` selects the reading rules.
 
-    A clause of which nothing can be said has a number and no sound. Raises what the synthesizer does.
+    A clause without anything speakable has a number and no audio. Raises what the synthesizer raises.
     """
     async with synthesizer.open(voice) as speech:
         yield Aloud(speech, voice.language)
 
 
 class Aloud:
-    """One turn's voice; meets `Speech`."""
+    """The speech of one turn; implements `Speech`."""
 
     def __init__(self, speech: Speech, language: str | None) -> None:
         self._speech = speech
         self._speakable = Speakable(language)
         self.n_chars = 0
-        """How much text the voice was given, as it is said."""
+        """Characters that the synthesizer was given, in spoken form."""
 
         self._n_written = 0
-        self._said: list[_Said] = []  # by the voice's own clause numbers; a turn has tens
+        self._said: list[_Said] = []  # by the synthesizer's own clause numbers; a turn has tens
         self._sound: AsyncIterator[Spoken] | None = None
 
     def say(self, clause: str) -> None:
@@ -55,13 +55,13 @@ class Aloud:
         assert self._sound is not None
         spoken = await anext(self._sound)
         if spoken.clause >= len(self._said):
-            return spoken  # the voice counts otherwise than it is told: its sound is heard all the same
+            return spoken  # the synthesizer's numbers differ from ours: its audio is still played
         said = self._said[spoken.clause]
         return Spoken(said.clause, spoken.samples, tuple(said.told(spoken.words)))
 
 
 class _Said:
-    """A clause that is being said: which of its written words the voice has come to."""
+    """A clause being spoken, and the written word that the synthesizer has reached."""
 
     def __init__(self, clause: int, written: list[str], spoken: list[str]) -> None:
         self.clause = clause
@@ -70,7 +70,7 @@ class _Said:
         self._n_spoken = self._n_told = 0
 
     def told(self, words: Iterable[WordTime]) -> list[WordTime]:
-        """The next words that the voice says, as written words: one that is not said begins with the next that is."""
+        """Return the next spoken words as written words: a word without spoken form begins with the next spoken one."""
         told = []
         for word in words:
             if self._places is None:
@@ -83,10 +83,10 @@ class _Said:
 
 
 def places(written: list[str], spoken: list[str]) -> list[int]:
-    """For each spoken word, the written word that it belongs to; never going back.
+    """Return for each spoken word the index of its written word; never decreasing.
 
-    Words that are the same on both sides belong together. What stands between two such, `$5.50` and `five dollars
-    fifty`, is shared out in proportion.
+    Equal words on both sides are matched. The words between two matches, `$5.50` and `five dollars fifty`, are
+    assigned in proportion.
     """
     if written == spoken:
         return list(range(len(spoken)))

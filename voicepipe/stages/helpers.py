@@ -1,4 +1,4 @@
-"""The background tasks of one open stage, all ended when its context is left."""
+"""Background tasks of one open stage, all ended when its context is left."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from voicepipe.freeing import FreeingTaskGroup
 
 
 class Helpers:
-    """A task group that its context's body does not wait for; see `helpers`."""
+    """A task group whose context does not wait for it; see `helpers`."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Begin `work`, which must turn every failure that is not a bug into a value."""
+        """Start `work`, which must convert every failure that is not a bug to a value."""
         task = self._group.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
 
     def cancel(self) -> None:
-        """End all that still runs, at the next turn of the loop."""
+        """Cancel all running helpers, at the next iteration of the event loop."""
         for task in tuple(self._running):
             task.cancel()
 
 
 @asynccontextmanager
 async def helpers() -> AsyncIterator[Helpers]:
-    """Leaving cancels the helpers and waits until they are gone. What the body raises leaves as it is.
+    """Yield the helpers; leaving cancels them and waits for their end. Exceptions of the body pass unchanged.
 
-    A bare `TaskGroup` would wait for its children and wrap the body's failure in a group.
+    A bare `TaskGroup` would wait for its children and wrap the body's exception in a group.
     """
     failure: Exception | None = None
     async with FreeingTaskGroup() as group:

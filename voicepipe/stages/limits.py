@@ -1,4 +1,4 @@
-"""How much a provider may send before it counts as broken."""
+"""Limits of a provider's output, beyond which the provider counts as broken."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from voicepipe.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderLimits:
-    """What one answer, one turn's speech or one utterance of a provider may hold. At a limit it counts as broken: the
-    router goes on with the next provider, or the turn fails with the reason."""
+    """Limits of one answer, one turn's speech or one utterance of a provider. At a limit the provider counts as broken:
+    the router goes on with the next provider, or the turn fails with the reason."""
 
     max_answer_chars: int = 1_000_000
     """LLM: the longest answer, in characters of text."""
@@ -19,14 +19,14 @@ class ProviderLimits:
     """LLM: the longest arguments of all function calls of an answer together, in characters."""
 
     max_calls: int = 64
-    """LLM: how many functions one answer may call."""
+    """LLM: the most function calls of one answer."""
 
     max_quiet_s: int = 120
-    """LLM: how long an answer may bring nothing but keep-alives, empty pieces and reasoning. In a call,
+    """LLM: how long an answer may consist of keep-alives, empty pieces and reasoning only. In a session,
     `deadlines.first_output_ms` and `deadlines.progress_ms` end a reply sooner."""
 
     max_answer_s: int = 1_800
-    """LLM: how long an answer may take from the question to its end."""
+    """LLM: the longest time from the request to the end of the answer."""
 
     max_speech_s: int = 1_800
     """TTS: the longest speech of one turn or request, in seconds of audio."""
@@ -39,15 +39,15 @@ class ProviderLimits:
     """TTS: the longest silence inside speech, in seconds of audio."""
 
     min_speech_ms: int = 1_000
-    """TTS: the least audio in 15 s in which audio keeps coming. Less is never heard as speech."""
+    """TTS: the least audio in 15 s during which audio arrives. Less is too little to be speech."""
 
     max_transcript_chars_per_s: int = 100
     """STT: the longest transcript for each second of an utterance, on top of 4000 characters. Fast speech has about 25
-    a second. Interim transcripts that are longer are left out."""
+    per second. Longer interim transcripts are dropped."""
 
     max_texts_per_s: int = 100
-    """STT: how many interim transcripts, and how many final ones, may come for each second of an utterance, on top of
-    1000. Interim ones beyond it are left out."""
+    """STT: the most interim transcripts, and the most final ones, for each second of an utterance, on top of 1000.
+    Interim ones beyond the limit are dropped."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -1,4 +1,4 @@
-"""The mind's port: a conversation in, text and tool calls out, streaming."""
+"""The LLM port: a conversation in, streamed text and function calls out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final, Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of a message that is text."""
+    """A text part of a message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A piece of a message that is a picture, as a `data:` or `https:` URL."""
+    """An image part of a message, as a `data:` or `https:` URL."""
 
     url: str
     detail: Literal["auto", "low", "high"] = "auto"
@@ -25,7 +25,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message of the system, the caller or the agent."""
+    """A message of the system, the user or the agent."""
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Text | Image, ...]
@@ -42,7 +42,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a called function gave back."""
+    """The result of a function call."""
 
     call_id: str
     output: str
@@ -62,7 +62,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to the model."""
+    """One request to the LLM."""
 
     model: str
     """The model's name at its provider."""
@@ -75,37 +75,37 @@ class ModelRequest:
     max_output_tokens: int | None = None
     temperature: float | None = None
     passed: tuple[tuple[str, str], ...] = ()
-    """Further parameters by their names in OpenAI's chat completions, each value as JSON: `("top_p", "0.9")`. A
-    provider that has no such parameter refuses the question."""
+    """More parameters by their names in OpenAI's chat completions, each value as JSON: `("top_p", "0.9")`. A provider
+    without such a parameter refuses the request."""
 
     session: str = ""
-    """Opaque and stable through a session, for providers that keep a cache by it."""
+    """Opaque and stable within a session, for providers that use it as a cache key."""
 
     user: str = ""
-    """Whom the answer is for, as the client names them; opaque."""
+    """The user's id as the client sets it; opaque."""
 
     models: tuple[str, ...] = ()
-    """Specs that may answer too, behind the route's own, best first. Only a router reads it."""
+    """Specs of fallbacks, after the route's own, best first. Only a router reads it."""
 
     metadata: tuple[tuple[str, str], ...] = ()
-    """Names and values that a router's rules look at: language, country, user_tier, anything."""
+    """Names and values that a router's rules match: language, country, user_tier, any other."""
 
     deadline_ms: int | None = None
-    """How long after `open` the first speakable output is wanted. Only a router reads it, and its own setting counts
-    where that is sooner."""
+    """How long after `open` the first speakable output is wanted. Only a router reads it; the router's own setting is
+    used where that is sooner."""
 
     queued_ms: Callable[[], int] | None = field(default=None, compare=False, repr=False)
-    """Tells how much sound of this answer is still to be heard, in ms. Only a router reads it; None: nobody listens to
-    sound."""
+    """Returns how much audio of this answer is still to be played, in ms. Only a router reads it; None: the answer has
+    no audio."""
 
     reached: Callable[[], None] | None = field(default=None, compare=False, repr=False)
-    """Is called when the question has its connection, kept from before or new; of several that are asked, by each.
-    Providers that have none don't call it."""
+    """Called when the request has its connection, reused or new; each of several providers calls it. Providers without
+    connections don't call it."""
 
     joined: Callable[[str, Literal["hedge", "replacement", "continuation"]], None] | None = field(
         default=None, compare=False, repr=False
     )
-    """Is called when a router asks another model too: its spec, and what for."""
+    """Called when a router asks another model too: its spec, and the purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """More of a function call. The first of each `index` bears `call_id` and `name`; `arguments` are appended."""
+    """More of a function call. The first of each `index` has `call_id` and `name`; `arguments` are appended."""
 
     index: int
     call_id: str
@@ -126,29 +126,30 @@ class CallDelta:
 
 
 MOST_TOKENS: Final = 1_000_000_000
-"""Of one answer, and far beyond any model's: a larger count is a vendor's mistake."""
+"""Limit for one answer, far beyond any model's: a larger count is a vendor's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens that the answer cost, as the provider counts them."""
+    """Tokens of the request and the answer, as the provider counts them."""
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
-    """Of the input, those that its cache had."""
+    """The part of the input read from the provider's cache."""
 
     cache_write_tokens: int = 0
-    """Of the input, those that were put into its cache, where it charges for that."""
+    """The part of the input written to the provider's cache, where the provider charges for that."""
 
     @property
     def is_possible(self) -> bool:
-        """Whether these can be counts of one answer: whole, not negative, not absurd, the cache's part of the input.
+        """Return whether the counts are plausible for 1 answer: whole, not negative, not too large, cached part within
+        the input.
 
-        What is not is ignored by whoever reads an answer, and the tokens are reckoned from the text.
+        Implausible counts are ignored by the consumer of an answer, and the tokens are estimated from the text.
         """
         counts = (self.input_tokens, self.output_tokens, self.cached_tokens, self.cache_write_tokens)
-        # A provider of others may give what its vendor said, whatever the types promise.
+        # A third-party provider may pass on its vendor's values, whatever the types declare.
         if not all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts):
             return False
         return self.cached_tokens + self.cache_write_tokens <= self.input_tokens
@@ -156,42 +157,44 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The provider said that the answer is complete, and why it ends."""
+    """The provider reported that the answer is complete, and why it ended."""
 
     reason: Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A router chose who answers. Comes before that one's first output, and again when another takes over."""
+    """A router chose the provider. Comes before that provider's first output, and again when another takes over."""
 
     provider: str
-    """Its spec, `groq/llama-3.3-70b`."""
+    """The provider's spec, `groq/llama-3.3-70b`."""
 
     why: str
-    """In words for an operator: `first to speak`, `groq/llama-3.3-70b refused: 429`."""
+    """The reason, for an operator: `first to speak`, `groq/llama-3.3-70b refused: 429`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:
-    """One call of a router to one provider is over. All of a request's come before its `Finished`, or its failure."""
+    """One request of a router to one provider has ended. All of an answer's come before its `Finished`, or its
+    failure.
+    """
 
     provider: str
     role: Literal["primary", "hedge", "replacement", "continuation"]
     outcome: Literal["spoke", "lost", "failed"]
-    """`lost`: another was faster, and this one was closed."""
+    """`lost`: another provider was faster, and this request was closed."""
 
     began_ms: int
-    """After `open`."""
+    """Start, in ms after `open`."""
 
     first_ms: int | None
-    """From its start to its first speakable output; None: there was none while it ran."""
+    """From its start to its first speakable output; None: there was no output."""
 
     why: str = ""
-    """What failed, for `failed`."""
+    """The error, for `failed`."""
 
     cost_usd: float | None = None
-    """What it cost, or was charged for nothing; None: no price is known."""
+    """The cost, also when the output was not used; None: no price is known."""
 
 
 ModelEvent = TextDelta | CallDelta | Usage | Finished | Routed | Attempted
@@ -201,13 +204,13 @@ class Model(Protocol):
     """Answers a conversation. One instance serves many turns at once."""
 
     name: str
-    """The spec that the settings know it by, `groq/llama-3.3-70b`."""
+    """The spec from the settings, `groq/llama-3.3-70b`."""
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Ask. The iterator ends after `Finished`; `Usage` may come on either side of it.
+        """Start a request. The iterator ends after `Finished`; `Usage` may come before or after it.
 
-        A stream that closes without saying why it ends raises, so that a cut is never mistaken for an answer.
-        Leaving the context closes the provider's side within 100 ms, also when cancelled.
+        A stream that closes without a reason raises, so that a cut answer never counts as complete. Leaving the
+        context closes the connection to the provider within 100 ms, also when cancelled.
 
         Raises:
             StageError: from `open` or from the iterator: the provider refused, stalled or broke.
@@ -215,5 +218,5 @@ class Model(Protocol):
         ...
 
     async def warm(self, request: ModelRequest) -> None:
-        """Open what can be opened, and read what can be read, before the turn needs it. Fails in silence."""
+        """Open connections and fill caches before the turn needs them. Failures are ignored."""
         ...

@@ -1,4 +1,4 @@
-"""What a provider tells beside what it is asked for; whoever opens a stage may listen."""
+"""Notes that a provider sends beside its output; the component that opens a stage may subscribe."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class TookOver:
-    """Of several providers another than the first choice serves from here on."""
+    """From here on another of several providers serves, not the first choice."""
 
     provider: str
-    """Its spec, `local/hibari`."""
+    """The provider's spec, `local/hibari`."""
 
     role: Literal["hedge", "replacement", "continuation"]
-    """`hedge`: it was faster. `replacement`: the other failed before anything came of it. `continuation`: in
-    mid-utterance or mid-sentence."""
+    """`hedge`: it was faster. `replacement`: the other failed before any output. `continuation`: in mid-utterance or
+    mid-sentence."""
 
     why: str
-    """In words for an operator: `cartesia/sonic: HTTP 503`."""
+    """The reason, for an operator: `cartesia/sonic: HTTP 503`."""
 
     n_chars: int = 0
-    """A voice: how much of the text that had been handed over it says, in place of the one before it."""
+    """TTS: how much of the text handed over it speaks in place of the provider before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unheard:
-    """A voice was given so much text that another was sooner with: it asks for its money, and nobody heard it."""
+    """A TTS was given this much text and lost to a faster one: its provider charges for it, and the audio was not
+    played.
+    """
 
     provider: str
     n_chars: int
@@ -35,14 +37,14 @@ class Unheard:
 
 @dataclass(frozen=True, slots=True)
 class Recited:
-    """So much text was said from disk, and its voice was not asked."""
+    """This much text was played from the cache on disk, without a request to the TTS."""
 
     provider: str
     n_chars: int
 
 
 Note = Callable[[TookOver], None]
-"""Of ears. Returns at once."""
+"""Handler of an STT's notes. Returns at once."""
 
 VoiceNote = Callable[[TookOver | Unheard | Recited], None]
-"""Of voices. Returns at once."""
+"""Handler of a TTS's notes. Returns at once."""

@@ -1,7 +1,7 @@
-"""Numbers as a person reads them aloud: sums, measures, times, years, telephone numbers. No I/O.
+"""Convert numbers to words as a person reads them aloud: amounts, measures, times, years, telephone numbers. No I/O.
 
-The names of numbers are num2words'. What is not surely one of these stays as it is written: a voice has a reading of
-its own for versions, dates in digits and codes.
+The names of numbers are num2words'. A number of no certain kind stays as written: the TTS has its own reading for
+versions, dates in digits and codes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from num2words import num2words  # type: ignore[import-untyped]
 from voicepipe.stages.reading import READINGS, Reading
 
 MOST_DIGITS = 15
-"""Of a number that is said as one: a longer one is said digit by digit."""
+"""The longest number read as one number: a longer one is read digit by digit."""
 
 CODE_DIGITS = 7
-"""From here on a number without separators is a code, and said digit by digit."""
+"""From this length on a number without separators is a code, and read digit by digit."""
 
 _FIRST_YEAR, _LAST_YEAR = 1100, 2099
 _SCALES = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
@@ -29,7 +29,7 @@ _AFTER = r"(?![\w:/]|[.,-]\d)"
 
 
 class NumberReader:
-    """Reads one language's numbers."""
+    """Converts one language's numbers."""
 
     def __init__(self, language: str) -> None:
         """`language` is one of `READINGS`."""
@@ -37,7 +37,7 @@ class NumberReader:
         self._rules = _rules(self, self._reading, language)
 
     def read(self, text: str) -> str:
-        """The text with its numbers in words."""
+        """Return the text with its numbers in words."""
         if not any(char.isdecimal() for char in text):
             return text
         for pattern, say in self._rules:
@@ -47,7 +47,7 @@ class NumberReader:
     # --- kinds of numbers ---------------------------------------------------------------------
 
     def phone(self, found: re.Match[str]) -> str:
-        """Digit by digit, with a pause where it is written with one."""
+        """Read digit by digit, with a pause where the text has a separator."""
         digits = sum(map(str.isdecimal, found[0]))
         if digits < CODE_DIGITS or digits > MOST_DIGITS:
             return found[0]
@@ -55,7 +55,7 @@ class NumberReader:
         return ("plus " if found[0].startswith("+") else "") + ", ".join(groups)
 
     def money(self, found: re.Match[str]) -> str:
-        """Whole units, and the rest after them."""
+        """Read whole units, then the cents."""
         one, more = self._reading.money[found["sign"]]
         scale = found.groupdict().get("scale") or ""
         plain = self._plain(found["n"])
@@ -69,24 +69,26 @@ class NumberReader:
         return said if not int(rest or 0) else _joined(said, self._reading.money_and, self._number(str(int(rest))))
 
     def percent(self, found: re.Match[str]) -> str:
-        """A share."""
+        """Read a percentage."""
         return f"{self._signed(found)} {self._reading.percent}"
 
     def degrees(self, found: re.Match[str]) -> str:
-        """A temperature, or an angle."""
+        """Read a temperature, or an angle."""
         names = {"C": "Celsius", "F": "Fahrenheit"}
         one, more = self._reading.degrees
         return _joined(self._signed(found), one if found["n"] == "1" else more, names.get(found["scale"] or "", ""))
 
     def measure(self, found: re.Match[str]) -> str:
-        """A number with its unit."""
+        """Read a number with its unit."""
         one, more = self._reading.units[found["unit"]]
         if found["n"] == "1":
             return f"{self._reading.one} {one}"
         return f"{self._signed(found)} {more}"
 
     def time(self, found: re.Match[str]) -> str:
-        """An hour and its minutes; a stretch of minutes and seconds is written the same, and read as well so."""
+        """Read an hour and its minutes; a duration in minutes and seconds has the same form and is read the same
+        way.
+        """
         hour, minute = int(found["hour"]), int(found["minute"] or 0)
         half = (found.groupdict().get("half") or "").strip().replace(".", "").upper()
         if hour > 24 or minute > 59:
@@ -103,24 +105,24 @@ class NumberReader:
         return _joined(said, o_clock)
 
     def span(self, found: re.Match[str]) -> str:
-        """From one number to another."""
+        """Read a range of two numbers."""
         ends = f"{self._counted(found['from'])} {self._reading.to} {self._counted(found['to'])}"
         return f"{ends} {self._reading.percent}" if found["share"] else ends
 
     def ordinal(self, found: re.Match[str]) -> str:
-        """A place in an order."""
+        """Read an ordinal."""
         return _words(found["n"], self._language, "ordinal")
 
     def decade(self, found: re.Match[str]) -> str:
-        """Ten years, as `1990s`."""
+        """Read a decade, as `1990s`."""
         year = _words(found["n"], self._language, "year")
         return f"{year.removesuffix('y')}ies" if year.endswith("y") else f"{year}s"
 
     def number(self, found: re.Match[str]) -> str:
-        """Any other."""
+        """Read any other number."""
         return self._signed(found)
 
-    # --- by hand ------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     def _signed(self, found: re.Match[str]) -> str:
         said = self._counted(found["n"])
@@ -161,7 +163,7 @@ Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 
 
 def _rules(reader: NumberReader, reading: Reading, language: str) -> list[Rule]:
-    """What is looked for, the more special before the more general."""
+    """Return the patterns, specific ones before general ones."""
     groups, decimal = re.escape(reading.groups), re.escape(reading.decimal)
     amount = rf"(?:\d{{1,3}}(?:[{groups}]\d{{3}})+|\d+)(?:{decimal}\d+)?"
     number = rf"(?P<minus>[-\u2212](?=\d))?(?P<n>{amount})"

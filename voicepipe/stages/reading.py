@@ -1,4 +1,4 @@
-"""How signs, sums and measures are said, per language, as data: to add a language is to add an entry."""
+"""How symbols, amounts and measures are read, per language, as data: a new language is a new entry."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One language's. Numbers themselves are num2words', under the same primary subtag."""
+    """One language's names. The names of numbers are num2words', under the same primary subtag."""
 
     groups: str
-    """What stands between thousands, as a set for a regular expression."""
+    """Thousands separators, as a set for a regular expression."""
 
     decimal: str
-    """What stands before decimals."""
+    """The decimal separator."""
 
     dot: str
     at: str
     slash: str
     percent: str
     degrees: tuple[str, str]
-    """One, more."""
+    """Singular, plural."""
 
     minus: str
     to: str
-    """Between the ends of a range."""
+    """The word between the ends of a range."""
 
     one: str
     """The number before a noun."""
 
     nth: str
-    """What `#` means before a number."""
+    """The word for `#` before a number."""
 
     signs: Mapping[str, str]
-    """A sign that stands between two words, and its name."""
+    """A symbol between two words, and its name."""
 
     money: Mapping[str, tuple[str, str]]
-    """A currency's sign, and its name for one and for more."""
+    """A currency's symbol, and its singular and plural names."""
 
     cents: Mapping[str, tuple[str, str]]
-    """A currency's sign, and the name of its hundredth for one and for more: said when there are no whole units."""
+    """A currency's symbol, and the singular and plural names of its hundredth: read when there are no whole units."""
 
     money_and: str
-    """Between whole units and the rest."""
+    """The word between whole units and cents."""
 
     hour: tuple[str, str]
-    """What follows a full hour's number: for one, for more."""
+    """The word after a full hour's number: singular, plural."""
 
     past: tuple[str, str]
-    """What stands between an hour and its minutes: for one o'clock, and later."""
+    """The word between an hour and its minutes: for one o'clock, and later."""
 
     units: Mapping[str, tuple[str, str]]
-    """A unit of measure, and its name for one and for more."""
+    """A unit of measure, and its singular and plural names."""
 
 
 EN: Final = Reading(

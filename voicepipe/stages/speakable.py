@@ -1,6 +1,6 @@
-"""What a voice should be given for what was written: without markup and pictures, with signs and numbers as words.
+"""Convert written text to the text for the synthesizer: without markup and emoji, with symbols and numbers as words.
 
-The text that the client, the history and the record see stays as it was written. No I/O.
+The text that the client, the history and the record get stays as written. No I/O.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from voicepipe.stages.number_reader import NumberReader
 from voicepipe.stages.reading import READINGS, Reading
 
 MOST_CHARS: Final = 400
-"""Of a line that are read at once: what has no spaces for so long is no sentence, and patterns may take the square of a
-text's length."""
+"""Characters of a line processed at once. Longer text without spaces is not a sentence, and patterns may take quadratic
+time."""
 
 PATH_PARTS: Final = 2
-"""An address is read with so many parts of its path; of a longer one, or one with a query, nobody writes down more than
-the host."""
+"""A URL is read with at most this many parts of its path. Of a longer one, or one with a query, only the host is
+read."""
 
 _FENCE = re.compile(r"```+|~~~+")
 _RULE = re.compile(r"\s*([-*_=])\s*(?:\1\s*){2,}$|\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
@@ -35,7 +35,7 @@ _EMOTICON = re.compile(r"(?<!\S)(?:[:;=8][-^']?[()DPpOo3/|\\\]\[]|<3|\^\^|[xX]D)
 _PICTURE = re.compile(
     "[\U0001f000-\U0001faff\U000e0020-\U000e007f\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\u200d\u20e3]+"
 )
-"""Emoji and what joins and colours them: Unicode's blocks of pictographs, dingbats, technical signs and tags."""
+"""Emoji with their joiners and modifiers: Unicode's blocks of pictographs, dingbats, technical symbols and tags."""
 
 _MAIL = re.compile(r"(?:mailto:)?\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
 _ADDRESS = re.compile(
@@ -45,32 +45,32 @@ _ADDRESS = re.compile(
     re.I,
 )
 _NUMBERS: Final = {language: NumberReader(language) for language in READINGS}
-"""Made when the server starts: the patterns of one take 5 ms, and more on a busy machine."""
+"""Built when the server starts: the patterns of one language take 5 ms, and more on a busy machine."""
 
 _PART = re.compile(r"[\w-]{1,24}")
 _ENDS = tuple(".!?:;,\u2026\u3002\uff01\uff1f")
 
 
 class Speakable:
-    """One reply's clauses, in order. It keeps what reaches over several: whether a block of code is open."""
+    """One reply's clauses, in order. It keeps the state across clauses: whether a code block is open."""
 
     def __init__(self, language: str | None) -> None:
-        """`language` is a BCP-47 tag. Of one that is not known, numbers and signs stay for the voice to read."""
+        """`language` is a BCP-47 tag. For an unknown language, numbers and symbols are left to the TTS."""
         primary = (language or "").partition("-")[0].lower()
         self._reading = READINGS.get(primary)
         self._numbers = _NUMBERS.get(primary)
         self._in_code = False
 
     def read(self, clause: str) -> str:
-        """What to say for `clause`; empty when nothing in it can be said."""
+        """Return the spoken form of `clause`; empty when the clause has nothing to speak."""
         text = "\n".join(filter(None, map(self._line, self._without_code(clause).splitlines())))
         said = " ".join(text.split())
         return said if any(map(str.isalnum, said)) else ""
 
-    # --- by hand ------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------
 
     def _without_code(self, clause: str) -> str:
-        """Code is for the eye: blocks of it are passed over."""
+        """Drop blocks of code, which are not for speech."""
         kept = []
         for i, part in enumerate(_FENCE.split(clause)):
             if i:

@@ -1,4 +1,4 @@
-"""The voice's port: clauses in, speech out, streaming."""
+"""The TTS port: clauses in, streamed speech out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.stages.transcriber import Samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """How to speak."""
+    """The parameters of speech."""
 
     model: str
     """The model's name at its provider."""
@@ -25,15 +25,15 @@ class Voice:
     language: str | None = None
 
     reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
-    """Called once when a connection that is kept between turns is there, with how many ms of connecting were over when
-    the turn began. Returns at once."""
+    """Called once when a connection kept between turns is ready, with the ms of connecting that had passed when the
+    turn began. Returns at once."""
 
     session: str = field(default="", compare=False)
-    """Opaque and stable through a session, which is to hear one voice. Only a router reads it."""
+    """Opaque and stable within a session, which must keep one voice. Only a router reads it."""
 
     note: VoiceNote | None = field(default=None, compare=False, repr=False)
-    """Told when another than the first choice speaks, and what was said for nothing, in either sense. Only a router
-    calls it."""
+    """Called when a provider other than the first choice speaks, for unused speech, and for text played from the cache.
+    Only a router calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class WordTime:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """Some of a clause's sound.
+    """Part of a clause's audio.
 
-    `clause` counts the turn's clauses from 0 in the order of `say`, and never goes back.
-    `samples`: int16, (n_samples,), at `RATE_HZ`; any length but 0.
+    `clause` counts the turn's clauses from 0 in the order of `say`, and never decreases. `samples`: int16,
+    (n_samples,), at `RATE_HZ`; any length but 0.
     """
 
     clause: int
@@ -58,22 +58,22 @@ class Spoken:
 
 
 RATE_HZ = 24_000
-"""The rate of all synthesized speech inside voicepipe; a provider with another rate resamples at its edge."""
+"""The sample rate of all synthesized speech inside voicepipe; a provider with another rate resamples in its adapter."""
 
 
 class Speech(Protocol):
-    """One turn's voice."""
+    """The speech of one turn."""
 
     def say(self, clause: str) -> None:
-        """Speak this clause after those before it. Returns at once."""
+        """Queue a clause after those before it. Returns at once."""
         ...
 
     def finish(self) -> None:
-        """No clause follows: `__aiter__` ends after the sound of the last one."""
+        """End the input: `__aiter__` ends after the audio of the last clause."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Spoken]:
-        """Sound, in the order of the clauses, as soon as it is there.
+        """Yield audio in the order of the clauses, as soon as it arrives.
 
         A consumer that stops iterating makes the provider wait.
 
@@ -84,22 +84,22 @@ class Speech(Protocol):
 
 
 class Synthesizer(Protocol):
-    """Turns clauses into speech. One instance serves many turns at once."""
+    """Converts clauses to speech. One instance serves many turns at once."""
 
     name: str
-    """The spec that the settings know it by, `local/hibari`."""
+    """The spec from the settings, `local/hibari`."""
 
     voices: frozenset[str] | None
-    """The names that it takes as a voice; None when only its provider knows them."""
+    """The names of its voices; None when only its provider knows them."""
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Have what `open` needs ready for as long as a session may want to speak so. Returns at once, never fails."""
+        """Keep the resources of `open` ready while a session may want such speech. Returns at once, never fails."""
         ...
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        """Begin one turn's speech.
+        """Start one turn's speech.
 
-        Leaving the context frees the provider's side within 100 ms, also when cancelled.
+        Leaving the context releases the provider within 100 ms, also when cancelled.
 
         Raises:
             StageError: the provider could not be reached or refused.

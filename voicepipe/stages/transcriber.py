@@ -1,4 +1,4 @@
-"""The ear's port: speech in, text out, streaming."""
+"""The STT port: speech in, streamed text out."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ Samples = npt.NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriberCapabilities:
-    """What a speech-to-text provider can do, as data."""
+    """The capabilities of an STT provider, as data."""
 
     rate_hz: int
     """The sample rate that `push` takes."""
 
     streams: bool
-    """True: push every frame of the call. False: only the utterance, from `begin` on; the answer comes at `flush`."""
+    """True: push every frame of the session. False: only the utterance, from `begin` on; the text comes at `flush`."""
 
     partials: bool = False
-    """Sends `Interim` texts while the caller speaks."""
+    """Sends `Interim` texts while the user speaks."""
 
     finalize: bool = True
     """Answers a `flush` at once, without waiting for its own end of speech."""
 
     short_words: bool = True
-    """Its text of less than a second of speech can be believed. False: it hears words in a hum."""
+    """Its text is reliable for less than 1 s of speech. False: it transcribes a hum as words."""
 
     turn_events: bool = False
-    """Tells by itself that a turn is over."""
+    """Detects the end of a turn by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hearing:
-    """How to listen."""
+    """The parameters of transcription."""
 
     model: str
     """The model's name at its provider."""
 
     language: str | None = None
-    """BCP-47, or None to let the provider find out."""
+    """BCP-47, or None to let the provider detect it."""
 
     prompt: str | None = None
-    """Words to expect, for providers that take a hint."""
+    """Expected words, for providers that accept a hint."""
 
     temperature: float | None = None
-    """How freely to guess, 0 to 1, for providers that take it; None leaves it to them."""
+    """Sampling temperature, 0 to 1, for providers that accept it; None is the provider's default."""
 
     reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
-    """Called once when a connection that is kept between utterances is there, with how many ms connecting took. Returns
-    at once."""
+    """Called once when a connection kept between utterances is ready, with the ms that connecting took. Returns at
+    once."""
 
     note: Note | None = field(default=None, compare=False, repr=False)
-    """Told when another than the first choice listens. Only a router calls it."""
+    """Called when a provider other than the first choice transcribes. Only a router calls it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interim:
-    """What the utterance sounds like so far; may change."""
+    """The text of the utterance so far; may change."""
 
     utterance: int
     text: str
@@ -75,8 +75,8 @@ class Interim:
 class Final:
     """The whole utterance's text, from its `begin` up to the `flush` of that number.
 
-    `flush` 0 means that the provider ended the utterance by itself. An empty text says that
-    nothing was heard, and is an answer like any other.
+    `flush` 0 means that the provider ended the utterance by itself. An empty text means that there were no words,
+    and is a valid result.
     """
 
     utterance: int
@@ -89,25 +89,25 @@ Heard = Interim | Final
 
 
 class TranscriptStream(Protocol):
-    """One session's ear. All verbs but iteration return at once; nothing here waits for a socket."""
+    """The transcription of one session. All methods but iteration return at once; nothing here waits for a socket."""
 
     def begin(self, utterance: int) -> None:
-        """A new utterance starts with the next `push`; texts are counted from here."""
+        """Start a new utterance with the next `push`; the texts cover the audio from here on."""
         ...
 
     def push(self, samples: Samples) -> None:
-        """Hear more of the caller: int16, (n_samples,), at the capabilities' `rate_hz`.
+        """Send more of the user's audio: int16, (n_samples,), at the capabilities' `rate_hz`.
 
-        The buffer behind it is bounded (30 s at least); past that the oldest audio is dropped and counted.
+        Its buffer is bounded (at least 30 s); when full, the oldest audio is dropped and counted.
         """
         ...
 
     def flush(self, flush: int) -> None:
-        """Ask for the `Final` of all that was pushed since `begin`. May be asked again after more speech."""
+        """Request the `Final` of all audio pushed since `begin`. May be requested again after more speech."""
         ...
 
     def __aiter__(self) -> AsyncIterator[Heard]:
-        """Texts as they come, until the context closes.
+        """Yield texts as they come, until the context closes.
 
         Raises:
             StageError: the provider refused, stalled or broke. The stream is over; open another.
@@ -116,17 +116,17 @@ class TranscriptStream(Protocol):
 
 
 class Transcriber(Protocol):
-    """Turns speech into text. One instance serves many sessions at once."""
+    """Converts speech to text. One instance serves many sessions at once."""
 
     name: str
-    """The spec that the settings know it by, `local/moonshine-tiny`."""
+    """The spec from the settings, `local/moonshine-tiny`."""
 
     capabilities: TranscriberCapabilities
 
     def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
-        """Begin one session's ear.
+        """Start the transcription of one session.
 
-        Leaving the context frees the provider's side within 100 ms, also when cancelled.
+        Leaving the context releases the provider within 100 ms, also when cancelled.
 
         Raises:
             StageError: the provider could not be reached or refused.
