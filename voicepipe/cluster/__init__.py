@@ -1,5 +1,5 @@
-"""What processes and nodes share while they run: revocations, used-up tokens, token configs, slots.
+"""State that processes and nodes share while they run: revocations, token use counts, token configs, slots.
 
-One port (`port`), one suite of promises (`voicepipe.testing.conformance.cluster`), and what meets it: `memory` for one
-process, `sqlite` for the processes of one machine, without any extra service.
+One port (`port`), one conformance suite (`voicepipe.testing.conformance.cluster`), and two implementations: `memory`
+for one process, `sqlite` for the processes of one machine, without any extra service.
 """

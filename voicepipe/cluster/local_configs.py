@@ -1,4 +1,4 @@
-"""The session configs of client secrets as this process knows them."""
+"""This process's copy of the session configs of client secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_BYTES: Final = 16_000_000
-"""Of those that the store has as well, and once more of those that it has yet to be given."""
+"""Limit for configs that the store has as well, and the same limit again for configs not yet written to the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +21,26 @@ class LocalConfig:
 
 
 class LocalConfigs:
-    """Belongs to one event loop."""
+    """The copy; belongs to one event loop."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        # Full, the least lately used goes: the store has it.
+        # Full: the least recently used is dropped; the store has it.
         self._stored: OrderedDict[str, LocalConfig] = OrderedDict()
         self._stored_bytes = 0
-        # Full, the next one is not kept, and its client secret not minted.
+        # Full: the next config is refused, and its client secret is not minted.
         self._owed: OrderedDict[str, LocalConfig] = OrderedDict()
         self._owed_bytes = 0
 
     def find(self, config_id: str, project: str, now_s: int) -> LocalConfig | None:
-        """The config of that id, if it is this project's and has not expired."""
+        """Return the config of that id, if it belongs to this project and has not expired."""
         config = self._owed.get(config_id) or self._stored.get(config_id)
         if config is None or config.project != project or config.until_s <= now_s:
             return None
         return config
 
     def note(self, config: LocalConfig) -> None:
-        """Remember one that the store has."""
+        """Add a config that the store has."""
         self._drop_stored(config.id)
         self._stored[config.id] = config
         self._stored_bytes += len(config.session)
@@ -48,7 +48,7 @@ class LocalConfigs:
             self._drop_stored(next(iter(self._stored)))
 
     def owe(self, config: LocalConfig) -> bool:
-        """Remember one that the store is to be given; False: there is no room for it."""
+        """Add a config that must still be written to the store; False: the buffer is full."""
         if self._owed_bytes + len(config.session) > self._most_bytes:
             return False
         self.drop_owed(config.id)
@@ -57,7 +57,7 @@ class LocalConfigs:
         return True
 
     def next_owed(self, now_s: int) -> LocalConfig | None:
-        """One that the store is to be given; None: it has all."""
+        """Return a config that must still be written to the store; None: the store has all."""
         for config in tuple(self._owed.values()):
             if config.until_s > now_s:
                 return config
@@ -65,13 +65,13 @@ class LocalConfigs:
         return None
 
     def drop_owed(self, config_id: str) -> None:
-        """The store has it."""
+        """Mark a config as written to the store."""
         config = self._owed.pop(config_id, None)
         self._owed_bytes -= len(config.session) if config is not None else 0
 
     @property
     def n_owed(self) -> int:
-        """How many the store is to be given."""
+        """Return how many configs must still be written to the store."""
         return len(self._owed)
 
     def _drop_stored(self, config_id: str) -> None:

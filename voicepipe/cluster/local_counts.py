@@ -1,4 +1,4 @@
-"""The counters as this process knows them: what the store said last, and what the store has yet to be told."""
+"""This process's copy of the counters: the store's last values, and the counts not yet written to the store."""
 
 from __future__ import annotations
 
@@ -9,50 +9,52 @@ from typing import Final
 from voicepipe.cluster.port import Tally
 
 MOST_COUNTERS: Final = 20_000
-"""Remembered at once, some 7 MB: three for each client secret that was used lately."""
+"""Limit of counters in memory, about 7 MB: 3 for each recently used client secret."""
 
 
 @dataclass(slots=True)
 class _Counter:
     stored: int | None
-    """What the store said last; None: nothing yet."""
+    """The store's last value; None: not known yet."""
 
     owed: int
-    """What was counted here since, and the store does not know."""
+    """Counted here since, and not yet written to the store."""
 
     until_s: int
 
 
 class LocalCounts:
-    """Belongs to one event loop. Nothing here waits, so of several that want the last one of something, one gets it."""
+    """The copy; belongs to one event loop. No method waits, so of several tasks that want the last unit, exactly 1 gets
+    it.
+    """
 
     def __init__(self, most: int = MOST_COUNTERS) -> None:
-        # The least lately used first. Full, the first one goes that the store knows as well; are there none, what is
-        # counted is not remembered, which is counted in turn.
+        # The least recently used first. Full: the first counter without unwritten counts is dropped. If there is none,
+        # the count is not stored, and `forgotten` is increased.
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
-        self._owed: dict[str, None] = {}  # the names that `_counters` has something owed of
+        self._owed: dict[str, None] = {}  # the names in `_counters` with unwritten counts
         self._most = most
         self.forgotten = 0
-        """Counts that found no room while the store was away."""
+        """Counts that were lost because the buffer was full while the store was away."""
 
     def knows(self, name: str) -> bool:
-        """Whether the store has said what a counter's total is."""
+        """Return whether the store's value of a counter is known."""
         counter = self._counters.get(name)
         return counter is not None and counter.stored is not None
 
     def owed(self, name: str) -> int:
-        """How much of a counter the store does not know."""
+        """Return how much of a counter is not yet written to the store."""
         counter = self._counters.get(name)
         return counter.owed if counter is not None else 0
 
     def note(self, name: str, stored: int, until_s: int) -> None:
-        """Take down what the store said."""
+        """Store the value that the store returned."""
         counter = self._counter(name, until_s)
         if counter is not None:
             counter.stored = stored
 
     def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
-        """Count here, as `Cluster.count` does; the store is owed it."""
+        """Count here, as `Cluster.count` does; the count must still be written to the store."""
         self._expire(name, now_s)
         counter = self._counter(name, until_s)
         had = (counter.stored or 0) + counter.owed if counter is not None else 0
@@ -64,25 +66,25 @@ class LocalCounts:
         return tally
 
     def settle(self, name: str, amount: int, stored: int) -> None:
-        """The store has been told of `amount`, and says that there are `stored` now."""
+        """Mark `amount` as written to the store, whose value is now `stored`."""
         counter = self._counters.get(name)
         if counter is not None:
             self._owe(name, counter, -amount)
             counter.stored = stored
 
     def next_owed(self, now_s: int) -> tuple[str, int, int] | None:
-        """(name, amount, until_s) of one counter that the store is to be told of; None: it knows all."""
+        """Return (name, amount, until_s) of one counter to write to the store; None: all are written."""
         while self._owed:
             name = next(iter(self._owed))
             counter = self._counters[name]
             if counter.until_s > now_s:
                 return name, counter.owed, counter.until_s
-            self._owe(name, counter, -counter.owed)  # nobody asks for what has expired
+            self._owe(name, counter, -counter.owed)  # an expired counter is no longer needed
         return None
 
     @property
     def n_owed(self) -> int:
-        """How many counters the store is to be told of."""
+        """Return how many counters must still be written to the store."""
         return len(self._owed)
 
     def _owe(self, name: str, counter: _Counter, amount: int) -> None:

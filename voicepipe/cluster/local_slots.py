@@ -7,29 +7,31 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 MOST_GIVEN_BACK: Final = 10_000
-"""Sessions that ended while the store was away and that it is to be told of; the lease of others runs out by itself."""
+"""Sessions that ended while the store was away and must still be reported to it; the lease of others expires by
+itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSlots:
-    """What one session holds."""
+    """The slots that one session holds."""
 
     pools: tuple[str, ...]
     owner: str
     until_s: int
     lease_s: int
-    """How long they last each time that they are renewed."""
+    """The duration of each renewal."""
 
 
 class LocalSlots:
-    """Belongs to one event loop."""
+    """The slots; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._held: dict[str, HeldSlots] = {}  # bounded: as many as the process has sessions
         self._given_back: dict[str, None] = {}  # bounded by MOST_GIVEN_BACK
 
     def full_pool(self, holder: str, pools: Mapping[str, int], now_s: int) -> str | None:
-        """The first pool that this process's other sessions fill by themselves; None: there is room."""
+        """Return the first pool that this process's other sessions fill by themselves; None: all have free slots."""
         self._expire(now_s)
         for pool, limit in pools.items():
             if sum(pool in each.pools for name, each in self._held.items() if name != holder) >= limit:
@@ -37,48 +39,48 @@ class LocalSlots:
         return None
 
     def take(self, holder: str, slots: HeldSlots) -> None:
-        """Have the session hold a slot in each pool."""
+        """Give the session one slot in each pool."""
         self._given_back.pop(holder, None)
         self._held[holder] = slots
 
     def renew(self, owner: str, until_s: int, now_s: int) -> None:
-        """Have a process's slots last until then; those that have run out are gone."""
+        """Extend a process's slots until then; expired slots are dropped."""
         self._expire(now_s)
         for holder, slots in self._held.items():
             if slots.owner == owner:
                 self._held[holder] = replace(slots, until_s=until_s, lease_s=until_s - now_s)
 
     def give_back(self, holder: str) -> None:
-        """The session has ended; the store is to be told."""
+        """Free the slots of an ended session; the store must still be informed."""
         self._held.pop(holder, None)
         if len(self._given_back) < MOST_GIVEN_BACK:
             self._given_back[holder] = None
 
     def forget(self, holder: str) -> None:
-        """The session holds nothing, and the store knows."""
+        """Drop the session's entry; the store is already informed."""
         self._held.pop(holder, None)
         self._given_back.pop(holder, None)
 
     def taken(self, pool: str, now_s: int) -> int:
-        """How many slots of a pool this process holds."""
+        """Return how many slots of a pool this process holds."""
         self._expire(now_s)
         return sum(pool in each.pools for each in self._held.values())
 
     def holds(self, holder: str) -> bool:
-        """Whether the session holds any."""
+        """Return whether the session holds any slot."""
         return holder in self._held
 
     def held(self) -> tuple[tuple[str, HeldSlots], ...]:
-        """All that are held, by session."""
+        """Return all held slots, by session."""
         return tuple(self._held.items())
 
     def given_back(self) -> tuple[str, ...]:
-        """The sessions that have ended and that the store is to be told of."""
+        """Return the ended sessions that must still be reported to the store."""
         return tuple(self._given_back)
 
     @property
     def n_owed(self) -> int:
-        """How many of those there are."""
+        """Return how many ended sessions must still be reported."""
         return len(self._given_back)
 
     def _expire(self, now_s: int) -> None:

@@ -1,4 +1,4 @@
-"""The cluster of one process: for tests, and for a server that runs alone and forgets at its end."""
+"""The cluster of one process: for tests, and for a server that runs alone and keeps nothing across restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Slot:
 
 
 class MemoryCluster:
-    """Everything in dicts, pruned of what expired at each write. For use by one event loop."""
+    """Stores everything in dicts and drops expired entries at each write. For use by one event loop."""
 
     def __init__(self) -> None:
         self._revoked = Revoked()

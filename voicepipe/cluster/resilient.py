@@ -1,7 +1,7 @@
-"""A cluster that answers while its store does not: from what this process knows, told to the store when it is back.
+"""A cluster that keeps answering while its store is away: from this process's own copy, written to the store later.
 
-It stands before any store: the file of one machine, or one over the network. What was used, spent or revoked here stays
-so while the store is away; what only the store knows follows `unavailable`.
+It wraps any store: the file of one machine, or a store over the network. Uses, spend and revocations of this process
+stay in force while the store is away. What only the store knows is decided by `unavailable`.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from voicepipe.storage import StorageHealth
 T = TypeVar("T")
 
 MOST_REVOKED: Final = 100_000
-"""Revocations that this process knows beside the store, some 30 MB."""
+"""Limit of revocations in this process's copy, about 30 MB."""
 
 MOST_UNTOLD: Final = 10_000
-"""Revocations that the store has yet to be told of; the next one is refused."""
+"""Limit of revocations not yet written to the store; the next one is refused."""
 
 PROBE: Final = "store/probe"
-"""A counter that is written to find out whether the store can be written again."""
+"""A counter that is written to test whether the store is writable again."""
 
 NO_CONFIG: Final = b"{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResilientOptions:
-    """How long the store may take, and how often it is tried again."""
+    """How long the store may take, and how often it is retried."""
 
     unavailable: Unavailable = "admit"
     answer_ms: int = 1_000
-    """A call that hangs for longer is answered here, and so are all others until the store answers again."""
+    """A request that takes longer is answered from the copy, and so are all others until the store answers again."""
 
     first_pause_ms: int = 250
     last_pause_ms: int = 5_000
-    """Between two tries at a store that is away: doubled each time up to that."""
+    """Longest pause between two retries of a store that is away; the pause is doubled each time up to this."""
 
     close_ms: int = 2_000
-    """How long leaving may take to tell the store what it does not know yet."""
+    """How long closing may take to write what the store does not have yet."""
 
     def __post_init__(self) -> None:
         if min(self.answer_ms, self.first_pause_ms, self.last_pause_ms, self.close_ms) <= 0:
@@ -60,14 +60,14 @@ class ResilientOptions:
 
 @dataclass(slots=True)
 class _Side:
-    """Reading or writing: a full disk can be read."""
+    """Reads or writes: with a full disk, reads still work."""
 
     away: bool = False
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What a call to the store came to; a task that raises would end its group."""
+    """The result of a request to the store; a task that raises would end its task group."""
 
     value: Any = None
     error: Exception | None = None
@@ -82,14 +82,14 @@ class _Outcome:
 async def open_resilient(
     store: Cluster, health: StorageHealth, options: ResilientOptions | None = None
 ) -> AsyncIterator[Resilient]:
-    """Stand before `store` for as long as the block runs; leaving tells it what it has not been told yet."""
+    """Wrap `store` for the duration of the block; leaving writes what the store does not have yet."""
     failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
         cluster = Resilient(store, health, options or ResilientOptions(), group)
         tasks = [group.create_task(work, name="store-standby") for work in (cluster.watch(), cluster.bring_back())]
         try:
             yield cluster
-        except Exception as error:  # leaves as it is, not wrapped by the group
+        except Exception as error:  # raised as it is, not wrapped by the group
             failure = error
         finally:
             for task in tasks:
@@ -101,10 +101,10 @@ async def open_resilient(
 
 @dataclass(slots=True, eq=False)
 class Resilient:
-    """The port, before a store that may fail. Belongs to one event loop; see `open_resilient`.
+    """The port, in front of a store that may fail. Belongs to one event loop; see `open_resilient`.
 
-    Only `revoke` and `keep_config` may still raise `StoreUnavailable`, when they find no room to remember; with
-    `unavailable="refuse"` so does whatever asks for what only the store knows.
+    Only `revoke` and `keep_config` may still raise `StoreUnavailable`, when their buffer is full. With
+    `unavailable="refuse"` so does every method that needs what only the store knows.
     """
 
     _store: Cluster
@@ -118,25 +118,25 @@ class Resilient:
     _counts: LocalCounts = field(default_factory=LocalCounts)
     _configs: LocalConfigs = field(default_factory=LocalConfigs)
     _slots: LocalSlots = field(default_factory=LocalSlots)
-    _late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those under way when the store hung
+    _late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those in progress when the store hung
     _trouble: asyncio.Event = field(default_factory=asyncio.Event)
 
-    # --- what is owed -------------------------------------------------------------------------
+    # --- unwritten state ----------------------------------------------------------------------
 
     @property
     def n_owed(self) -> int:
-        """How much the store has yet to be told."""
+        """Return how many entries must still be written to the store."""
         return self._counts.n_owed + self._configs.n_owed + len(self._untold) + self._slots.n_owed
 
     @property
     def forgotten(self) -> int:
-        """Counts that found no room while the store was away, since the process began."""
+        """Return the counts lost to a full buffer while the store was away, since the process began."""
         return self._counts.forgotten
 
     # --- the port -----------------------------------------------------------------------------
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
-        """As the port has it; False while only this process knows."""
+        """As in the port; False while only this process knows."""
         if len(self._untold) >= MOST_UNTOLD and revocation not in self._untold:
             raise StoreUnavailable()
         self._untold[revocation] = None
@@ -151,7 +151,7 @@ class Resilient:
         return True
 
     async def is_revoked(self, claims: Claims) -> bool:
-        """As the port has it; while the store is away, by what this process knows."""
+        """As in the port; while the store is away, from this process's copy."""
         if self._revoked.covers(claims):
             return True
         try:
@@ -161,11 +161,11 @@ class Resilient:
             return False
 
     def revocations(self) -> AsyncGenerator[Revocation, None]:
-        """As the port has it; those of this process at once, also while the store is away."""
+        """As in the port; this process's own revocations come at once, also while the store is away."""
         return self._revoked.watch()
 
     async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
-        """As the port has it; while the store is away, this process keeps it."""
+        """As in the port; while the store is away, this process keeps the config."""
         check_config(session)
         config = LocalConfig(config_id, session, project, until_s)
         if not self._configs.owe(config):
@@ -178,7 +178,7 @@ class Resilient:
             self._given(config)
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
-        """As the port has it; while the store is away one that only it has is empty, or refused."""
+        """As in the port; while the store is away, a config that only the store has is empty, or refused."""
         known = self._configs.find(config_id, project, now_s)
         if known is not None:
             return known.session
@@ -189,9 +189,9 @@ class Resilient:
             return NO_CONFIG
 
     async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
-        """As the port has it; while the store is away, from what it said last and what was counted here since.
+        """As in the port; while the store is away, from its last value and the counts here since.
 
-        Who is cancelled has counted all the same.
+        A cancelled count has still been counted.
         """
         call = self._start(self._count(name, amount, limit, until_s, now_s))
         await asyncio.wait({call})
@@ -213,14 +213,14 @@ class Resilient:
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
     ) -> str | None:
-        """As the port has it; while the store is away, by the slots of this process alone."""
+        """As in the port; while the store is away, only this process's slots count."""
         asked = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
         try:
             full = await self._ask(self._writes, asked, lambda _: self._taken_late(holder))
         except StoreUnavailable:
             full = self._slots.full_pool(holder, pools, now_s)
             self._owe()
-        except asyncio.CancelledError:  # the store may have taken them all the same
+        except asyncio.CancelledError:  # the store may still have taken them
             self._slots.give_back(holder)
             self._owe()
             raise
@@ -229,13 +229,13 @@ class Resilient:
         return full
 
     def _taken_late(self, holder: str) -> None:
-        """The store has taken slots after all, for a session that may have been refused meanwhile."""
+        """Handle slots that the store took after all, for a session that may have been refused meanwhile."""
         if not self._slots.holds(holder):
             self._slots.give_back(holder)
             self._owe()
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
-        """As the port has it; a store that is away is told of them when it is back."""
+        """As in the port; slots are reported to a store that is away when it is back."""
         self._slots.renew(owner, until_s, now_s)
         try:
             await self._ask(self._writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
@@ -243,7 +243,7 @@ class Resilient:
             self._owe()
 
     async def give_back_slots(self, holder: str) -> None:
-        """As the port has it."""
+        """As in the port."""
         self._slots.give_back(holder)
         try:
             await self._ask(self._writes, self._store.give_back_slots(holder), partial(self._forget_slots, holder))
@@ -253,19 +253,19 @@ class Resilient:
             self._slots.forget(holder)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
-        """As the port has it; while the store is away, those of this process."""
+        """As in the port; while the store is away, those of this process."""
         try:
             return await self._ask(self._reads, self._store.slots_taken(pool, now_s=now_s))
         except StoreUnavailable:
             return self._slots.taken(pool, now_s)
 
-    # --- asking the store ---------------------------------------------------------------------
+    # --- requests to the store ----------------------------------------------------------------
 
     async def _ask(self, side: _Side, asked: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None) -> T:
-        """What the store says within `answer_ms`. `late` hears what it says after that: its effect stands.
+        """Return the store's answer within `answer_ms`. `late` gets an answer that comes later: its effect stands.
 
         Raises:
-            StoreUnavailable: it is away, or has failed, or hangs.
+            StoreUnavailable: the store is away, has failed, or hangs.
         """
         if side.away:
             asked.close()
@@ -282,7 +282,9 @@ class Resilient:
         return value
 
     def _start(self, asked: Coroutine[Any, Any, Any]) -> asyncio.Task[_Outcome]:
-        """A call with a task of its own: who is cancelled leaves it alone, since nobody could tell its effect."""
+        """Start a request in its own task: cancelling the waiting task does not cancel it, since its effect would be
+        unknown.
+        """
         call = self._group.create_task(_outcome(asked), name="store-call")
         self._late.add(call)
         call.add_done_callback(self._late.discard)
@@ -300,7 +302,7 @@ class Resilient:
         self._trouble.set()
 
     def _owe(self) -> None:
-        """The store is to be told of something."""
+        """Wake the task that writes to the store."""
         self._trouble.set()
 
     def _only_if_admitted(self) -> None:
@@ -310,7 +312,7 @@ class Resilient:
     # --- counting here ------------------------------------------------------------------------
 
     async def _count_here(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
-        if amount:  # a full disk can still be asked what was counted before
+        if amount:  # with a full disk, reads still work
             try:
                 asked = self._store.count(name, 0, limit=None, until_s=until_s, now_s=now_s)
                 self._counts.note(name, (await self._ask(self._reads, asked)).total, until_s)
@@ -321,14 +323,14 @@ class Resilient:
         return self._counts.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
 
     def _counted_late(self, name: str, amount: int, tally: Tally) -> None:
-        """The store has counted after all what was meanwhile counted here, or refused here."""
+        """Handle a count that the store made after all, and that was meanwhile counted or refused here."""
         if tally.counted:
             self._counts.settle(name, amount, tally.total)
 
     # --- in the background --------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Learn of the revocations of others, until cancelled."""
+        """Receive the revocations of other processes, until cancelled."""
         while True:
             try:
                 async for revocation in self._store.revocations():
@@ -340,7 +342,7 @@ class Resilient:
             await asyncio.sleep(self._options.first_pause_ms / 1_000)
 
     async def bring_back(self) -> None:
-        """Try a store that is away again and again, and tell it what it has missed; until cancelled."""
+        """Retry a store that is away until it is back, and write what it has missed; until cancelled."""
         pause_ms = self._options.first_pause_ms
         while True:
             await self._trouble.wait()
@@ -351,7 +353,7 @@ class Resilient:
                 pause_ms = min(2 * pause_ms, self._options.last_pause_ms)
 
     async def close(self) -> None:
-        """Tell the store what it does not know yet, within `close_ms`; what is left is lost, and said so."""
+        """Write what the store does not have yet, within `close_ms`; the rest is lost and logged."""
         pause = asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.close_ms / 1_000):
@@ -365,8 +367,8 @@ class Resilient:
             call.cancel()
 
     async def _tell_all(self) -> bool:
-        """Whether the store knows all now, and can be read and written. Nothing waits for this."""
-        if self._late:  # not known yet what became of them
+        """Return whether the store now has everything, and is readable and writable. No request waits for this."""
+        if self._late:  # their results are not known yet
             await asyncio.wait(tuple(self._late))
         self._trouble.clear()
         try:
@@ -387,12 +389,12 @@ class Resilient:
             await self._tell_slots(holder, held)
         for holder in self._slots.given_back():
             await self._tell(store.give_back_slots(holder), partial(self._forget_slots, holder))
-        # What is owed last, and without a pause after the last of it: from then on the store is asked again.
+        # Counts come last, and without a pause after the last one: from then on the store is used again.
         while self._counts.n_owed or self._configs.n_owed or self._untold:
             await self._tell_one(unix_s())
 
     async def _tell_slots(self, holder: str, held: HeldSlots) -> None:
-        """They run, so there is room for them, however many others have come meanwhile."""
+        """Report slots of running sessions: they are taken even if other sessions have filled the pool meanwhile."""
         now_s, room = unix_s(), dict.fromkeys(held.pools, 1_000_000_000)
         until_s = now_s + held.lease_s
         if self._slots.holds(holder):
@@ -413,7 +415,9 @@ class Resilient:
             await self._tell(asked, lambda tally: self._counts.settle(name, amount, tally.total))
 
     async def _tell(self, asked: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> None:
-        """Wait until the store has done it. `then` hears what it said, also if we are cancelled meanwhile."""
+        """Wait until the store has done the request. `then` gets the answer, also when this task is cancelled
+        meanwhile.
+        """
         call = self._start(asked)
         if then is not None:
             call.add_done_callback(partial(_hear, then))

@@ -1,4 +1,4 @@
-"""What was revoked: one token, or everything that one subject was given until now."""
+"""Revocations: of one token, or of everything issued to one subject until now."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from voicepipe.auth.tokens import LIFE_MAX_S
 
 @dataclass(frozen=True, slots=True)
 class RevokedToken:
-    """One token of one project is good no more, and calls that began with it end."""
+    """One token of one project is no longer valid, and sessions opened with it end."""
 
     project: str
     token_id: str
     until_s: int
-    """Unix seconds after which nobody needs to remember: the token has expired by then, whoever minted it."""
+    """Unix seconds after which the revocation can be dropped: the token has expired by then."""
 
     @classmethod
     def at(cls, now_s: int, project: str, token_id: str) -> Self:
         return cls(project, token_id, now_s + LIFE_MAX_S)
 
     def covers(self, claims: Claims) -> bool:
-        """Whether a token, or a call that began with it, is revoked by this."""
+        """Return whether this revokes a token, or a session opened with it."""
         return claims.project == self.project and claims.token_id == self.token_id
 
 
 @dataclass(frozen=True, slots=True)
 class RevokedSubject:
-    """All tokens of one subject of one project that were issued until some second. Later ones are good again."""
+    """All tokens of one subject of one project that were issued up to some second. Later ones are valid."""
 
     project: str
     subject: str
     issued_until_s: int
     until_s: int
-    """Unix seconds after which nobody needs to remember."""
+    """Unix seconds after which the revocation can be dropped."""
 
     @classmethod
     def at(cls, now_s: int, project: str, subject: str) -> Self:
         return cls(project, subject, now_s, now_s + LIFE_MAX_S)
 
     def covers(self, claims: Claims) -> bool:
-        """Whether a token, or a call that began with it, is revoked by this."""
+        """Return whether this revokes a token, or a session opened with it."""
         mine = claims.project == self.project and claims.subject == self.subject
         return mine and claims.issued_at_s <= self.issued_until_s
 

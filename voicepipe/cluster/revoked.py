@@ -1,4 +1,4 @@
-"""The revocations that one process knows: found by name, forgotten in time."""
+"""The revocations that one process knows: found by name, dropped after their time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from voicepipe.cluster.revocation import Revocation, RevokedToken
 
 _Name = tuple[str, str, str]
 
-_AT_ONCE = 256  # given to a watch before others have their turn
+_AT_ONCE = 256  # yielded to a watch before other tasks run
 
 
 class Revoked:
     """Revocations in force. Belongs to one event loop."""
 
     def __init__(self, most: int | None = None) -> None:
-        """`most`: how many are remembered, None for all; full, the oldest is forgotten, which a store still knows."""
+        """`most`: limit of revocations in memory, None for no limit; full: the oldest is dropped, which a store still
+        has.
+        """
         self._most = most
         # By name, the latest last, each with its own number.
         self._known: dict[_Name, tuple[int, Revocation]] = {}
-        self._ends: list[tuple[int, _Name]] = []  # a heap: when a name may be forgotten; pruned with `_known`
+        self._ends: list[tuple[int, _Name]] = []  # a heap: when a name may be dropped; pruned with `_known`
         self._latest = 0
         self._news = asyncio.Event()
 
@@ -30,7 +32,7 @@ class Revoked:
         return len(self._known)
 
     def add(self, revocation: Revocation, now_s: int) -> None:
-        """Remember it, and wake those who watch."""
+        """Add a revocation, and wake the watches."""
         self._forget(now_s)
         name = _name(revocation)
         self._known.pop(name, None)
@@ -43,21 +45,21 @@ class Revoked:
         self._news = asyncio.Event()
 
     def covers(self, claims: Claims) -> bool:
-        """Whether a token is revoked by any of them."""
+        """Return whether any revocation covers a token."""
         names = (("token", claims.project, claims.token_id), ("subject", claims.project, claims.subject))
         found = (self._known.get(name) for name in names)
         return any(entry is not None and entry[1].covers(claims) for entry in found)
 
     def knows(self, revocation: Revocation) -> bool:
-        """Whether this very one is known."""
+        """Return whether exactly this revocation is known."""
         entry = self._known.get(_name(revocation))
         return entry is not None and entry[1] == revocation
 
     async def watch(self) -> AsyncGenerator[Revocation, None]:
-        """All that are in force, then each new one, until it is closed or cancelled."""
+        """Yield all revocations in force, then each new one, until closed or cancelled."""
         seen = 0
         while True:
-            news = self._news  # taken before looking: what comes while we yield sets this very one
+            news = self._news  # read before looking: a revocation added while we yield sets this same event
             for count, (number, revocation) in enumerate(self._after(seen), 1):
                 seen = number
                 yield revocation
@@ -74,7 +76,7 @@ class Revoked:
         return newer[::-1]
 
     def _forget(self, now_s: int) -> None:
-        if len(self._ends) > 2 * len(self._known) + _AT_ONCE:  # of names that were revoked again, or made room
+        if len(self._ends) > 2 * len(self._known) + _AT_ONCE:  # of names that were revoked again, or dropped
             self._ends = [(entry[1].until_s, name) for name, entry in self._known.items()]
             heapq.heapify(self._ends)
         while self._ends and self._ends[0][0] <= now_s:

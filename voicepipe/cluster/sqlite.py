@@ -20,7 +20,9 @@ from voicepipe.errors import StoreUnavailable
 FILE_NAME: Final = "cluster.sqlite3"
 
 ANSWER_MS: Final = 500
-"""A call that has no answer by then ends without one, also one that waited for its turn so long. Ours take some ms."""
+"""A request without answer by then fails, also one that waited in the queue for that long. Requests usually take a few
+ms.
+"""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -33,8 +35,8 @@ async def open_sqlite(
     """Open the machine's cluster file. Leaving the context waits for the running transaction and closes the file.
 
     Args:
-        poll_ms: how often a watch of revocations looks for new ones.
-        answer_ms: how long a call may take, its wait for others included.
+        poll_ms: how often a watch of revocations checks for new ones.
+        answer_ms: how long a request may take, including its wait for others.
 
     Raises:
         ConfigError: the file is damaged, or a newer voicepipe made it.
@@ -46,7 +48,7 @@ async def open_sqlite(
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """A thread with a connection of its own."""
+    """A thread with its own connection to the file."""
 
     tables: Tables
     executor: ThreadPoolExecutor
@@ -67,8 +69,8 @@ class _Lane:
 
 @asynccontextmanager
 async def _lane(path: Path, name: str, answer_ms: int) -> AsyncIterator[_Lane]:
-    # One thread: SQLite lets one write at a time anyway. Its queue has no bound of its own; it holds at most one call
-    # for each handshake or turn that is waiting for it, and those are bounded by admission.
+    # One thread: SQLite allows one write at a time anyway. Its queue has no bound of its own; it holds at most one
+    # request for each waiting handshake or turn, and admission bounds those.
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"cluster-{name}")
     loop = asyncio.get_running_loop()
     try:
@@ -82,10 +84,10 @@ async def _lane(path: Path, name: str, answer_ms: int) -> AsyncIterator[_Lane]:
 
 
 class SqliteCluster:
-    """The port on one file. Each call is one short transaction in a worker thread, never on the event loop.
+    """The port on one file. Each request is one short transaction in a worker thread, never on the event loop.
 
-    While the file is locked it raises within its `answer_ms`, however many wait; a disk that hangs is waited for.
-    Who reads does not wait for who writes (SQLite's WAL).
+    While the file is locked each request raises within its `answer_ms`, however many wait; a hanging disk is waited
+    for. Reads do not wait for writes (SQLite's WAL).
     """
 
     def __init__(self, writes: _Lane, reads: _Lane, poll_ms: int) -> None:

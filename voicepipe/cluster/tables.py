@@ -50,17 +50,17 @@ MIGRATIONS: Final = (
 
 
 class Tables:
-    """One connection. Each method is one transaction; one that writes first forgets what has expired in its table.
+    """One connection. Each method is one transaction; a write first deletes the expired rows of its table.
 
     Every method raises `StoreUnavailable` when the file can't be read or written; nothing was changed then. After
-    damage or an I/O error the file is opened anew by the next call: it may have been put right, or moved away.
+    damage or an I/O error the next request opens the file anew: it may have been repaired, or moved away.
     """
 
     def __init__(self, path: Path) -> None:
         """Open or create the file, mode 0600, in WAL mode, every commit synced: single use survives a power cut.
 
         Raises:
-            ConfigError: it is no such database, or a newer voicepipe made it.
+            ConfigError: the file is not such a database, or a newer voicepipe made it.
         """
         self._path = path
         try:
@@ -75,7 +75,7 @@ class Tables:
             self._connection = None
 
     def wait_at_most(self, wait_ms: int) -> None:
-        """Have the next call wait no longer than that for another process's lock."""
+        """Limit the next request's wait for another process's lock."""
         with self._guarded():
             self._opened().execute(f"PRAGMA busy_timeout = {max(wait_ms, 1)}")
 
@@ -86,7 +86,7 @@ class Tables:
             row = ("subject", revocation.project, revocation.subject, revocation.issued_until_s, revocation.until_s)
         with self._transaction() as connection:
             connection.execute("DELETE FROM revoked WHERE until_s <= ?", (now_s,))
-            # OR REPLACE gives a known one a new number, so that watchers see it again.
+            # OR REPLACE gives a known revocation a new number, so that watchers see it again.
             connection.execute(
                 "INSERT OR REPLACE INTO revoked (kind, project, name, issued_until_s, until_s) VALUES (?, ?, ?, ?, ?)",
                 row,
@@ -102,7 +102,7 @@ class Tables:
         return found is not None
 
     def revoked_after(self, number: int) -> list[tuple[int, Revocation]]:
-        """What was revoked after the one of that number, oldest first, each with its own number."""
+        """Return the revocations after that number, oldest first, each with its own number."""
         with self._transaction("BEGIN") as connection:
             rows = connection.execute(
                 "SELECT number, kind, project, name, issued_until_s, until_s FROM revoked"
@@ -127,7 +127,7 @@ class Tables:
         return row[0] if row else None
 
     def count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
-        if not amount:  # a question: answered where nothing can be written, too
+        if not amount:  # a read: answered also when writes fail
             return self._counted(name, now_s)
         with self._transaction() as connection:
             connection.execute("DELETE FROM counts WHERE until_s <= ?", (now_s,))
@@ -188,7 +188,7 @@ class Tables:
                 connection.execute("COMMIT")
             finally:
                 if connection.in_transaction:
-                    with suppress(sqlite3.Error):  # the first failure says more
+                    with suppress(sqlite3.Error):  # the first error says more
                         connection.execute("ROLLBACK")
 
     @contextmanager
@@ -202,7 +202,7 @@ class Tables:
                     self.close()
                 self._connection = None
             raise StoreUnavailable(kind, f"{self._path.name}: {failed}") from None
-        except ConfigError as refused:  # another file has come to lie there
+        except ConfigError as refused:  # another file is there now
             raise StoreUnavailable("damaged", str(refused)) from None
 
     def _opened(self) -> sqlite3.Connection:
@@ -214,7 +214,7 @@ class Tables:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._path.exists():
             _create(self._path)
-        # The executor runs one call at a time, in one thread, but a pool may replace the thread.
+        # The executor runs one request at a time, in one thread, but a pool may replace the thread.
         connection = sqlite3.connect(
             self._path, timeout=BUSY_TIMEOUT_MS / 1_000, isolation_level=None, check_same_thread=False
         )
@@ -227,7 +227,7 @@ class Tables:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        connection.execute("BEGIN IMMEDIATE")  # of several processes one does it, the others find it done
+        connection.execute("BEGIN IMMEDIATE")  # one of several processes does it, the others find it done
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise ConfigError(
@@ -241,14 +241,14 @@ class Tables:
 
 
 def _create(path: Path) -> None:
-    """Make an empty file in WAL mode appear at `path` at once, unless another process is first.
+    """Create an empty file in WAL mode at `path` atomically, unless another process was first.
 
-    The switch to WAL doesn't wait for its lock: processes that switch the same file together fail with "database is
-    locked" now and then. A file that was switched under another name can't be met half way.
+    The switch to WAL does not wait for its lock: processes that switch the same file together sometimes fail with
+    "database is locked". A file that was switched under another name is never seen half switched.
     """
     descriptor, draft = tempfile.mkstemp(
         dir=path.parent, prefix=f"{path.name}."
-    )  # mode 0600, as SQLite's own files then
+    )  # mode 0600, and SQLite's own files get the same
     os.close(descriptor)
     try:
         with closing(sqlite3.connect(draft)) as connection:
