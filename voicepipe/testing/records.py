@@ -1,4 +1,4 @@
-"""Turn records for tests: one that looks real, to be changed where a test cares."""
+"""Turn records for tests: one realistic record, changed where a test needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS: Final = (
     ("first_sent", 5_933),
     ("heard", 5_983),
 )
-"""Of a spoken turn without speculation that waited half a second of silence; heard after 983 ms."""
+"""Marks of a spoken turn without speculation that waited 0.5 s of silence; the reply was audible after 983 ms."""
 
 OWNERS: Final = {"endpoint": "settings", "llm_ttft": "fake-llm", "tts_ttfb": "fake-tts", "playback": "client"}
 
@@ -36,7 +36,7 @@ def turn_record(
     owners: Mapping[str, str] = OWNERS,
     **changes: Any,
 ) -> TurnRecord:
-    """A completed turn with these marks, judged as the core does it, and with `changes` to its fields."""
+    """Return a completed turn with these marks, judged as the core does it, and with `changes` to its fields."""
     limits = limits or BudgetLimits()
     judged = judge(dict(marks), limits, owners, audible=audible)
     late = judged.total_ms is not None and judged.total_ms > limits.total_ms

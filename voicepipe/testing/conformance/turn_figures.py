@@ -1,4 +1,4 @@
-"""What every `TurnStore` promises of figures, sessions, deletion and tidying; `turn_store` has the rest."""
+"""The promises of every `TurnStore` about figures, sessions, deletion and maintenance; `turn_store` has the rest."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ T0: Final = 20_000 * DAY_MS
 """Midnight UTC."""
 
 LATER: Final = T0 + 40 * DAY_MS
-"""When all that these turns are part of is over."""
+"""When all periods with these turns are over."""
 
 
 def of(turn: KeptTurn, **changes: Any) -> KeptTurn:
-    """The turn with changes to what is kept beside its record."""
+    """Return the turn with changes to the fields stored beside its record."""
     return replace(turn, **changes)
 
 
 async def tidied(store: TurnStore, now_ms: int = LATER) -> None:
-    """Sum up all that is over."""
+    """Aggregate all periods that are over."""
     while await store.tidy(now_ms):
         pass
 
@@ -70,7 +70,7 @@ def many() -> list[KeptTurn]:
 
 
 async def answers_alike_summed_up_or_not(open_store: OpenStore) -> None:
-    """Summing up changes no answer."""
+    """Aggregation changes no answer."""
     async with opened(open_store) as store:
         await store.keep(many())
         before = [await store.stats("p", query) for query in QUERIES]
@@ -80,7 +80,7 @@ async def answers_alike_summed_up_or_not(open_store: OpenStore) -> None:
 
 
 async def tells_all_of_a_turn(open_store: OpenStore) -> None:
-    """Outcome, actions, money, tokens, stages and who served, also of calls in vain."""
+    """Outcome, actions, money, tokens, stages and providers, including failed attempts."""
     (turn,) = [turn for turn in many() if turn.record.id == "t4"]
     async with opened(open_store) as store:
         await store.keep([turn])
@@ -99,12 +99,13 @@ async def tells_all_of_a_turn(open_store: OpenStore) -> None:
 
 
 def turn_llm(turn: KeptTurn) -> str:
-    """Who answered."""
+    """The provider that answered."""
     return dict(turn.record.providers)["llm"]
 
 
 async def counts_a_turn_once_it_is_closed(open_store: OpenStore) -> None:
-    """Not while it is spoken, and once however often its record is renewed, also after it was summed up."""
+    """A turn is not counted while its reply plays, and once however often its record is renewed, also after
+    aggregation."""
     async with opened(open_store) as store:
         await store.keep([kept("a", T0, outcome=None)])
         assert await store.stats("p") == Stats()
@@ -116,7 +117,7 @@ async def counts_a_turn_once_it_is_closed(open_store: OpenStore) -> None:
 
 
 async def cuts_ranges_to_the_millisecond(open_store: OpenStore) -> None:
-    """The first instant belongs to a range and the last does not, summed up or not."""
+    """The first instant belongs to a range and the last does not, aggregated or not."""
     async with opened(open_store) as store:
         await store.keep([kept(f"t{at}", T0 + at) for at in (0, 1, 30_000, MINUTE_MS, HOUR_MS, DAY_MS)])
         for _ in range(2):
@@ -165,7 +166,7 @@ async def lists_sessions(open_store: OpenStore) -> None:
 
 
 async def deletes_a_session_or_a_user(open_store: OpenStore) -> None:
-    """Their turns are gone from lists, sessions and figures, summed up or not; others' are not."""
+    """The user's turns are removed from lists, sessions and figures, aggregated or not; other users' turns are not."""
     async with opened(open_store) as store:
         await store.keep([*many(), of(kept("theirs", T0, project="q", session="s1"), user="ann")])
         await tidied(store)
@@ -184,11 +185,11 @@ async def deletes_a_session_or_a_user(open_store: OpenStore) -> None:
 
 
 async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> None:
-    """By age: what is too old goes, oldest first, once it is summed up; its figures stay, and name no session."""
+    """Turns are removed by age, oldest first, once they are aggregated; their figures stay, and name no session."""
     async with opened(open_store) as store:
         await store.keep(many())
         before = await store.stats("p", StatsQuery(by="model"))
-        assert await store.trim(LATER, keep_days=39, most_bytes=None) == 0  # not summed up yet
+        assert await store.trim(LATER, keep_days=39, most_bytes=None) == 0  # not aggregated yet
         await tidied(store)
         old = sum(turn.started_at_ms < T0 + DAY_MS for turn in many())
         gone = 0
@@ -204,7 +205,7 @@ async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> Non
 
 
 async def trims_to_a_size(open_store: OpenStore) -> None:
-    """Until what is left takes up no more; without a limit nothing goes."""
+    """Turns are removed until the rest fits the limit; without a limit nothing is removed."""
     async with opened(open_store) as store:
         await store.keep(many())
         await tidied(store)
@@ -216,7 +217,7 @@ async def trims_to_a_size(open_store: OpenStore) -> None:
 
 
 async def lists_the_slowest_first(open_store: OpenStore) -> None:
-    """Page by page, equals too, in a short range and in all; what nobody heard is left out."""
+    """Page by page, equal values too, in a short range and in all; turns without a heard reply are left out."""
     turns = [kept(f"t{n:02}", T0 + n * MINUTE_MS, total_ms=n // 3 * 100) for n in range(20)]
     async with opened(open_store) as store:
         await store.keep([*turns, kept("unheard", T0, total_ms=None, total_verdict=None)])
@@ -274,7 +275,8 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
 
 
 async def finds_what_is_rare(open_store: OpenStore) -> None:
-    """A few among many, page by page, those still spoken too, summed up or not; and nothing where there is nothing."""
+    """A few among many, page by page, including turns still playing, aggregated or not; and nothing where there is
+    nothing."""
     rare = [kept(f"r{n}", T0 + n * 9 * HOUR_MS, outcome="completed" if n else None) for n in range(7)]
     async with opened(open_store) as store:
         await store.keep([*many(), *(of(turn, language="cy") for turn in rare)])

@@ -24,13 +24,13 @@ OpenStore = Callable[[], Awaitable[TurnStore]]
 def kept(
     id: str, started_at_ms: int = 1_000, *, project: str = "p", agent: str = "default", **changes: Any
 ) -> KeptTurn:
-    """A turn to be kept; `changes` are those of `turn_record`."""
+    """Return a turn to be stored; `changes` are those of `turn_record`."""
     return KeptTurn(turn_record(id=id, **changes), project, agent, started_at_ms)
 
 
 @asynccontextmanager
 async def opened(open_store: OpenStore) -> AsyncIterator[TurnStore]:
-    """A store for as long as the block runs."""
+    """Open a store while the block runs."""
     store = await open_store()
     try:
         yield store
@@ -43,7 +43,7 @@ async def _ids(store: TurnStore, project: str = "p", **query: Any) -> list[str]:
 
 
 async def gives_back_what_was_kept(open_store: OpenStore) -> None:
-    """The whole record, its agent and its time come back; an unknown id is None."""
+    """The whole record, its agent and its time are returned; an unknown ID is None."""
     turn = kept("a", 1_795_000_000_123, agent="sales", outcome="failed", reason="llm_timeout", actions=("hedged",))
     async with opened(open_store) as store:
         await store.keep([turn])
@@ -52,7 +52,7 @@ async def gives_back_what_was_kept(open_store: OpenStore) -> None:
 
 
 async def hides_other_projects(open_store: OpenStore) -> None:
-    """Reading across projects finds nothing, even for the same id, and writing replaces nothing."""
+    """Reading across projects finds nothing, even for the same ID, and writing replaces nothing."""
     async with opened(open_store) as store:
         mine, theirs = kept("a", project="mine"), kept("a", project="theirs", session="other")
         await store.keep([mine, theirs])
@@ -63,7 +63,7 @@ async def hides_other_projects(open_store: OpenStore) -> None:
 
 
 async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
-    """A turn comes twice, still spoken and closed; the later stands, at its first place in time."""
+    """A turn is stored twice, playing and closed; the later record is kept, at its first place in time."""
     async with opened(open_store) as store:
         await store.keep([kept("a", 5, outcome=None)])
         await store.keep([kept("a", 9, outcome="interrupted")])
@@ -72,14 +72,14 @@ async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
 
 
 async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
-    """Of two records of one turn in one batch the later stands."""
+    """Of two records of one turn in one batch the later is kept."""
     async with opened(open_store) as store:
         await store.keep([kept("a", outcome=None), kept("a", outcome="completed")])
         assert await store.get("a", "p") == kept("a", outcome="completed")
 
 
 async def pages_through_everything_once(open_store: OpenStore) -> None:
-    """Newest first, turns of the same instant too; new turns don't shift the pages of a reader."""
+    """Newest first, turns of the same instant too; new turns do not shift a reader's pages."""
     turns = [kept(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
     async with opened(open_store) as store:
         await store.keep(turns)
@@ -95,7 +95,7 @@ async def pages_through_everything_once(open_store: OpenStore) -> None:
 
 
 async def ends_with_a_full_last_page(open_store: OpenStore) -> None:
-    """When exactly as many turns are left as a page holds, there is no further page."""
+    """When exactly one page of turns is left, there is no further page."""
     async with opened(open_store) as store:
         await store.keep([kept("a", 1), kept("b", 2)])
         assert (await store.list("p", TurnQuery(limit=2))).next is None
@@ -122,7 +122,7 @@ async def filters_by_each_field(open_store: OpenStore) -> None:
 
 
 async def takes_any_text(open_store: OpenStore) -> None:
-    """Quotes, newlines, NUL, emoji and half of one: what can't be written is replaced, the rest comes back."""
+    """Quotes, newlines, NUL, emoji and half of one: invalid text is replaced, the rest is returned unchanged."""
     text = 'Bob\'s "x"; DROP TABLE turns\n\x00 \U0001f3b5 é'
     async with opened(open_store) as store:
         await store.keep([kept("a'b", caller_text=text), kept("c", agent_text="half \ud83c of it", heard_text="")])
@@ -131,7 +131,7 @@ async def takes_any_text(open_store: OpenStore) -> None:
 
 
 async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
-    """Many callers at the same time get whole answers."""
+    """Many concurrent callers get whole answers."""
     async with opened(open_store) as store:
         await asyncio.gather(
             *(store.keep([kept(f"t{i}", i), kept(f"u{i}", i)]) for i in range(20)),
@@ -141,7 +141,7 @@ async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
 
 
 async def refuses_a_foreign_cursor(open_store: OpenStore) -> None:
-    """A `before` that no page gave names its field; it is not an empty page."""
+    """A `before` that is no page's cursor names its field; it is not an empty page."""
     async with opened(open_store) as store:
         for before in ("", "x", "12", "12.", ".a", "-1.a", "1e3.a", "9" * 30 + ".a", "\u0663.a"):
             assert await _refused_field(store, before) == "before", before

@@ -1,4 +1,4 @@
-"""One call at a fake ear: what came over it, and the test's hand on it."""
+"""One connection at a fake STT: what it received, and the test's control of it."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from voicepipe.testing.fakes.desk import WAIT_S
 
 
 class Call:
-    """One connection: what came over it, and the test's hand on it."""
+    """One connection: what it received, and the test's control of it."""
 
     def __init__(self, socket: ServerConnection, query: list[tuple[str, str]], headers: Headers, rate_hz: int) -> None:
         self.query, self.headers = query, headers
         """The query's pairs and the headers of the handshake."""
 
         self.controls: list[str] = []
-        """The kinds of the text messages, in order, as the vendor names them."""
+        """The kinds of the text messages, in order, under the vendor's names."""
 
         self.texts: list[str] = []
-        """The text messages themselves, but those that hold audio."""
+        """The text messages themselves, except those that contain audio."""
 
         self.close_code: int | None = None
-        """How the other side closed; None while it has not, or never did."""
+        """The client's close code; None before it, or without one."""
 
         self.closed = asyncio.Event()
         self.mid_message = False
-        """It stands in the middle of a message that it will not end: nothing else can be said."""
+        """Whether it is inside a message that it will not end: nothing else can be sent."""
 
         self.turns = 0
-        """How many turns the vendor has ended, for vendors that count them."""
+        """Number of turns that the vendor has ended, for vendors that count them."""
 
         self.speaking = False
-        """Such a vendor has told that somebody speaks."""
+        """Whether such a vendor has reported speech."""
 
         self.message_bytes: list[int] = []
-        """How long each message of audio was."""
+        """Length of each message of audio."""
 
         self.rate_hz = rate_hz
         self._socket = socket
@@ -50,16 +50,16 @@ class Call:
 
     @property
     def samples(self) -> Samples:
-        """All audio that came: int16, (n_samples,)."""
+        """All received audio: int16, (n_samples,)."""
         return np.frombuffer(bytes(self._audio), dtype="<i2").astype(np.int16)
 
     @property
     def heard_ms(self) -> int:
-        """How much audio came."""
+        """Amount of received audio."""
         return len(self._audio) // 2 * 1_000 // self.rate_hz
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something that came, or the end, makes it so.
+        """Wait until a received message, or the end, makes the condition true.
 
         Raises:
             TimeoutError: nothing did within `WAIT_S`.
@@ -69,11 +69,11 @@ class Call:
                 await self._changed.wait()
 
     async def say(self, message: str | bytes) -> None:
-        """Send a message, text or binary, whatever it is."""
+        """Send any message, text or binary."""
         await self._socket.send(message)
 
     async def say_all(self, messages: Iterable[str]) -> None:
-        """Send messages, unless it stands in the middle of one."""
+        """Send messages, unless it is inside an unfinished one."""
         for message in () if self.mid_message else messages:
             await self.say(message)
 
@@ -86,7 +86,7 @@ class Call:
         await self._socket.close(code, reason)
 
     def cut(self) -> None:
-        """Die without a word."""
+        """Drop the connection without a close frame."""
         self._socket.transport.abort()
 
     def freeze(self) -> None:
@@ -96,20 +96,20 @@ class Call:
     # --- for the vendor -----------------------------------------------------------------------
 
     def take_audio(self, data: bytes) -> None:
-        """Keep audio that came."""
+        """Store received audio."""
         assert data, "an empty binary message ends the stream"
         self._audio += data
         self.message_bytes.append(len(data))
         self._tell()
 
     def take_control(self, kind: str, text: str) -> None:
-        """Keep a text message that came."""
+        """Store a received text message."""
         self.controls.append(kind)
         self.texts.append(text)
         self._tell()
 
     def end(self) -> None:
-        """The connection is over."""
+        """Record that the connection is over."""
         self.close_code = self._socket.protocol.close_rcvd.code if self._socket.protocol.close_rcvd else None
         self.closed.set()
         self._tell()

@@ -1,7 +1,7 @@
-"""A vendor's live ear on a real socket of this machine, told by cues or by the test's own hand.
+"""A vendor's live STT on a real socket of this machine, driven by cues or by the test itself.
 
-What all such vendors have in common. One is a subclass: its handshake, its messages, how it ends. Cues answer the
-requests to make all final; a test that wants to say something else says it over a `Call`.
+This is the common part of all such vendors. A vendor is a subclass with its handshake, its messages and its end. Cues
+answer the requests for the final text; a test sends other messages over a `Call`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from voicepipe.testing.fakes.live_call import Call
 
 
 class Refusals(Desk[SttCue | None, Asked]):
-    """A desk whose questions are requests to make all final, and handshakes that are refused."""
+    """A desk whose questions are requests for the final text, and refused handshakes."""
 
     _cues: deque[SttCue | None]
 
     def refusal(self) -> Status | None:
-        """The status with which the next cue has a handshake refused, if it is that."""
+        """The status with which the next cue refuses a handshake, if it does."""
         cue = self._cues[0] if self._cues else None
         if cue is None or not isinstance(cue.fault, Status):
             return None
@@ -41,22 +41,22 @@ class Refusals(Desk[SttCue | None, Asked]):
 
 
 class FakeLiveEar(ABC):
-    """A vendor that answers each request to make all final on cue, in the order of their coming.
+    """A vendor that answers each request for the final text on cue, in order of arrival.
 
-    Its port is the kernel's choice. With `desk.usual = None` such a request stays unanswered, unless the test answers.
+    The kernel chooses its port. With `desk.usual = None` such a request stays unanswered, unless the test answers.
     """
 
     base_path = ""
-    """What a provider's `base_url` ends with."""
+    """The end of a provider's `base_url`."""
 
     finalize = "Finalize"
-    """The kind of text message that asks to make all final."""
+    """The kind of text message that requests the final text."""
 
     bye = "CloseStream"
-    """The kind that ends a call."""
+    """The kind that ends a connection."""
 
     error_close = (1011, "")
-    """With what it closes after an error."""
+    """The close code after an error."""
 
     def __init__(self) -> None:
         self.desk = Refusals(SttCue())
@@ -68,63 +68,63 @@ class FakeLiveEar(ABC):
 
     @abstractmethod
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
-        """Why a handshake is refused, if it is."""
+        """Return why a handshake is refused, if it is."""
 
     @abstractmethod
     def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
-        """What it says when it is asked to make final what came between; a fault hits the last message."""
+        """Return the final text's messages for the audio since the last request; a fault hits the last message."""
 
     @abstractmethod
     def error(self, words: str) -> str:
-        """Its message of an error that ends a call."""
+        """Return the message of an error that ends a connection."""
 
     def kind_of(self, text: str) -> str:
-        """What kind of text message that is."""
+        """Return the kind of a text message."""
         return str(json.loads(text)["type"])
 
     def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        """The sample rate of a call."""
+        """Return the sample rate of a connection."""
         return int(query["sample_rate"])
 
     def audio_of(self, message: str | bytes) -> bytes | None:
-        """The audio that a message holds; None for one without any."""
+        """Return the audio of a message; None for one without audio."""
         return message if isinstance(message, bytes) else None
 
     def complaint(self, call: Call) -> str | None:
-        """The error with which it ends a call now, for what came last or for how it was opened; None: it goes on."""
+        """Return the error that ends a connection now, for the last message or for its handshake; None: it goes on."""
         return None
 
     def greeting(self, call: Call) -> Iterable[str]:
-        """What it says first."""
+        """Return the first messages."""
         return ()
 
     def turned_away(self, call: Call) -> tuple[str, int, str] | None:
-        """The message, close code and reason with which a call ends as soon as it is up, if it does."""
+        """Return the message, close code and reason that end a connection as soon as it is open, if any."""
         return None
 
     def on_audio(self, call: Call) -> Iterable[str]:
-        """What it says when it hears something."""
+        """Return the messages after received audio."""
         return ()
 
     def farewell(self, call: Call) -> Iterable[str]:
-        """What it says last."""
+        """Return the last messages."""
         return ()
 
     def refused(self, refusal: Status) -> Response:
-        """Its way to refuse a handshake."""
+        """Return the refusal of a handshake."""
         return refused(refusal, json.dumps({"error": refusal.message}), {})
 
     # --- a server -----------------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:
-        """What a provider's `base_url` must be to get here."""
+        """The `base_url` of a provider for this fake."""
         assert self._server is not None
         return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
 
     @property
     def open_calls(self) -> list[Call]:
-        """The calls that have not ended."""
+        """The open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
 
     async def __aenter__(self) -> Self:
@@ -143,7 +143,7 @@ class FakeLiveEar(ABC):
         await self._server.wait_closed()
 
     async def nth(self, n: int) -> Call:
-        """The `n`th call, from 0, when it has come.
+        """Return the `n`th connection, from 0, when it has come.
 
         Raises:
             TimeoutError: it did not come within `WAIT_S`.
@@ -204,7 +204,7 @@ class FakeLiveEar(ABC):
                     await call.say_all(self.farewell(call))
                     await call.hang_up()
         except ConnectionClosed:
-            pass  # cut, or closed while it was spoken to
+            pass  # cut, or closed while sending
 
     async def _complains(self, call: Call) -> bool:
         words = self.complaint(call)
@@ -242,7 +242,7 @@ class FakeLiveEar(ABC):
                 question.ended.set()
 
     async def _answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> None:
-        """Make final what came since the last time; a fault's position counts characters of the last message."""
+        """Finalize the audio since the last request; a fault's position counts characters of the last message."""
         await asyncio.sleep(cue.delay_ms / 1_000)
         await Course(None, cue.hold).reach(1_000_000)
         if cue.raw is not None:
@@ -270,7 +270,7 @@ class FakeLiveEar(ABC):
 
 
 def refused(refusal: Status, body: str, more_headers: Mapping[str, str]) -> Response:
-    """A handshake's refusal in JSON, with its `Retry-After` if it has one."""
+    """Return a handshake's refusal in JSON, with its `Retry-After` if it has one."""
     data = body.encode()
     headers = Headers({"Content-Type": "application/json", "Content-Length": str(len(data)), **more_headers})
     if refusal.retry_after is not None:

@@ -1,7 +1,7 @@
-"""A vendor's voice on a real socket of this machine: text in, sound out, many contexts over one connection.
+"""A vendor's TTS on a real socket of this machine: text in, audio out, many contexts over one connection.
 
-What all such vendors have in common. One is a subclass: its handshake, its messages, its laws. Each clause is spoken as
-the desk's next cue says; a test that wants to say something else says it over a `VoiceCall`.
+This is the common part of all such vendors. A vendor is a subclass with its handshake, its messages and its rules. Each
+clause is synthesized as the desk's next cue requires; a test sends other messages over a `VoiceCall`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from voicepipe.testing.fakes.vendor_tts import places
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some of a clause's sound on its way out."""
+    """A part of a clause's audio to be sent."""
 
     context: str
     clause: int
@@ -51,10 +51,10 @@ class Piece:
 
     pcm: bytes
     from_bytes: int
-    """Where it begins in the clause's sound."""
+    """Its start in the clause's audio."""
 
     of_bytes: int
-    """How long the clause's sound is."""
+    """Length of the clause's audio."""
 
 
 class Talk:
@@ -64,17 +64,17 @@ class Talk:
         self.context = context
         self.n_clauses = 0
         self.n_bytes = 0
-        """Of the sound of its clauses that are over."""
+        """Length of the audio of its finished clauses."""
 
         # Never full: a test says a few clauses, and ends.
         self.texts: asyncio.Queue[str | None] = asyncio.Queue()
         self.speaking: asyncio.Task[None] | None = None
         self.asked: Asked | None = None
-        """The clause that is being spoken, or was last."""
+        """The current or last clause."""
 
 
 class VoiceCall:
-    """One connection: what came over it, and the test's hand on it."""
+    """One connection: what it received, and the test's control of it."""
 
     def __init__(self, socket: ServerConnection, path: str, query: Mapping[str, str], headers: Headers) -> None:
         self.path, self.query, self.headers = path, query, headers
@@ -85,7 +85,7 @@ class VoiceCall:
         """The contexts that are open, by name."""
 
         self.most_talks = 0
-        """The most that were open at once."""
+        """Maximum number of contexts open at once."""
 
         self.closed = asyncio.Event()
         self.group: asyncio.TaskGroup | None = None
@@ -93,7 +93,7 @@ class VoiceCall:
         self._changed = asyncio.Event()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something that came, or the end, makes it so.
+        """Wait until a received message, or the end, makes the condition true.
 
         Raises:
             TimeoutError: nothing did within `WAIT_S`.
@@ -103,7 +103,7 @@ class VoiceCall:
                 await self._changed.wait()
 
     async def say(self, message: str | bytes) -> None:
-        """Send a message, text or binary, whatever it is."""
+        """Send any message, text or binary."""
         await self._socket.send(message)
 
     async def say_all(self, messages: Iterable[str | bytes]) -> None:
@@ -116,12 +116,12 @@ class VoiceCall:
         await self._socket.close(code, reason)
 
     async def cut(self) -> None:
-        """Die without a word, when all that was said has arrived."""
+        """Drop the connection without a close frame, after all sent data has arrived."""
         await (await self._socket.ping())
         self.abort()
 
     def abort(self) -> None:
-        """Die without a word, at once."""
+        """Drop the connection without a close frame, at once."""
         self._socket.transport.abort()
 
     def freeze(self) -> None:
@@ -137,23 +137,23 @@ class VoiceCall:
         return talk
 
     def drop(self, context: str) -> None:
-        """Say nothing more of a context, and forget it."""
+        """Send nothing more of a context, and remove it."""
         talk = self.talks.pop(context, None)
         if talk is not None and talk.speaking is not None:
             talk.speaking.cancel()
         self.tell()
 
     def tell(self) -> None:
-        """Something came, or ended."""
+        """Record a received message, or the end."""
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 class Refusals(Desk[TtsCue, Asked]):
-    """A desk whose questions are clauses, and handshakes that are refused."""
+    """A desk whose questions are clauses, and refused handshakes."""
 
     def refusal(self) -> Status | None:
-        """The status with which the next cue has a handshake refused, if it is that."""
+        """The status with which the next cue refuses a handshake, if it does."""
         if not self._cues or not isinstance(self._cues[0].fault, Status):
             return None
         fault = self._cues.popleft().fault
@@ -161,10 +161,10 @@ class Refusals(Desk[TtsCue, Asked]):
 
 
 class FakeLiveVoice(ABC):
-    """A vendor that speaks each clause on cue. Its port is the kernel's choice."""
+    """A vendor that synthesizes each clause on cue. The kernel chooses its port."""
 
     base_path = ""
-    """What a provider's `base_url` ends with."""
+    """The end of a provider's `base_url`."""
 
     def __init__(self) -> None:
         self.desk = Refusals(TtsCue())
@@ -176,44 +176,44 @@ class FakeLiveVoice(ABC):
 
     @abstractmethod
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
-        """Why a handshake is refused, if it is."""
+        """Return why a handshake is refused, if it is."""
 
     @abstractmethod
     async def take(self, call: VoiceCall, message: dict[str, Any]) -> None:
-        """Do what a message says: `speak`, `finish`, `drop`, or refuse it."""
+        """Handle a message: `speak`, `finish`, `drop`, or refuse it."""
 
     @abstractmethod
     def sound(self, piece: Piece, talk: Talk) -> Iterable[str | bytes]:
-        """The messages that bear a piece of sound."""
+        """Return the messages that carry a piece of audio."""
 
     @abstractmethod
     def clause_over(self, talk: Talk) -> Iterable[str]:
-        """What it says after a clause's sound."""
+        """Return the messages after a clause's audio."""
 
     @abstractmethod
     def context_over(self, talk: Talk) -> Iterable[str]:
-        """What it says when a context is over."""
+        """Return the messages after the end of a context."""
 
     @abstractmethod
     async def fail(self, call: VoiceCall, context: str, fault: InBandError) -> None:
-        """Its way to tell an error."""
+        """Return the message of an error."""
 
     # --- a server -----------------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:
-        """What a provider's `base_url` must be to get here."""
+        """The `base_url` of a provider for this fake."""
         assert self._server is not None
         return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
 
     @property
     def open_calls(self) -> list[VoiceCall]:
-        """The connections that have not ended."""
+        """The open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
 
     @property
     def open_contexts(self) -> int:
-        """How many contexts are open on them."""
+        """Number of contexts that are open on them."""
         return sum(len(call.talks) for call in self.open_calls)
 
     async def __aenter__(self) -> Self:
@@ -232,7 +232,7 @@ class FakeLiveVoice(ABC):
         await self._server.wait_closed()
 
     async def nth(self, n: int) -> VoiceCall:
-        """The `n`th connection, from 0, when it has come.
+        """Return the `n`th connection, from 0, when it has come.
 
         Raises:
             TimeoutError: it did not come within `WAIT_S`.
@@ -263,7 +263,7 @@ class FakeLiveVoice(ABC):
                 for context in list(call.talks):
                     call.drop(context)
         except* ConnectionClosed:
-            pass  # cut, or closed while it spoke
+            pass  # cut, or closed while sending
         finally:
             call.talks.clear()
             call.closed.set()
@@ -272,13 +272,14 @@ class FakeLiveVoice(ABC):
     # --- a context ----------------------------------------------------------------------------
 
     def speak(self, call: VoiceCall, context: str, text: str, *, after: Iterable[asyncio.Task[None]] = ()) -> None:
-        """Speak a clause after those before it, in a context that is opened if it was not, when `after` are over."""
+        """Synthesize a clause after the earlier ones, in a context that is opened if necessary, when `after` are
+        over."""
         talk = call.talks.get(context) or call.begin(context)
         talk.texts.put_nowait(text)
         self._work(call, talk, after)
 
     def finish(self, call: VoiceCall, context: str) -> None:
-        """End a context when all was spoken."""
+        """End a context after all its clauses."""
         talk = call.talks[context]
         talk.texts.put_nowait(None)
         self._work(call, talk)
@@ -308,7 +309,7 @@ class FakeLiveVoice(ABC):
         call.tell()
 
     async def _speak(self, call: VoiceCall, talk: Talk, text: str, cue: TtsCue) -> bool:
-        """Speak one clause; False when nothing of the context can follow."""
+        """Synthesize one clause; False when no audio of the context can follow."""
         await asyncio.sleep(cue.ttfb_ms / 1_000)
         if not await self._begin(call, talk, cue):
             return False
