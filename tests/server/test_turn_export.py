@@ -95,7 +95,7 @@ async def test_a_failure_on_the_way_cuts_the_line(serve: Any, monkeypatch: Any) 
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
         asked[:] = [None]
-        assert (await house.get("/v1/turns/export"))[0] == 500
+        assert (await house.get("/v1/turns/export"))[0] == 503
 
 
 async def test_a_client_secret_exports_a_session_of_its_own(serve: Any) -> None:

@@ -102,11 +102,15 @@ FLOODS = {
 }
 
 
+NUMBERS = {"events that can't be read": 3_500, "items": 2_000, "settings": 700}
+"""How many are sent at once; a conversation takes 2,048 items."""
+
+
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_many_events_at_once_leave_the_loop_to_others(house: Any, flood: str) -> None:
     """Each is answered, and none is lost or refused."""
     event, answer = FLOODS[flood]
-    n = 3_500 if flood != "settings" else 700
+    n = NUMBERS[flood]
     others = Others()
     async with connected(house) as line, others.watching():
         await send_at_once(line, frame(event) * n)
