@@ -39,7 +39,8 @@ class House:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
-        vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
+        # The first clause comes whole: a busy machine might else shorten it at a word, and the sound be another one.
+        vendor.llm.usual = LlmCue(tokens=("It is noon. ", *tokens("Anything else?")))
         overrides: dict[str, object] = {
             "server.port": 0,
             "server.data_dir": str(tmp_path / "data"),
