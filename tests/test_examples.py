@@ -25,7 +25,7 @@ drawn()
 """
 
 
-def drawn(folder: Path, *profile: str, hash_seed: str) -> list[str]:
+def drawn(folder: Path, *profile: str, hash_seed: str, **environment: str) -> list[str]:
     """The examples of a property under the tests' own settings, drawn by a process of its own."""
     program = folder / "draw.py"
     program.write_text(DRAW)
@@ -35,7 +35,7 @@ def drawn(folder: Path, *profile: str, hash_seed: str) -> list[str]:
         text=True,
         check=True,
         cwd=folder,
-        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        env=os.environ | {"PYTHONHASHSEED": hash_seed} | environment,
     ).stdout.splitlines()
     assert len(out) >= 100
     return out
@@ -47,6 +47,7 @@ def test_each_run_draws_the_same_examples_and_a_search_draws_others(tmp_path: Pa
     assert drawn(tmp_path, hash_seed="2") == first
     assert not (tmp_path / ".hypothesis" / "examples").exists()
     assert drawn(tmp_path, "search", hash_seed="1") != first
+    assert drawn(tmp_path, "search", hash_seed="1", CI="true") != first  # which changes the library's own default
 
 
 def test_no_test_settles_that_for_itself() -> None:

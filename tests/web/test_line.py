@@ -22,6 +22,9 @@ LECTURE = (("LJ001-0004", 5_000), ("LJ001-0004", 5_000))
 LONG = (("LJ001-0008", 2_400),)
 """An answer of 115 kB."""
 
+UNHURRIED = {"agents.default.end_of_turn": "silence", "agents.default.silence_ms": 1_500}
+"""A browser that a busy machine stops for half a second makes no two utterances of the question."""
+
 QUESTION = "What do I here seek?"
 ANSWER = "Ask not what your country can do for you."
 MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.dataset.turn"
@@ -58,7 +61,7 @@ def port_of(talk: Any) -> int:
 
 async def test_sound_travels_as_bytes_both_ways(talking: Any) -> None:
     """20 ms a frame behind eight bytes of header, and no base64 once the server has agreed; every sample is played."""
-    async with talking(says=ASKS) as talk, talk.page() as page:
+    async with talking(says=ASKS, settings=UNHURRIED) as talk, talk.page() as page:
         await page.start()
         await page.until(MEASURED)
         await page.until(LISTENING)
@@ -78,7 +81,7 @@ async def test_sound_travels_as_bytes_both_ways(talking: Any) -> None:
 
 async def test_a_server_without_extensions(talking: Any) -> None:
     """Sound goes and comes as base64, nothing is sent that such a server does not know, and the bars still come."""
-    async with talking(says=ASKS) as talk, talk.page(unaware=True) as page:
+    async with talking(says=ASKS, settings=UNHURRIED) as talk, talk.page(unaware=True) as page:
         await page.start()
         turn_id = await page.until(MEASURED)
         await page.until(LISTENING)
@@ -141,7 +144,7 @@ async def test_a_cut_in_the_middle_of_an_answer_is_not_heard(talking: Any) -> No
 async def test_a_cut_in_the_middle_of_a_question_loses_no_word(talking: Any) -> None:
     """The microphone goes on while the line is down; the transcriber gets all of it, in order, and once."""
     async with (
-        talking(says=ASKS) as talk,
+        talking(says=ASKS, settings=UNHURRIED) as talk,
         relay(port_of(talk)) as between,
         talk.page(at(talk, between)) as page,
     ):
