@@ -28,7 +28,7 @@ from attack.server import TOML, ServerProcess
 from attack.target import Sent, Target
 from attack.vendors import vendors
 
-CONTROL_S = 5.0
+CONTROL_S = 3.0
 COLUMNS = (
     "attack",
     "sent",
