@@ -33,6 +33,9 @@ async def test_what_is_heard_is_what_was_answered(talking: Any, tmp_path: Path) 
             "server.data_dir": str(tmp_path / "local"),
             "providers.fake.base_url": talk.house.vendor.base_url,
             "agents.default.llm": "fake/mind",
+            # A browser that a busy machine stops for half a second makes no two utterances of the question.
+            "agents.default.end_of_turn": "silence",
+            "agents.default.silence_ms": 1_500,
         }
         settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
         async with running(settings) as server:
