@@ -93,7 +93,7 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path) -> None:
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.setitem(sys.modules, "trustme", None)
     with pytest.raises(ConfigError, match=r"install voicepipe with the extra 'crypto', or give a certificate"):
         tls_context(ServerSettings(tls_dev=True), tmp_path)
 

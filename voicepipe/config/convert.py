@@ -1,12 +1,15 @@
-"""Convert 1 value of a file or of the environment to the type of its option, or raise an error."""
+"""Convert one value of a file, the environment or the command line to the type of its option, or raise an error."""
 
 from __future__ import annotations
 
 import json
-import re
+import math
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
 
 from voicepipe.errors import ConfigError
 
@@ -24,81 +27,34 @@ class Found:
     option's type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
-    """A number from `low` to `high`, both allowed."""
-
-    low: int
-    high: int
-
-    def expected(self, what: str) -> str:
-        return f"{what} from {self.low} to {self.high}"
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, int | float) and self.low <= value <= self.high
+def between(low: float, high: float) -> Meta:
+    """Return the rule of a number from `low` to `high`, both allowed."""
+    return Meta(ge=low, le=high)
 
 
-@dataclass(frozen=True, slots=True)
-class WebAddress:
-    """A host with `http://` or `https://`, `ws://` or `wss://` for a WebSocket, or `tcp://` for other protocols."""
+WEB_ADDRESS: Final = Meta(
+    pattern=r"^$|^(https?|wss?|tcp)://[^/\s]+", description="text that begins with http(s)://, ws(s):// or tcp://"
+)
+"""A host with `http://` or `https://`, `ws://` or `wss://` for a WebSocket, or `tcp://` for other protocols."""
 
-    def expected(self, what: str) -> str:
-        return f"{what} that begins with http(s)://, ws(s):// or tcp://"
+LANGUAGE_TAG: Final = Meta(
+    pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*\Z", description='a language tag such as "en" or "pt-BR" (text)'
+)
+"""A language tag's shape (BCP 47, RFC 5646): letters, then subtags of letters and digits."""
 
-    def accepts(self, value: object) -> bool:
-        return value == "" or (isinstance(value, str) and re.match(r"(https?|wss?|tcp)://[^/\s]+", value) is not None)
+ONE_OR_MORE: Final = Meta(description="text, or a list of texts", extra={"list": True})
+"""A text, or a list of texts. A list becomes one text with commas: the form used where lists are not possible."""
 
+SECRET: Final = Meta(extra={"secret": True})
+"""Never shown, not even in its own error text."""
 
-@dataclass(frozen=True, slots=True)
-class LanguageTag:
-    """A language tag's shape (BCP 47, RFC 5646): letters, then subtags of letters and digits."""
+MAY_BE_EMPTY: Final = Meta(extra={"empty": True})
+"""A text whose empty value differs in meaning from an unset one, in every source."""
 
-    def expected(self, what: str) -> str:
-        return f'a language tag such as "en" or "pt-BR" ({what})'
+PLAIN: Final[dict[object, str]] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, str) and re.fullmatch(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*", value) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class OneOrMore:
-    """A text, or a list of texts. A list becomes one text with commas: the form used where lists are not possible."""
-
-    def expected(self, what: str) -> str:
-        return f"{what}, or a list of texts"
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, str)
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Never shown, not even in its own error text."""
-
-    def expected(self, what: str) -> str:
-        return what
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, str)
-
-
-@dataclass(frozen=True, slots=True)
-class MayBeEmpty:
-    """A text whose empty value differs in meaning from an unset one, in every source."""
-
-    def expected(self, what: str) -> str:
-        return what
-
-    def accepts(self, value: object) -> bool:
-        return isinstance(value, str)
-
-
-Rule = Between | WebAddress | LanguageTag | OneOrMore | Secret | MayBeEmpty
-
-PLAIN: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-
-TRUE = frozenset({"true", "yes", "on", "1"})
-FALSE = frozenset({"false", "no", "off", "0"})
+BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+"""What texts may say for a boolean beside `true`, `false`, `1` and `0`."""
 
 
 def convert(found: Found, hint: Any, key: str) -> object:
@@ -108,17 +64,19 @@ def convert(found: Found, hint: Any, key: str) -> object:
         ConfigError: naming the key, the expected type, the actual value and its source.
     """
     plain, rule = _taken_apart(hint)
-    if found.text and found.value == "" and may_be_unset(hint) and not isinstance(rule, MayBeEmpty):
+    if found.text and found.value == "" and may_be_unset(hint) and not _marked(rule, "empty"):
         return None
-    value = _from_text(found.value, plain) if found.text and isinstance(found.value, str) else found.value
-    if isinstance(value, int) and not isinstance(value, bool) and plain is float:
-        value = float(value)
-    if isinstance(rule, OneOrMore) and isinstance(value, list) and all(isinstance(each, str) for each in value):
+    value = _parts(found.value, plain) if found.text and isinstance(found.value, str) else found.value
+    if _marked(rule, "list") and isinstance(value, list) and all(isinstance(each, str) for each in value):
         value = ", ".join(value)
-    if not _fits(value, plain) or (rule is not None and not rule.accepts(value)):
-        came = "something else" if isinstance(rule, Secret) else shown(found.value)
+    try:
+        converted = msgspec.convert(value, Annotated[plain, rule] if rule is not None else plain, strict=not found.text)
+    except msgspec.ValidationError:
+        converted = None
+    if converted is None or (isinstance(converted, float) and math.isnan(converted)):
+        came = "something else" if _marked(rule, "secret") else shown(found.value)
         raise ConfigError(f"{key}: expected {expected(hint)}, got {came} ({found.source})")
-    return tuple(value) if isinstance(value, list) else value
+    return converted
 
 
 def expected(hint: Any) -> str:
@@ -127,7 +85,9 @@ def expected(hint: Any) -> str:
     if get_origin(plain) is Literal:
         return " or ".join(json.dumps(choice) for choice in get_args(plain))
     what = PLAIN.get(plain, "a list of texts")
-    return rule.expected(what) if rule is not None else what
+    if rule is None:
+        return what
+    return rule.description or (what if rule.ge is None else f"{what} from {rule.ge} to {rule.le}")
 
 
 def shown(value: object) -> str:
@@ -140,7 +100,7 @@ def shown(value: object) -> str:
 
 def is_secret(hint: Any) -> bool:
     """Return whether the option's value must never be shown."""
-    return isinstance(_taken_apart(hint)[1], Secret)
+    return _marked(_taken_apart(hint)[1], "secret")
 
 
 def may_be_unset(hint: Any) -> bool:
@@ -149,9 +109,9 @@ def may_be_unset(hint: Any) -> bool:
     return NoneType in get_args(plain)
 
 
-def _taken_apart(hint: Any) -> tuple[Any, Rule | None]:
+def _taken_apart(hint: Any) -> tuple[Any, Meta | None]:
     """Split a hint into its plain type (without None) and the rule that narrows it."""
-    rule: Rule | None = None
+    rule: Meta | None = None
     if get_origin(hint) is Annotated:
         hint, rule = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -159,23 +119,14 @@ def _taken_apart(hint: Any) -> tuple[Any, Rule | None]:
     return hint, rule
 
 
-def _from_text(text: str, plain: Any) -> object:
-    """Parse an untyped text as `plain`; return the text unchanged when it does not look like that type."""
+def _marked(rule: Meta | None, mark: str) -> bool:
+    return rule is not None and rule.extra is not None and mark in rule.extra
+
+
+def _parts(text: str, plain: Any) -> object:
+    """Return an untyped text as msgspec expects it: a list for a tuple, `true` and `false` for a boolean."""
     if plain is bool:
-        return True if text.lower() in TRUE else False if text.lower() in FALSE else text
-    if plain in (int, float):
-        try:
-            return int(text) if plain is int else float(text)
-        except ValueError:
-            return text
+        return BOOLEANS.get(text.lower(), text)
     if get_origin(plain) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
-    return text
-
-
-def _fits(value: object, plain: Any) -> bool:
-    if get_origin(plain) is Literal:
-        return value in get_args(plain)
-    if get_origin(plain) is tuple:
-        return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
-    return type(value) is plain
+    return text.strip() if plain in (int, float) else text

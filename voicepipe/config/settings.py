@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from voicepipe.auth.origin import is_loopback
-from voicepipe.config.convert import Between, LanguageTag, MayBeEmpty, OneOrMore, Secret, WebAddress
+from voicepipe.config.convert import LANGUAGE_TAG, MAY_BE_EMPTY, ONE_OR_MORE, SECRET, WEB_ADDRESS, between
 from voicepipe.config.pools import Routing, specs_of
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
@@ -31,14 +31,14 @@ DEFAULT_AGENT = "default"
 class RecordsSettings:
     """What is stored of a turn, where and how long."""
 
-    url: Annotated[str, Secret()] = field(default="", repr=False)
+    url: Annotated[str, SECRET] = field(default="", repr=False)
     """Address of a Postgres database for the records of many machines, `postgresql://USER:PASSWORD@HOST/DATABASE`.
     Better set in the environment; needs the extra `postgres`. Empty: a file below `server.data_dir`."""
 
-    keep_days: Annotated[int, Between(0, 36_500)] = 30
+    keep_days: Annotated[int, between(0, 36_500)] = 30
     """How many days turns are kept. Their statistics, which name no session and no user, stay. 0: for ever."""
 
-    most_mb: Annotated[int, Between(0, 100_000_000)] = 2_000
+    most_mb: Annotated[int, between(0, 100_000_000)] = 2_000
     """Size limit in MB; the oldest turns are deleted first. 0: no limit."""
 
     text: Literal["loopback", "always", "never"] = "loopback"
@@ -63,7 +63,7 @@ class TelemetrySettings:
 class DashboardSettings:
     """The targets of the dashboard."""
 
-    over_allowed: Annotated[float, Between(0.0001, 1)] = 0.05
+    over_allowed: Annotated[float, between(0.0001, 1)] = 0.05
     """The share of turns that may be over `budget.total_ms`. At exactly this share the error budget burns at rate 1:
     0.05 promises that 95 of 100 answers are heard in time."""
 
@@ -85,10 +85,10 @@ class ProviderEntry:
     `wyoming` for Home Assistant's, a vendor's own (`anthropic`, `gemini`, `assemblyai`, `cartesia`, `deepgram`,
     `elevenlabs`, `flux`, `inworld`, `rime`), `local`, or an installed one."""
 
-    base_url: Annotated[str, WebAddress()] = ""
+    base_url: Annotated[str, WEB_ADDRESS] = ""
     """The provider's address, up to and with `/v1`."""
 
-    api_key: Annotated[str, Secret()] = field(default="", repr=False)
+    api_key: Annotated[str, SECRET] = field(default="", repr=False)
     """The provider's key. Better set in the environment: see `api_key_env`."""
 
     api_key_env: str = ""
@@ -98,29 +98,29 @@ class ProviderEntry:
     region: str = ""
     """The provider's region, for `router.order = "region"`: words separated by `-`, such as `eu-west-1`."""
 
-    connect_timeout_ms: Annotated[int, Between(1, 60_000)] = 3_000
+    connect_timeout_ms: Annotated[int, between(1, 60_000)] = 3_000
     """Timeout for connecting to the provider."""
 
-    idle_timeout_ms: Annotated[int, Between(1, 600_000)] = 15_000
+    idle_timeout_ms: Annotated[int, between(1, 600_000)] = 15_000
     """How long the provider may send nothing before it counts as stalled."""
 
-    input_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    input_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million LLM input tokens. Unset: the catalog's price, if there is one."""
 
-    output_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    output_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million LLM output tokens."""
 
-    cached_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    cached_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million LLM input tokens read from the provider's cache. Unset: as `input_usd_per_million`."""
 
-    cache_write_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    cache_write_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million LLM input tokens written to the provider's cache. Unset: as `input_usd_per_million`. Anthropic
     charges a quarter more than for reading them. With `cache_ttl = "1h"` it charges twice as much: then set this."""
 
-    speech_usd_per_million: Annotated[float | None, Between(0, 100_000)] = None
+    speech_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million characters of TTS. Unset: the vendor's published price, if known."""
 
-    hearing_usd_per_minute: Annotated[float | None, Between(0, 1_000)] = None
+    hearing_usd_per_minute: Annotated[float | None, between(0, 1_000)] = None
     """Price of 1 minute of STT. Unset: the vendor's published price, if known. Sessions are charged for all audio sent
     to the STT: an STT that receives the whole session receives the silence too."""
 
@@ -152,21 +152,21 @@ class AgentSettings:
     )
     """The system prompt."""
 
-    stt: Annotated[str, OneOrMore()] = "local/moonshine-tiny"
+    stt: Annotated[str, ONE_OR_MORE] = "local/moonshine-tiny"
     """The STT, as `provider/model`; or several, best first: where one breaks, or returns its text later than
     `router.fallback_after_ms`, the next transcribes the utterance again."""
 
-    llm: Annotated[str, OneOrMore()] = "local/smollm2-135m"
+    llm: Annotated[str, ONE_OR_MORE] = "local/smollm2-135m"
     """The LLM, as `provider/model`; or several as fallbacks of one another, best first; or `pool/NAME`."""
 
-    tts: Annotated[str, OneOrMore()] = "local/hibari"
+    tts: Annotated[str, ONE_OR_MORE] = "local/hibari"
     """The TTS, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
     `patience_ms` apply too: where one breaks, another goes on with the next word."""
 
     voice: str | None = None
     """The voice's name at the TTS provider. Unset: the provider's own choice."""
 
-    language: Annotated[str | None, LanguageTag()] = None
+    language: Annotated[str | None, LANGUAGE_TAG] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
 
     end_of_turn: Literal["adaptive", "silence"] = "adaptive"
@@ -174,7 +174,7 @@ class AgentSettings:
     `silence_ms`. `adaptive` waits at least that, and longer the less finished the user sounds by pitch, words and
     pace: 1.44 times as long without evidence, at most 3.3 times."""
 
-    silence_ms: Annotated[int, Between(20, 10_000)] = 500
+    silence_ms: Annotated[int, between(20, 10_000)] = 500
     """How long the user must be silent, at least, before the turn is over, unless the client sets it."""
 
     speculate: bool = True
@@ -182,18 +182,18 @@ class AgentSettings:
     goes on speaking costs the tokens of an unused reply. Once the session knows how long answers take, the reply
     starts no sooner than needed to be ready in time, and not at all where it does not pay."""
 
-    speculate_max_starts: Annotated[int, Between(0, 10)] = 3
+    speculate_max_starts: Annotated[int, between(0, 10)] = 3
     """Limit of speculative replies per turn."""
 
-    speculate_max_wasted_tokens: Annotated[int | None, Between(0, 1_000_000_000)] = None
+    speculate_max_wasted_tokens: Annotated[int | None, between(0, 1_000_000_000)] = None
     """Limit of tokens that a session may spend on unused speculative replies. Unset: no limit."""
 
-    speculate_max_wasted_share: Annotated[float | None, Between(0, 1)] = None
+    speculate_max_wasted_share: Annotated[float | None, between(0, 1)] = None
     """Limit of the share of unused speculative replies in all reply tokens of a session, from 2000 tokens on. Unset: no
     limit.
     """
 
-    speculate_ms_per_1000_tokens: Annotated[float, Between(0, 10_000)] = 50.0
+    speculate_ms_per_1000_tokens: Annotated[float, between(0, 10_000)] = 50.0
     """How many ms sooner an answer must be per 1000 wasted tokens, both as expected from the session so far. Otherwise
     no speculative reply starts. 0: tokens are ignored."""
 
@@ -205,14 +205,14 @@ class AgentSettings:
     """A short phrase ("One moment.") to say while an answer is expected more than 1.2 s after the user's last word,
     never in two consecutive turns. It is synthesized when a session begins, once for each voice. Empty: none."""
 
-    apology: Annotated[str | None, MayBeEmpty()] = None
+    apology: Annotated[str | None, MAY_BE_EMPTY] = None
     """What to say when a turn has failed. Unset: a sentence in the session's language, if that is English, German,
     French, Spanish, Italian, Portuguese or Dutch, or not known. Empty: nothing."""
 
-    max_output_tokens: Annotated[int | None, Between(1, 1_000_000)] = None
+    max_output_tokens: Annotated[int | None, between(1, 1_000_000)] = None
     """Limit of an answer, in tokens. Unset: the provider's own limit."""
 
-    temperature: Annotated[float | None, Between(0, 2)] = None
+    temperature: Annotated[float | None, between(0, 2)] = None
     """Unset: the provider's own choice."""
 
     aliases: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from voicepipe.config.convert import Between, Secret
+from voicepipe.config.convert import SECRET, between
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.webhooks import KINDS, Webhook, WebhookKind, read_secrets
 
@@ -16,7 +16,7 @@ from voicepipe.telemetry.webhooks import KINDS, Webhook, WebhookKind, read_secre
 class WebhookEntry:
     """One `[webhooks.NAME]`: a receiver and its events."""
 
-    url: Annotated[str, Secret()] = field(default="", repr=False)
+    url: Annotated[str, SECRET] = field(default="", repr=False)
     """Where to send events, `http://` or `https://`; never shown, since many contain a key. Private addresses are
     allowed: the operator can reach them anyway. Redirects are not followed."""
 
@@ -26,7 +26,7 @@ class WebhookEntry:
     project: str = ""
     """The project whose events are sent; empty: all projects."""
 
-    secret: Annotated[str, Secret()] = field(default="", repr=False)
+    secret: Annotated[str, SECRET] = field(default="", repr=False)
     """The signing secret: `whsec_` and 24 to 64 bytes in base64. Several, separated by spaces, all sign: for
     rotation.
     """
@@ -37,7 +37,7 @@ class WebhookEntry:
     secret_file: str = ""
     """The file that holds the secret."""
 
-    timeout_ms: Annotated[int, Between(100, 60_000)] = 10_000
+    timeout_ms: Annotated[int, between(100, 60_000)] = 10_000
     """How long the receiver has to answer, after which the attempt counts as failed."""
 
     def webhook(self, name: str) -> Webhook:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import ssl
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -31,7 +29,7 @@ def tls_context(options: ServerSettings, data_dir: Path) -> ssl.SSLContext | Non
     Reads and may write files: call from a worker thread.
 
     Raises:
-        ConfigError: a file can't be read, the two don't belong together, or `tls_dev` lacks the package cryptography.
+        ConfigError: a file can't be read, the two don't belong together, or `tls_dev` lacks the package trustme.
     """
     if not options.has_tls:
         return None
@@ -59,54 +57,47 @@ def tls_context(options: ServerSettings, data_dir: Path) -> ssl.SSLContext | Non
 def dev_certificate(folder: Path) -> tuple[Path, Path]:
     """Return the certificate and key files in `folder`, made now unless good ones are there.
 
-    Valid for this machine's names and addresses, and self-signed: a client must be configured to trust it.
+    Valid for this machine's names and addresses. Its issuer, made with it, stands behind it in the same file: a client
+    that is configured to trust the file trusts the server. The issuer's key is not kept.
 
     Raises:
-        ConfigError: the package cryptography is missing.
+        ConfigError: the package trustme is missing.
     """
     try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+        import trustme
     except ImportError:
         raise ConfigError(
-            "server.tls_dev needs the package cryptography: install voicepipe with the extra 'crypto', or give a "
+            "server.tls_dev needs the package trustme: install voicepipe with the extra 'crypto', or give a "
             "certificate with --tls-cert and --tls-key"
         ) from None
     cert_path, key_path = folder / "cert.pem", folder / "key.pem"
     names = _own_names()
-    alternatives = [
-        *(x509.DNSName(name) for name in names if not _is_address(name)),
-        *(x509.IPAddress(ipaddress.ip_address(name)) for name in names if _is_address(name)),
-    ]
     now = datetime.fromtimestamp(unix_s(), UTC)
-    with suppress(OSError, ValueError):
-        old = x509.load_pem_x509_certificate(cert_path.read_bytes())
-        known = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        lasts = old.not_valid_after_utc - now > timedelta(days=DEV_RENEW_DAYS)
-        if lasts and set(alternatives) <= set(known) and key_path.is_file():
-            return cert_path, key_path
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "voicepipe, for trying out")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # phones' clocks differ
-        .not_valid_after(now + timedelta(days=DEV_DAYS))
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(key, hashes.SHA256())
+    if key_path.is_file() and _serves(cert_path, names, now + timedelta(days=DEV_RENEW_DAYS)):
+        return cert_path, key_path
+    issuer = trustme.CA(path_length=0, organization_name="voicepipe, for trying out")
+    made = issuer.issue_cert(
+        *names,
+        organization_name="voicepipe, for trying out",
+        not_before=now - timedelta(minutes=5),  # phones' clocks differ
+        not_after=now + timedelta(days=DEV_DAYS),
     )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_private(key_path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    _write_private(cert_path, made.public_bytes(Encoding.PEM))
+    _write_private(key_path, made.private_key_pem.bytes())
+    _write_private(cert_path, b"".join(pem.bytes() for pem in (*made.cert_chain_pems, issuer.cert_pem)))
     return cert_path, key_path
+
+
+def _serves(cert_path: Path, names: tuple[str, ...], until: datetime) -> bool:
+    """Return whether the file's first certificate is valid for all names until that time."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
+        covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+    return certificate.not_valid_after_utc > until and set(names) <= {str(name.value) for name in covered}
 
 
 def lan_address() -> str | None:
@@ -125,14 +116,6 @@ def _own_names() -> tuple[str, ...]:
     host = socket.gethostname()
     usable = host.isascii() and 0 < len(host) < 64
     return ("localhost", "127.0.0.1", "::1", *((host,) if usable else ()), *((lan,) if lan else ()))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _write_private(path: Path, data: bytes) -> None:

@@ -7,13 +7,14 @@ libraries verify them.
 from __future__ import annotations
 
 import binascii
-import hmac
 import secrets
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import msgspec
+import standardwebhooks
 
 from voicepipe.errors import ConfigError
 
@@ -99,8 +100,8 @@ def _read_secret(word: str) -> bytes:
 
 def signed_headers(webhook: Webhook, id: str, body: bytes, *, now_s: int) -> dict[str, str]:
     """Return the headers for a body: its id, the time of this attempt, and a signature by each secret."""
-    signed = b".".join((id.encode(), str(now_s).encode(), body))
-    signatures = (f"v1,{b64encode(hmac.digest(secret, signed, 'sha256')).decode()}" for secret in webhook.secrets)
+    at, text = datetime.fromtimestamp(now_s, UTC), body.decode()
+    signatures = (standardwebhooks.Webhook(secret).sign(id, at, text) for secret in webhook.secrets)
     return {
         "webhook-id": id,
         "webhook-timestamp": str(now_s),
