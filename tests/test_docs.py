@@ -19,8 +19,8 @@ import pytest
 import voicepipe
 from tests import docs
 from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
+from voicepipe.cli import options as command_line
 from voicepipe.cli import parser
-from voicepipe.cli.options import Options
 from voicepipe.config import load, markdown
 from voicepipe.protocol import client_events, writer
 from voicepipe.providers import catalog
@@ -172,12 +172,13 @@ def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> Non
         assert (ROOT / arguments[2].replace(".", "/")).with_suffix(".py").is_file()
         return
     assert arguments[0] == "voicepipe"
-    options = Options.of(parser().parse_args(arguments[1:]))
+    options = command_line.parse(arguments[1:])
+    assert options is not None
     settings = load(overrides=options.overrides(), environ={"HOME": "/", **environ}, folder=ROOT)
     for stage in ("stt", "llm", "tts"):
         spec = settings.agents["default"].spec(stage)
         settings.connection(spec, key=stage)
-    if options.command == "talk":
+    if isinstance(options, command_line.TalkOptions):
         assert (ROOT / options.sound).is_file()
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from voicepipe import __version__
-from voicepipe.cli import main, parser
-from voicepipe.cli.options import Options
+from voicepipe.cli import main
+from voicepipe.cli.options import parse
 from voicepipe.errors import ConfigError
 
 
-def read(*arguments: str) -> Options:
-    return Options.of(parser().parse_args(arguments))
+def read(*arguments: str) -> Any:
+    return parse(arguments)
 
 
 def test_options_become_settings_by_their_dotted_keys() -> None:
@@ -94,3 +94,11 @@ def test_what_is_only_drawn_with_is_loaded_by_what_draws(tmp_path: Path) -> None
     modules = set(ran.stdout.split())
     assert "voicepipe.cli.keys" in modules
     assert modules.isdisjoint({"rich", "voicepipe.cli.talk", "voicepipe.wiring", "onnxruntime"})
+
+
+def test_a_command_has_its_own_options_and_no_others() -> None:
+    assert type(read("serve")).__name__ == "ServeOptions"
+    assert not hasattr(read("serve"), "sound")
+    assert read("bench", "stt", "local/x").n == 20
+    assert not hasattr(read("bench", "stt", "local/x"), "prompts")
+    assert parse([]) is None

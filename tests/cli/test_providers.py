@@ -275,8 +275,8 @@ async def test_what_the_running_server_has_against_a_model_is_shown(voicepipe: A
 
 
 def test_a_wrong_name_is_refused_before_anything_else(tmp_path: Path) -> None:
-    from voicepipe.cli.options import Options
+    from voicepipe.cli.options import ProvidersOptions
     from voicepipe.cli.providers import run
 
     with pytest.raises(ConfigError, match="got 'nobody'"):
-        run(Options(command="providers", names=("nobody",), data_dir=str(tmp_path)))
+        run(ProvidersOptions(command="providers", names=("nobody",), data_dir=str(tmp_path)))

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final
 
 from voicepipe.cli.bench_run import Report
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import BenchOptions
 from voicepipe.config import Settings, load
 
 FAILED = 1
@@ -16,14 +16,14 @@ FAILED = 1
 WHERE: Final = {"llm": "bench_llm", "stt": "bench_speech", "tts": "bench_speech"}
 
 
-def run(options: Options) -> int:
+def run(options: BenchOptions) -> int:
     """Measure, print the table, write the files; 0 when every provider gave at least one complete answer.
 
     Raises:
         ConfigError: a setting, a spec or an option is wrong.
     """
     settings = load(options.config, overrides=options.overrides())
-    bench: Callable[[Options, Settings], Report] = getattr(
+    bench: Callable[[BenchOptions, Settings], Report] = getattr(
         import_module(f"voicepipe.cli.{WHERE[options.action]}"), options.action
     )
     report = bench(options, settings)

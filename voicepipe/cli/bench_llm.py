@@ -11,13 +11,13 @@ from voicepipe.bench.llm_picture import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import runs, table, write_csv
 from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import LlmBenchOptions
 from voicepipe.config import Settings
 from voicepipe.wiring.chat import answer_usd
 from voicepipe.wiring.stages import Stages
 
 
-def llm(options: Options, settings: Settings) -> Report:
+def llm(options: LlmBenchOptions, settings: Settings) -> Report:
     """Measure the LLMs.
 
     Raises:

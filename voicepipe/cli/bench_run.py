@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import BenchOptions
 from voicepipe.config import Settings
 from voicepipe.errors import ConfigError
 from voicepipe.providers.net import http, warm
@@ -35,7 +35,7 @@ class Report:
     """Every measured provider gave at least one complete answer."""
 
 
-def check_counts(options: Options, *names: str) -> None:
+def check_counts(options: BenchOptions, *names: str) -> None:
     """Check that these options are 1 or more.
 
     Raises:

@@ -16,7 +16,7 @@ from voicepipe.bench import stt_report, tts_report
 from voicepipe.bench import tts as mouths
 from voicepipe.bench.stt_manifest import read_manifest
 from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import SttBenchOptions, TtsBenchOptions
 from voicepipe.config import Settings
 from voicepipe.errors import ConfigError, StageError
 from voicepipe.router.sound_store import open_store
@@ -30,7 +30,7 @@ KEPT_BYTES: Final = 256 << 20
 """Limit of the bench's cached speech on disk while the bench runs."""
 
 
-def stt(options: Options, settings: Settings) -> Report:
+def stt(options: SttBenchOptions, settings: Settings) -> Report:
     """Measure STTs.
 
     Raises:
@@ -50,7 +50,7 @@ def stt(options: Options, settings: Settings) -> Report:
 
 
 async def _hear(
-    options: Options, settings: Settings, utterances: Callable[[int], Sequence[ears.Utterance]]
+    options: SttBenchOptions, settings: Settings, utterances: Callable[[int], Sequence[ears.Utterance]]
 ) -> list[ears.Listened]:
     stages = Stages(settings)
     asked = [_ear(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
@@ -58,13 +58,13 @@ async def _hear(
         return await ears.measure(asked, utterances, options.n, options.concurrency, tell)
 
 
-def _ear(options: Options, settings: Settings, stages: Stages, text: str) -> ears.Ear:
+def _ear(options: SttBenchOptions, settings: Settings, stages: Stages, text: str) -> ears.Ear:
     spec, transcriber = stage_named(settings, stages, "stt", text)
     hearing = Hearing(model=spec.model, language=options.language)
     return ears.Ear(text, transcriber, hearing, partial(heard_usd, settings, spec))
 
 
-def tts(options: Options, settings: Settings) -> Report:
+def tts(options: TtsBenchOptions, settings: Settings) -> Report:
     """Measure TTSs.
 
     Raises:
@@ -81,7 +81,7 @@ def tts(options: Options, settings: Settings) -> Report:
     )
 
 
-async def _speak(options: Options, settings: Settings, texts: Sequence[str]) -> list[mouths.Utterance]:
+async def _speak(options: TtsBenchOptions, settings: Settings, texts: Sequence[str]) -> list[mouths.Utterance]:
     stages = Stages(settings)
     asked = [_mouth(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
     async with engines(settings, stages, "tts", options.specs), AsyncExitStack() as stack:
@@ -112,7 +112,7 @@ async def _kept(stack: AsyncExitStack, mouth: mouths.Mouth, texts: Sequence[str]
     return kept
 
 
-def _mouth(options: Options, settings: Settings, stages: Stages, text: str) -> mouths.Mouth:
+def _mouth(options: TtsBenchOptions, settings: Settings, stages: Stages, text: str) -> mouths.Mouth:
     spec, synthesizer = stage_named(settings, stages, "tts", text)
     voice = Voice(model=spec.model, voice=options.voice, language=options.language)
     return mouths.Mouth(text, synthesizer, voice, partial(spoken_usd, settings, spec))

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import CheckOptions
 from voicepipe.cli.probe import Probe, Reply, ask_ear, ask_model, ask_voice, probe
 from voicepipe.config import Row, Settings, effective, load
 from voicepipe.config.settings import STAGES
@@ -25,7 +25,7 @@ ORDER: Final[tuple[Stage, ...]] = ("tts", "stt", "llm")
 FAILED: Final = 1
 
 
-def run(options: Options) -> int:
+def run(options: CheckOptions) -> int:
     """Print everything; 0 when all stages answered.
 
     Raises:

@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
-from voicepipe.cli.options import Options, parser
+from voicepipe.cli.options import parse, parser
 from voicepipe.client.failures import CallRefused, NoAnswer, ServerUnreachable
 from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
 
@@ -31,10 +31,9 @@ NOBODY_READS: Final = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. `arguments` default to those of the process."""
-    known = parser()
-    options = Options.of(known.parse_args(arguments))
-    if not options.command:
-        known.print_help()
+    options = parse(arguments)
+    if options is None:
+        parser().print_help()
         return DONE
     try:
         return _command(options.command)(options)
@@ -53,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _told(_first(ours))
 
 
-def _command(name: str) -> Callable[[Options], int]:
+def _command(name: str) -> Callable[[Any], int]:
     """Import a command on use: each needs libraries that the other commands do not."""
-    run: Callable[[Options], int] = import_module(f"voicepipe.cli.{name}").run
+    run: Callable[[Any], int] = import_module(f"voicepipe.cli.{name}").run
     return run
 
 

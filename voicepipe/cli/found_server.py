@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import TalkOptions
 from voicepipe.client import answers, until_ready
 from voicepipe.config import Settings, load
 
@@ -14,7 +14,7 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 
 
 @asynccontextmanager
-async def found_server(options: Options, say: Callable[[str], None]) -> AsyncIterator[str]:
+async def found_server(options: TalkOptions, say: Callable[[str], None]) -> AsyncIterator[str]:
     """Yield the address of a server that accepts sessions; a server started here stops when the block is left.
 
     Args:
@@ -48,7 +48,7 @@ def usual_url(settings: Settings) -> str:
 
 
 @asynccontextmanager
-async def _own_server(options: Options, say: Callable[[str], None]) -> AsyncIterator[str]:
+async def _own_server(options: TalkOptions, say: Callable[[str], None]) -> AsyncIterator[str]:
     from voicepipe.telemetry.log import logging_to
     from voicepipe.wiring import running
 

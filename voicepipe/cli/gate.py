@@ -6,14 +6,14 @@ import sys
 
 from voicepipe.bench.gate import FEWEST, compare, table
 from voicepipe.bench.gate_runs import read_run
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import GateOptions
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
 
 FINE, WORSE, TOO_FEW = 0, 1, 2
 
 
-def run(options: Options) -> int:
+def run(options: GateOptions) -> int:
     """Compare two runs and print the table; 1 when the second exceeds the allowed change, 2 when it is undecidable.
 
     Raises:

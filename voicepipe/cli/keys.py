@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.scopes import KEY_DEFAULT
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import KeysOptions
 from voicepipe.clock import unix_s
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
 
 
-def run(options: Options) -> int:
+def run(options: KeysOptions) -> int:
     """Run the requested key command on the data folder that the settings name.
 
     Raises:
@@ -45,7 +45,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def _create(keys: ApiKeys, options: Options) -> None:
+def _create(keys: ApiKeys, options: KeysOptions) -> None:
     """Create a key. Only the key goes to stdout, so that a script can read it."""
     new = keys.create(options.project, now_s=unix_s(), name=options.name, scopes=options.scope or KEY_DEFAULT)
     sys.stdout.write(f"{new.text}\n")

@@ -11,7 +11,7 @@ from typing import Final
 
 from voicepipe.cli import providers_speech
 from voicepipe.cli.found_server import usual_url
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import ProvidersOptions, environment_key
 from voicepipe.cli.probe import ANSWER_TOKENS, PATIENCE_S, QUESTION, Probe, Reply, ask_model, probe
 from voicepipe.cli.provider_key import key_of
 from voicepipe.cli.providers_speech import SpeechLine
@@ -66,7 +66,7 @@ class Line:
     probe: Probe | None = None
 
 
-def run(options: Options) -> int:
+def run(options: ProvidersOptions) -> int:
     """Print a line for each provider, or for each model of the named providers; 0 unless a probe failed.
 
     Raises:
@@ -87,9 +87,9 @@ def run(options: Options) -> int:
     return FAILED if any(each is not None and not each.ok for each in probes) else 0
 
 
-async def _shown(settings: Settings, options: Options) -> tuple[list[Line], list[SpeechLine]]:
+async def _shown(settings: Settings, options: ProvidersOptions) -> tuple[list[Line], list[SpeechLine]]:
     seen = await measured(settings, options.project)
-    now = await told_now(usual_url(settings), options.credential)
+    now = await told_now(usual_url(settings), environment_key())
     shown = [
         replace(line, now=now.get(f"{line.provider}/{line.model}", "")) for line in lines(settings, options.names, seen)
     ]

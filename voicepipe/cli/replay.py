@@ -13,7 +13,7 @@ from voicepipe.bench.replay_report import plain_replay, told
 from voicepipe.bench.whatif_changes import AGENT_OPTIONS, SECTIONS, Changes, option_named
 from voicepipe.bench.whatif_learned import learn
 from voicepipe.bench.whatif_report import plain, table, what_if
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import ReplayOptions
 from voicepipe.config import load
 from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import AgentSettings
@@ -24,7 +24,7 @@ from voicepipe.telemetry.journal_replay import replay
 SAME, DIFFERENT = 0, 1
 
 
-def run(options: Options) -> int:
+def run(options: ReplayOptions) -> int:
     """Replay each journal and print the result; 1 when the core decides differently in any of them.
 
     Raises:
@@ -99,7 +99,7 @@ def _line(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _say(options: Options, path: Path, *lines: str) -> None:
+def _say(options: ReplayOptions, path: Path, *lines: str) -> None:
     several = len(options.files) > 1 or options.files[0].is_dir()
     head = [f"== {path}"] if several and not options.json else []
     sys.stdout.write("\n".join([*head, *lines]) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import RevokeOptions
 from voicepipe.clock import unix_s
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.cluster.sqlite import open_sqlite
@@ -13,7 +13,7 @@ from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 
 
-def run(options: Options) -> int:
+def run(options: RevokeOptions) -> int:
     """Revoke one client secret by its id, or all of a subject's; servers of the same data folder apply it within 1 s.
 
     Raises:

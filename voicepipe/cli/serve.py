@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import ServeOptions
 from voicepipe.config import load
 
 
-def run(options: Options) -> int:
+def run(options: ServeOptions) -> int:
     """Serve until stopped.
 
     Raises:

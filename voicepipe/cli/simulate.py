@@ -11,7 +11,7 @@ from typing import Final
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools, read_latencies
 from voicepipe.bench.simulate_report import HEAD, Line, line_of, shown, write_csv
 from voicepipe.bench.simulate_world import World, WorldOptions, draw_world, resample_world
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import SimulateOptions
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
@@ -50,7 +50,7 @@ class Scene:
     options: RouterOptions
 
 
-def run(options: Options) -> int:
+def run(options: SimulateOptions) -> int:
     """Simulate every policy with every pool, and print the results.
 
     Raises:
@@ -118,7 +118,7 @@ def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
         )
 
 
-def _scenes(options: Options, settings: Settings) -> Iterator[Scene]:
+def _scenes(options: SimulateOptions, settings: Settings) -> Iterator[Scene]:
     published = published_pools()
     world = WorldOptions(n_turns=_turns(options), seed=options.seed)
     own = settings.routing.pools
@@ -136,7 +136,7 @@ def _scenes(options: Options, settings: Settings) -> Iterator[Scene]:
             raise ConfigError(f"--pool: expected one of {', '.join((*own, *published))}, got {name!r}")
 
 
-def _turns(options: Options) -> int:
+def _turns(options: SimulateOptions) -> int:
     n_turns = 20_000 if options.turns is None else options.turns
     if not 100 <= n_turns <= 1_000_000:
         raise ConfigError(f"--turns: expected 100 to 1000000, got {n_turns}")

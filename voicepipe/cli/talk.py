@@ -10,7 +10,7 @@ from rich.console import Console
 from voicepipe.audio.files import UnreadableSound, read_sound, write_wav
 from voicepipe.audio.samples import Samples
 from voicepipe.cli.found_server import found_server
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import TalkOptions
 from voicepipe.client import RATE_HZ, Answer, CallFailed, Wishes, closed_turn, connect
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.picture import Picture
@@ -21,7 +21,7 @@ RECORD_LATE_MS: Final = 5_000
 """How long after the end of its audio a turn's record may take to become available."""
 
 
-def run(options: Options) -> int:
+def run(options: TalkOptions) -> int:
     """Send the recording to a server; 0 when the server answered.
 
     Raises:
@@ -32,7 +32,7 @@ def run(options: Options) -> int:
     return asyncio.run(_talk(options, shown, beside))
 
 
-async def _talk(options: Options, shown: Console, beside: Console) -> int:
+async def _talk(options: TalkOptions, shown: Console, beside: Console) -> int:
     sound = await asyncio.to_thread(_read, options)
     async with found_server(options, lambda line: beside.print(line, style="dim", markup=False)) as url:
         answer, record = await _one_turn(options, sound, url, beside)
@@ -44,7 +44,7 @@ async def _talk(options: Options, shown: Console, beside: Console) -> int:
     return _status(answer, beside)
 
 
-def _read(options: Options) -> Samples:
+def _read(options: TalkOptions) -> Samples:
     try:
         sound = read_sound(options.sound, RATE_HZ)
     except UnreadableSound as why:
@@ -57,7 +57,9 @@ def _read(options: Options) -> Samples:
     return sound
 
 
-async def _one_turn(options: Options, sound: Samples, url: str, beside: Console) -> tuple[Answer, TurnRecord | None]:
+async def _one_turn(
+    options: TalkOptions, sound: Samples, url: str, beside: Console
+) -> tuple[Answer, TurnRecord | None]:
     wishes, key = Wishes(text_only=options.text), options.credential
     async with connect(url, key=key, agent=options.agent, wishes=wishes) as call:
         with beside.status(f"speaking for {len(sound) / RATE_HZ:.1f} s, then listening"):
@@ -93,7 +95,7 @@ def print_answer(answer: Answer, shown: Console) -> None:
         shown.print(f"\n{answer.latency_ms} ms from your last voiced sample to the answer, measured here")
 
 
-def _keep(options: Options, answer: Answer, shown: Console) -> None:
+def _keep(options: TalkOptions, answer: Answer, shown: Console) -> None:
     if options.out is None or not len(answer.samples):
         return
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from voicepipe.auth.scopes import REALTIME, TURNS
-from voicepipe.cli.options import Options
+from voicepipe.cli.options import TokenOptions
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.server.desk import Minted, SecretWanted
@@ -34,7 +34,7 @@ _ARGUMENTS = {
 """Field of the request named by a refusal -> the option to change here."""
 
 
-def run(options: Options) -> int:
+def run(options: TokenOptions) -> int:
     """Mint as the endpoint would, and print only the client secret, so that a script can read it.
 
     Raises:
@@ -50,7 +50,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def wanted(options: Options) -> SecretWanted:
+def wanted(options: TokenOptions) -> SecretWanted:
     """Return the request in the options, checked as the endpoint checks a request.
 
     Raises:
@@ -79,7 +79,7 @@ def wanted(options: Options) -> SecretWanted:
         raise ProtocolError(why, field=path.strip("`").removeprefix("$.")) from None
 
 
-def _session(options: Options) -> dict[str, Any]:
+def _session(options: TokenOptions) -> dict[str, Any]:
     try:
         session = msgspec.json.decode(options.session or "{}", type=dict[str, Any])
     except msgspec.DecodeError:
