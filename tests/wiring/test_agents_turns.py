@@ -5,7 +5,8 @@ from __future__ import annotations
 from voicepipe.config.settings import AgentSettings
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
-from voicepipe.turn.endpoint import Evidence, wait_ms
+from voicepipe.stages.endpointing import strategy_named
+from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
 from voicepipe.wiring.sessions import config_of
 
 GRANT = SessionGrant(
@@ -23,7 +24,9 @@ def waits(config: SessionConfig) -> tuple[int, int, int]:
     """After a finished sentence, when nothing is known, and after half a sentence."""
     settings = config.turn_settings()
     finished, half = Evidence(final_pitch_st=-6, unfinished=-1), Evidence(final_pitch_st=0, unfinished=1)
-    return wait_ms(settings, finished), wait_ms(settings), wait_ms(settings, half)
+    strategy = strategy_named(settings.end_of_turn, key="end_of_turn")(settings.silence_ms)
+    shorter, usual, longer = (strategy.decide(evidence).audible_ms for evidence in (finished, NOTHING, half))
+    return shorter, usual, longer
 
 
 def asking(detection: dict[str, object]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from voicepipe.errors import ConfigError
+from voicepipe.stages.endpointing import strategy_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,18 @@ class MayBeEmpty:
         return isinstance(value, str)
 
 
-Rule = Between | WebAddress | LanguageTag | OneOrMore | Secret | MayBeEmpty
+@dataclass(frozen=True, slots=True)
+class StrategyName:
+    """A built-in end-of-turn strategy, or one of an installed package."""
+
+    def expected(self, what: str) -> str:
+        return f'"adaptive", "silence" or the name of an installed strategy ({what})'
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str) and value in strategy_names()
+
+
+Rule = Between | WebAddress | LanguageTag | OneOrMore | Secret | MayBeEmpty | StrategyName
 
 PLAIN: dict[object, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 

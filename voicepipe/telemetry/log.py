@@ -122,6 +122,14 @@ def log_stuck(session: str, *, caller: str, agent: str, so_far: int) -> None:
     log_event("session_stuck", level=logging.ERROR, session=session, caller=caller, agent=agent, so_far=so_far)
 
 
+def log_strategy_failure(session: str, *, strategy: str, why: str, so_far: int) -> None:
+    """Log that an end-of-turn strategy failed (`NoteStrategyFailure`); once a session, which goes on with `silence`.
+
+    `so_far`: the number of sessions in which it failed, since the server began.
+    """
+    log_event("endpointing_failed", level=logging.ERROR, session=session, strategy=strategy, why=why, so_far=so_far)
+
+
 def log_records_lost(count: int, why: str) -> None:
     """Log that the store of turns can't be written; logged once until it can be again."""
     log_event("records_lost", level=logging.ERROR, count=count, why=why)

@@ -62,9 +62,9 @@ class TurnSettings:
     silence_setting: str = "turn_detection.silence_duration_ms"
     """Where that was set, to name it when turns should end sooner."""
 
-    adaptive: bool = False
-    """The wait follows how finished the user sounds, around `silence_ms` (`endpoint.wait_ms`). False: exactly that, for
-    clients that asked for it.
+    end_of_turn: str = "silence"
+    """The name of the strategy that decides when the user has finished (`endpointing.strategy`); `silence_ms` is its
+    wait where the evidence shows nothing. `silence`: exactly that.
     """
 
     create_response: bool = True
