@@ -33,7 +33,7 @@ from voicepipe.protocol.session_wire import (
     turn_detection_object,
 )
 from voicepipe.turn.endpointing.built_in import ADAPTIVE, SILENCE
-from voicepipe.turn.settings import Announce, ReplySettings, Tool, TurnSettings
+from voicepipe.turn.settings import Announce, ReplySettings, SilenceSetBy, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"
 """The voice that a session shows when the choice is left to the provider."""
@@ -179,7 +179,7 @@ class SessionConfig:
         return TurnSettings(
             detection="none" if detection is None else "vad",
             silence_ms=_silence_ms(detection),
-            silence_setting=_silence_setting(detection),
+            silence_set_by=_silence_set_by(detection),
             end_of_turn=self._strategy(),
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
@@ -229,11 +229,11 @@ def _silence_ms(detection: TurnDetection | None) -> int:
             return DEFAULT_SILENCE_MS
 
 
-def _silence_setting(detection: TurnDetection | None) -> str:
+def _silence_set_by(detection: TurnDetection | None) -> SilenceSetBy:
     match detection:
         case ServerVad():
-            return detection.setting
+            return detection.silence_set_by
         case SemanticVad():
-            return "turn_detection.eagerness"
+            return "client_eagerness"
         case None:
-            return "turn_detection.type"
+            return "client_commit"

@@ -24,7 +24,7 @@ from voicepipe.protocol.fields import (
     wrong_value,
 )
 from voicepipe.turn.endpointing.built_in import SILENCE
-from voicepipe.turn.settings import Tool
+from voicepipe.turn.settings import SilenceSetBy, Tool
 
 FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Eagerness = Literal["low", "medium", "high", "auto"]
@@ -99,8 +99,8 @@ class ServerVad:
     the minimum, and more follows how finished the user sounds. The wire does not show this.
     """
 
-    setting: str = "turn_detection.silence_duration_ms"
-    """Where the silence was set: by the client, or by the agent if the client sets none."""
+    silence_set_by: SilenceSetBy = "client_silence"
+    """What set the silence: the client, or the agent if the client sets none."""
 
     idle_timeout_ms: int | None = None
     """How long the user may be silent before the agent speaks; None: forever."""

@@ -19,6 +19,7 @@ from typing import Final, Literal, TextIO
 import msgspec
 
 from voicepipe.clock import utc_iso
+from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.redact import HIDDEN, names_secret, redact
 from voicepipe.turn.record import TurnRecord
 
@@ -102,7 +103,7 @@ def log_turn_closed(record: TurnRecord) -> None:
         verdict=record.total_verdict,
         breach=breach.stage if breach else "",
         owner=breach.owner if breach else "",
-        setting=breach.setting if breach else "",
+        setting=setting_for(breach.depends_on) if breach else "",
         actions=",".join(record.actions),
     )
 

@@ -181,7 +181,7 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         turn_detection=ServerVad(
             silence_duration_ms=agent.silence_ms,
             end_of_turn=agent.end_of_turn,
-            setting="agents.NAME.silence_ms",
+            silence_set_by="agent_silence",
         ),
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
