@@ -10,7 +10,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.endpointing.built_in import BUILT_IN
-from voicepipe.turn.endpointing.early_start import TRANSCRIBER_SILENCE_MS
+from voicepipe.turn.endpointing.held import TRANSCRIBER_SILENCE_MS
 from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.endpointing.supervisor import SupervisedStrategy

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.turn.endpointing.early_start import start_ms
-from voicepipe.turn.endpointing.held import CANT_TELL, hold
+from voicepipe.turn.endpointing.held import CANT_TELL, hold, start_ms
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 
 _CLOSED_SHARE: Final = 0.2

@@ -1,4 +1,4 @@
-"""How the end of the speech sounds: as if more will come, or finished."""
+"""How the end of the speech sounds: as if more will come, or finished; and when work on an answer may then begin."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ _OPEN_HOLD: Final = 0.7
 _BEYOND_HOLD: Final = 0.4
 """Missing words weigh as much as a held pitch, and the two together more than either."""
 
+_START_MS: Final = 80
+_START_HELD_MS: Final = 160
+_START_SHARE: Final = 0.4
+"""Share of the wait after which work on the answer begins at the latest.
+
+Work begins no sooner than after 80 ms, later by up to 160 ms when the speech was held. Of the pauses after held speech
+more are only pauses, and each of them would waste a start.
+"""
+
+TRANSCRIBER_SILENCE_MS: Final = 120
+"""The silence, in ms, that the STT's end-of-speech event counts as before the VAD has detected one: enough to begin
+when the speech gives no evidence.
+"""
+
 
 def held(final_pitch_st: float | None, final_voiced_ms: int | None = None) -> float:
     """Return how much the end of the speech sounds as if more will come: 0 fallen and broken, 1 held, 0.5 unknown."""
@@ -57,3 +71,14 @@ def hold(evidence: Evidence) -> float:
     missing = max(0.0, evidence.unfinished)
     voice = held(evidence.final_pitch_st, evidence.final_voiced_ms)
     return min(voice + _OPEN_HOLD * missing, 1 + _BEYOND_HOLD * missing**2)
+
+
+def start_ms(wait_ms: int, evidence: Evidence) -> int:
+    """Return the silence, in ms since the last voiced sample, after which work on the answer begins. Within the wait.
+
+    An answer that is ready before the turn is over is held. Starting earlier than `answer_ms` before the end of the
+    wait therefore saves nothing, and wastes a start each time the user goes on. An unknown `answer_ms` is taken for
+    long.
+    """
+    soonest_ms = min(_START_MS + _START_HELD_MS * hold(evidence) ** 2, _START_SHARE * wait_ms)
+    return round(soonest_ms if evidence.answer_ms is None else max(soonest_ms, wait_ms - evidence.answer_ms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from voicepipe.turn.endpointing.early_start import start_ms
+from voicepipe.turn.endpointing.held import start_ms
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 
 
