@@ -55,6 +55,8 @@ class CallerSide:
 
         self._pauses = Pauses()
         self.strategy = SupervisedStrategy(floor, strategies)
+        self._decided_for: tuple[object, ...] = ()
+        self._decided = Decision(0, 0)
 
     @property
     def manual(self) -> bool:
@@ -112,7 +114,7 @@ class CallerSide:
         self._silence_ms = fact.silence_ms
         if not holding:
             return
-        decision = self._decision(fact.silence_ms)
+        decision = self._decision(fact.silence_ms, self._floor.speculation.answer_ms)
         if fact.silence_ms >= decision.audible_ms:
             self.end(now_ms)
             if decision.final_ms is not None:
@@ -124,10 +126,15 @@ class CallerSide:
         if paused and self.turn is not None and self.turn.marks.get(budget.VOICED_LAST) == fact.last_voiced_ms:
             self._pauses.scored(fact.name, fact.score)
 
-    def _decision(self, silence_ms: int, answer_ms: int | None = None) -> Decision:
+    def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
+        """Return the strategy's decision; an event that needs it several times makes it once."""
         interim = self._utterance.interim if self._utterance is not None else ""
+        known = (self._pauses.evidence, self._floor.settings, interim, silence_ms, answer_ms)
+        if known == self._decided_for:
+            return self._decided
         evidence = replace(self._pauses.evidence, silence_ms=silence_ms, interim_text=interim, answer_ms=answer_ms)
-        return self.strategy.decide(evidence)
+        self._decided_for, self._decided = known, self.strategy.decide(evidence)
+        return self._decided
 
     def may_begin(self, answer_ms: int | None) -> bool:
         """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
