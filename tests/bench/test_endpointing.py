@@ -157,7 +157,7 @@ def test_work_begins_as_late_as_the_answer_allows() -> None:
 
 def test_words_are_heard_of_the_whole_utterance_and_move_the_wait() -> None:
     """They come 60 ms after the pause; nothing begins before; a missing word holds the turn open."""
-    settings, lengths = TurnSettings(silence_ms=720, adaptive=True), []
+    settings, lengths = TurnSettings(silence_ms=720, end_of_turn="adaptive"), []
 
     def words(samples) -> str:
         lengths.append(len(samples) * 1_000 // RATE_HZ)

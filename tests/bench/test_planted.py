@@ -11,6 +11,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.bench import planted
 from voicepipe.bench.planted import PLANTS, Told, judged, main, report, run
 from voicepipe.client import RATE_HZ
+from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record import Breach
 from voicepipe.turn.settings import BudgetLimits
@@ -48,7 +49,7 @@ def test_what_is_told_is_what_most_records_say() -> None:
     limits = BudgetLimits(endpoint_ms=600)
     slow = turn_record(tuple(late.items()), limits=limits)
     told = judged(PLANTS[2], [slow, replace(slow, breach=None), slow], [turn_record()] * 3)
-    assert slow.breach == Breach("llm_ttft", 335, "fake-llm", "agents.NAME.llm")
+    assert slow.breach == Breach("llm_ttft", 335, "fake-llm", depends_on_for("agents.NAME.llm"))
     assert (told.stage, told.later_ms, told.total_later_ms) == ("llm_ttft", 700, 700)
     assert not told.is_right  # of another owner
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.bench.replay_report import told
+from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.telemetry.journal_lines import JournalFile, read_journal
 from voicepipe.telemetry.journal_replay import replay
 from voicepipe.turn import events as e
@@ -91,6 +92,6 @@ def test_a_long_name_leaves_the_words_apart() -> None:
     kept = journal("answer")
     replayed = replay(kept)
     id, spoken = next((id, record) for id, record in replayed.records.items() if record.caller_text)
-    late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", "agents.NAME.llm")
+    late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", depends_on_for("agents.NAME.llm"))
     lines = told(kept, replace(replayed, records={id: replace(spoken, breach=late)}))
     assert any(line.endswith(f"({late.owner}) {spoken.caller_text}") for line in lines)

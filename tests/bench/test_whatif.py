@@ -212,7 +212,7 @@ def test_settings_are_known_by_their_documented_names() -> None:
 
 def test_an_adaptive_silence_is_the_shortest_one() -> None:
     """As in the settings: the wait when nothing is known is longer by what the server adds."""
-    settings = TurnSettings(silence_ms=720, adaptive=True)
+    settings = TurnSettings(silence_ms=720, end_of_turn="adaptive")
     assert Changes({"silence_ms": 300}).of_turns(settings).silence_ms == 432
     assert Changes({"end_of_turn": "silence"}).of_turns(settings) == TurnSettings(silence_ms=500)
     assert Changes({}).of_turns(settings) == settings

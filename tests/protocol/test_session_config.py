@@ -138,7 +138,7 @@ def test_semantic_vad_eagerness_sets_the_silence(config: SessionConfig, eagernes
     merged = config.merged(heard(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
     assert isinstance(merged.turn_detection, SemanticVad)
     assert merged.turn_settings().silence_ms == silence_ms
-    assert merged.turn_settings().adaptive
+    assert merged.turn_settings().end_of_turn == "adaptive"
     assert shaped(merged) == []
 
 

@@ -259,6 +259,7 @@ async def hold(lines: list[tuple[Event, int]], temper: list[str]) -> Script:
         keep_record=lambda record: None,
         note_overrun=lambda order: None,
         note_stuck=lambda order: pytest.fail(f"stuck: {order}"),
+        note_strategy_failure=lambda order: pytest.fail(f"a strategy failed: {order}"),
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

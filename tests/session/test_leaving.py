@@ -90,6 +90,7 @@ async def test_nothing_is_begun_for_a_caller_who_has_left(caplog: pytest.LogCapt
         keep_record=records.append,
         note_overrun=lambda order: None,
         note_stuck=lambda order: None,
+        note_strategy_failure=lambda order: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

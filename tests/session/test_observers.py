@@ -42,6 +42,7 @@ def hooks(**changes: Any) -> SessionHooks:
         keep_record=lambda record: None,
         note_overrun=lambda order: None,
         note_stuck=lambda order: None,
+        note_strategy_failure=lambda order: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

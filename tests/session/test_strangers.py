@@ -142,6 +142,7 @@ async def talk(
         keep_record=lambda record: None,
         note_overrun=lambda order: None,
         note_stuck=lambda order: None,
+        note_strategy_failure=lambda order: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

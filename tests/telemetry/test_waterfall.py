@@ -10,7 +10,7 @@ from rich.console import Console
 from voicepipe.telemetry.picture import Picture
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.budget import SETTING
+from voicepipe.turn.budget import DEPENDS_ON
 from voicepipe.turn.holds import with_holds
 from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost, TurnRecord
 
@@ -103,7 +103,7 @@ def test_a_text_reply_ends_with_its_first_text() -> None:
 @pytest.mark.parametrize("marks", [MARKS, HELD])
 def test_every_stage_of_the_budget_has_a_place(marks: tuple[tuple[str, int], ...]) -> None:
     """A stage that joins the budget must be given its mark here."""
-    assert {row.stage for row in waterfall(turn_record(marks)).rows} == SETTING.keys() - {"total"}
+    assert {row.stage for row in waterfall(turn_record(marks)).rows} == DEPENDS_ON.keys() - {"total"}
 
 
 GOLDEN = """\

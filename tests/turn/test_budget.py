@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicepipe.telemetry.advice import depends_on_for, setting_for
 from voicepipe.testing.story import Story
 from voicepipe.turn import budget
 from voicepipe.turn.budget import Judgement, judge
@@ -178,27 +179,27 @@ def test_each_stage_has_a_limit_an_owner_and_a_setting(stage: str, owner: str, s
     fine = judge(spaced(*at_limit), limits, OWNERS, audible=True)
     assert [span.verdict for span in fine.stages] == ["within"] * 6
     assert fine.breach is None
-    assert judge(spaced(*over), limits, OWNERS, audible=True).breach == Breach(stage, 1, owner, setting)
+    assert judge(spaced(*over), limits, OWNERS, audible=True).breach == Breach(stage, 1, owner, depends_on_for(setting))
 
 
 def test_the_first_stage_over_its_limit_is_the_breach() -> None:
     """Later ones may only have suffered from it."""
     judged = judge(spaced(100, 900, 300, 10, 1, 20), BudgetLimits(), OWNERS, audible=True)
-    assert judged.breach == Breach("llm_ttft", 300, "groq/llama", "agents.NAME.llm")
+    assert judged.breach == Breach("llm_ttft", 300, "groq/llama", depends_on_for("agents.NAME.llm"))
 
 
 def test_the_total_is_judged_by_itself() -> None:
     """No stage is over, and their sum is: what took longest would move it most."""
     judged = judge(spaced(150, 600, 100, 140, 10, 30), BudgetLimits(), OWNERS, audible=True)
     assert {span.verdict for span in judged.stages} == {"within"}
-    assert judged.breach == Breach("total", 30, "groq/llama", "agents.NAME.llm")
+    assert judged.breach == Breach("total", 30, "groq/llama", depends_on_for("agents.NAME.llm"))
 
 
 def test_a_held_turn_that_is_late_waited_for_the_silence() -> None:
     """Neither model nor voice is to blame, however slow they were."""
     marks = spaced(100, 200, 50, 50, 0, 0) | {"gate_opened": 6_100, "first_sent": 6_105, "heard": 6_125}
     judged = judge(marks, BudgetLimits(overhead_ms=2_000), OWNERS, audible=True)
-    assert judged.breach == Breach("total", 125, "settings", "turn_detection.silence_duration_ms")
+    assert judged.breach == Breach("total", 125, "settings", depends_on_for("turn_detection.silence_duration_ms"))
 
 
 @pytest.mark.parametrize(
@@ -212,14 +213,14 @@ def test_a_held_turn_that_is_late_waited_for_the_silence() -> None:
 def test_a_late_endpoint_names_what_would_move_it(owner: str, setting: str) -> None:
     """Not only the silence can be to blame for it."""
     judged = judge(spaced(900, 1, 1, 1, 1, 1), BudgetLimits(), OWNERS | {"endpoint": owner}, audible=True)
-    assert judged.breach == Breach("endpoint", 750, owner, setting)
+    assert judged.breach == Breach("endpoint", 750, owner, depends_on_for(setting))
 
 
 @pytest.mark.parametrize("setting", ["agents.NAME.silence_ms", "turn_detection.eagerness"])
 def test_a_long_silence_names_whoever_chose_it(setting: str) -> None:
     """The agent or the client, as the session has it."""
     story = Story()
-    story.changes(silence_setting=setting)
+    story.changes(silence_set_by=depends_on_for(setting))
     story.speaks()
     story.pauses()
     story.passes(400)
@@ -229,7 +230,7 @@ def test_a_long_silence_names_whoever_chose_it(setting: str) -> None:
     story.passes(5_000)
     breach = record(story).breach
     assert breach is not None
-    assert (breach.stage, breach.owner, breach.setting) == ("endpoint", "settings", setting)
+    assert (breach.stage, breach.owner, setting_for(breach.depends_on)) == ("endpoint", "settings", setting)
 
 
 def test_who_the_question_waited_for() -> None:

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.turn.endpoint import NOTHING, Evidence, Pauses, held, start_ms, wait_ms
-from voicepipe.turn.settings import TurnSettings
+from voicepipe.turn.endpointing.adaptive import Adaptive
+from voicepipe.turn.endpointing.held import held
+from voicepipe.turn.endpointing.pauses import Pauses
+from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategy import NOTHING, EndpointStrategy, Evidence
 
-ADAPTIVE = TurnSettings(silence_ms=720, adaptive=True)
+ADAPTIVE = Adaptive(720)
 
 EVIDENCE = st.builds(
     Evidence,
@@ -23,22 +26,32 @@ EVIDENCE = st.builds(
 SILENCES = st.integers(0, 10_000)
 
 
+def wait_ms(strategy: EndpointStrategy, evidence: Evidence = NOTHING) -> int:
+    """The silence that ends a turn."""
+    return strategy.decide(evidence).audible_ms
+
+
+def start_ms(strategy: EndpointStrategy, evidence: Evidence = NOTHING) -> int:
+    """The silence after which work begins."""
+    return strategy.decide(evidence).start_ms
+
+
 @given(silence_ms=SILENCES, evidence=EVIDENCE)
 def test_a_client_that_asked_for_a_silence_gets_it(silence_ms: int, evidence: Evidence) -> None:
     """Whatever the voice and the words say."""
-    assert wait_ms(TurnSettings(silence_ms=silence_ms), evidence) == silence_ms
+    assert wait_ms(Silence(silence_ms), evidence) == silence_ms
 
 
 @given(silence_ms=SILENCES)
 def test_who_knows_nothing_waits_as_set(silence_ms: int) -> None:
     """The setting is the middle."""
-    assert wait_ms(TurnSettings(silence_ms=silence_ms, adaptive=True)) == silence_ms
+    assert wait_ms(Adaptive(silence_ms)) == silence_ms
 
 
 @given(silence_ms=SILENCES, evidence=EVIDENCE)
 def test_the_wait_is_bounded(silence_ms: int, evidence: Evidence) -> None:
     """Between 0.73 and 2.31 of what is set, and work begins within it."""
-    settings = TurnSettings(silence_ms=silence_ms, adaptive=True)
+    settings = Adaptive(silence_ms)
     wait = wait_ms(settings, evidence)
     assert 0.73 * silence_ms - 1 <= wait <= 2.31 * silence_ms + 1
     assert 0 <= start_ms(settings, evidence) <= wait
@@ -135,7 +148,7 @@ def test_pauses_gather_what_is_known_of_the_one_that_lasts() -> None:
     assert pauses.evidence == NOTHING
     pauses.began(None)
     pauses.heard("and then the")
-    assert pauses.evidence == Evidence(unfinished=1.0, longest_pause_ms=640)
+    assert pauses.evidence == Evidence(text="and then the", unfinished=1.0, longest_pause_ms=640)
 
 
 def test_an_old_long_pause_is_forgotten() -> None:

@@ -10,7 +10,7 @@ from voicepipe.turn.conversation import Message, OutputText
 from voicepipe.turn.settings import TurnSettings
 from voicepipe.turn.states import Caller
 
-ADAPTIVE = TurnSettings(silence_ms=720, adaptive=True, create_response=False)
+ADAPTIVE = TurnSettings(silence_ms=720, end_of_turn="adaptive", create_response=False)
 
 
 def silence_that_ends_it(book: Playbook, began_ms: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.story import STEP_MS, Story
@@ -93,7 +94,7 @@ def test_the_first_breach_is_the_servers() -> None:
     """With what would move it."""
     marks = tuple(with_holds(AT, [(5_550, 5_760)]).items())
     record = turn_record(marks, limits=BudgetLimits(endpoint_ms=1_000, llm_ttft_ms=100))
-    assert record.breach == Breach("overhead", 210 + 3 - 20, "server", "server.max_sessions")
+    assert record.breach == Breach("overhead", 210 + 3 - 20, "server", depends_on_for("server.max_sessions"))
 
 
 @pytest.mark.parametrize(

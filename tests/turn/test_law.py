@@ -13,6 +13,9 @@ import pytest
 from voicepipe.testing.story import Story
 from voicepipe.turn import events as e
 from voicepipe.turn import states
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines, ReplySettings
 from voicepipe.turn.states import Agent, Caller
 from voicepipe.turn.steps import Move
@@ -24,9 +27,22 @@ HASTY = Deadlines(first_output_ms=1_000, reply_ms=1_500)
 """So short that a reply misses its deadlines while the caller's pause still lasts."""
 
 
+class OnceScored(Silence):
+    """Work begins when a model has judged the pause."""
+
+    def decide(self, evidence: Evidence) -> Decision:
+        wait_ms = self.longest_ms
+        return Decision(wait_ms if evidence.score("p") is None else 0, wait_ms)
+
+
 def line(*, playing: bool = False, deadlines: Deadlines = PATIENT) -> Story:
     """A caller on the line; perhaps an earlier reply still plays, which their voice does not interrupt."""
-    story = Story(speculate=True, deadlines=deadlines, interrupt_response=not playing)
+    story = Story(
+        speculate=True,
+        deadlines=deadlines,
+        interrupt_response=not playing,
+        strategies={**BUILT_IN, "scored": OnceScored},
+    )
     if playing:
         story.says("How far is the moon?")
         story.answers("It is far away.", duration_ms=60_000)
@@ -586,7 +602,14 @@ def unguessed(story: Story) -> None:
     story.breaks()
 
 
+def unscored(story: Story) -> None:
+    """A pause with words, that no model has judged yet."""
+    story.changes(end_of_turn="scored")
+    guessing(story)
+
+
 BEGINS: dict[type, tuple[Plot, Plot]] = {
+    e.EndpointScored: (unscored, lambda s: s.is_scored("p", 0.9)),
     e.ReplyRequested: (lambda s: None, lambda s: s.creates()),
     e.SilenceGrew: (unguessed, lambda s: s.stops()),
     e.TimePassed: (unguessed, lambda s: s.passes(3_000)),

@@ -7,8 +7,9 @@ from dataclasses import fields
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.turn import endpoint
 from voicepipe.turn import events as e
+from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategy import NOTHING
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
@@ -46,7 +47,7 @@ def test_a_transcriber_that_is_never_asked_is_refused() -> None:
 
 def test_the_wait_is_what_the_client_asked_for() -> None:
     """In ms since the last voiced sample."""
-    assert endpoint.wait_ms(TurnSettings(silence_ms=320)) == 320
+    assert Silence(320).decide(NOTHING).audible_ms == 320
 
 
 # --- the loudspeaker ------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 from voicepipe.config.settings import AgentSettings
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
-from voicepipe.turn.endpoint import Evidence, wait_ms
+from voicepipe.stages.endpointing import strategy_named
+from voicepipe.telemetry.advice import setting_for
+from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
 from voicepipe.wiring.sessions import config_of
 
 GRANT = SessionGrant(
@@ -23,7 +25,9 @@ def waits(config: SessionConfig) -> tuple[int, int, int]:
     """After a finished sentence, when nothing is known, and after half a sentence."""
     settings = config.turn_settings()
     finished, half = Evidence(final_pitch_st=-6, unfinished=-1), Evidence(final_pitch_st=0, unfinished=1)
-    return wait_ms(settings, finished), wait_ms(settings), wait_ms(settings, half)
+    strategy = strategy_named(settings.end_of_turn, key="end_of_turn")(settings.silence_ms)
+    shorter, usual, longer = (strategy.decide(evidence).audible_ms for evidence in (finished, NOTHING, half))
+    return shorter, usual, longer
 
 
 def asking(detection: dict[str, object]) -> dict[str, object]:
@@ -60,11 +64,11 @@ def test_a_client_that_asks_for_semantic_vad_gets_its_eagerness() -> None:
 def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
     """What a turn that ended late tells people to change: the agent's until the client sets its own."""
     config = config_of(AgentSettings(), GRANT)
-    assert config.turn_settings().silence_setting == "agents.NAME.silence_ms"
+    assert setting_for(config.turn_settings().silence_set_by) == "agents.NAME.silence_ms"
     exact = config.merged(asking({"type": "server_vad", "silence_duration_ms": 500}))
-    assert exact.turn_settings().silence_setting == "turn_detection.silence_duration_ms"
+    assert setting_for(exact.turn_settings().silence_set_by) == "turn_detection.silence_duration_ms"
     eager = config.merged(asking({"type": "semantic_vad", "eagerness": "high"}))
-    assert eager.turn_settings().silence_setting == "turn_detection.eagerness"
+    assert setting_for(eager.turn_settings().silence_set_by) == "turn_detection.eagerness"
 
 
 def test_an_update_of_something_else_leaves_it_so() -> None:

@@ -27,6 +27,8 @@ from voicepipe.bench.endpointing_report import NATURAL, NOISY, STRESS, Result, R
 from voicepipe.bench.endpointing_score import judge
 from voicepipe.bench.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.errors import VoicepipeError
+from voicepipe.stages.endpointing import strategy_named
+from voicepipe.turn.endpointing.built_in import ADAPTIVE
 from voicepipe.turn.settings import TurnSettings
 
 SILENCE_MS: Final = 720
@@ -135,15 +137,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="where table, CSV and picture go")
     parser.add_argument("--words", action="store_true", help="measure with words as well (needs moonshine-voice)")
     parser.add_argument("--silence-ms", type=int, default=SILENCE_MS, help="the middle of the wait")
-    parser.add_argument("--fixed", action="store_true", help="end after exactly that silence, whatever is heard")
+    parser.add_argument("--end-of-turn", default=ADAPTIVE, metavar="NAME", help="the strategy; silence: exactly that")
     parser.add_argument("--max-starts", type=int, help="work begins no oftener in one turn, as in sessions (there 3)")
     parser.add_argument("--eager", action="store_true", help="work begins as if nobody knew how long an answer takes")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
-    settings = TurnSettings(silence_ms=options.silence_ms, adaptive=not options.fixed)
+    settings = TurnSettings(silence_ms=options.silence_ms, end_of_turn=options.end_of_turn)
     answer_ms = None if options.eager else ANSWER_MS
     rule = Rule(settings=settings, max_starts=options.max_starts, answer_ms=answer_ms)
     try:
+        strategy_named(options.end_of_turn, key="--end-of-turn")
         runs = _runs(options, rule)
     except (VoicepipeError, OSError) as why:
         sys.stderr.write(f"{why}\n")

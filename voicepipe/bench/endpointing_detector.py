@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -13,7 +13,8 @@ import numpy as np
 from voicepipe.audio.ear import Ear
 from voicepipe.audio.edges import Edge, QuietGrew, VoicePaused, VoiceResumed, VoiceStarted
 from voicepipe.audio.samples import Samples
-from voicepipe.turn import endpoint
+from voicepipe.stages.endpointing import strategy_named
+from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.settings import TurnSettings
 
 FRAME_MS: Final = 20
@@ -83,9 +84,9 @@ class Detector:
         self._ear = Ear(rate_hz)
         self._rate_hz = rate_hz
         self._frames: list[Samples] = []
-        self._settings = settings
+        self._strategy = strategy_named(settings.end_of_turn, key="end_of_turn")(settings.silence_ms)
         self._words = words
-        self._pauses = endpoint.Pauses()
+        self._pauses = Pauses()
         self._now_ms = 0
         self._began_ms = 0
         self._voiced_ms = 0
@@ -119,7 +120,7 @@ class Detector:
                 self._working = False
             case VoicePaused(last_voiced, silence_ms, pitch_st, voiced_ms):
                 self._voiced_ms = last_voiced.stream_ms
-                self._pauses.began(pitch_st, voiced_ms)
+                self._pauses.began(pitch_st, voiced_ms, speech_ms=last_voiced.stream_ms - self._began_ms)
                 self._say(Kind.TENTATIVE)
                 self._ask()
                 self._decide(silence_ms)
@@ -141,9 +142,9 @@ class Detector:
         if self._text is not None and self._now_ms >= self._text[0]:
             self._pauses.heard(self._text[1])
             self._text = None
-        evidence = self._pauses.evidence
-        over = silence_ms >= endpoint.wait_ms(self._settings, evidence)
-        due = silence_ms >= endpoint.start_ms(self._settings, evidence, self._answer_ms)
+        evidence = replace(self._pauses.evidence, silence_ms=silence_ms, answer_ms=self._answer_ms)
+        decision = self._strategy.decide(evidence)
+        over, due = silence_ms >= decision.audible_ms, silence_ms >= decision.start_ms
         begins = due and self._text is None and (self._max_starts is None or self._starts < self._max_starts)
         if not self._working and (begins or over):
             self._working = True

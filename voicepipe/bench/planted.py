@@ -26,6 +26,7 @@ from voicepipe.bench.load_server import started
 from voicepipe.bench.planted_vendor import Asked, Delays, PlantedVendor
 from voicepipe.client import RATE_HZ, closed_turn, connect, until_ready
 from voicepipe.errors import VoicepipeError
+from voicepipe.telemetry.advice import setting_for
 from voicepipe.turn.record import TurnRecord
 
 SILENCE_MS: Final = 300
@@ -228,7 +229,10 @@ def _server(folder: Path, base_url: str, plant_ms: int) -> list[str]:
 
 def judged(plant: Plant, records: Sequence[TurnRecord], usual: Sequence[TurnRecord]) -> Told:
     """What these records told of it, beside those without it."""
-    named = [(r.breach.stage, r.breach.owner, r.breach.setting) if r.breach else ("", "", "") for r in records]
+    named = [
+        (r.breach.stage, r.breach.owner, setting_for(r.breach.depends_on)) if r.breach else ("", "", "")
+        for r in records
+    ]
     breach = statistics.mode(named)
     later_ms = _median_ms(records, breach[0]) - _median_ms(usual, breach[0])
     return Told(plant, *breach, later_ms, _median_ms(records, "total") - _median_ms(usual, "total"))

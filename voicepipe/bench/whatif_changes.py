@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from voicepipe.protocol.session_parts import ADAPTIVE_MIDDLE
+from voicepipe.turn.endpointing.built_in import SILENCE
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 
@@ -46,19 +47,17 @@ class Changes:
 
     def of_opening(self, opening: Opening) -> Opening:
         """What the core begins with."""
-        return Opening(opening.session, self.of_turns(opening.settings), self.of_core(opening.core))
+        return replace(opening, settings=self.of_turns(opening.settings), core=self.of_core(opening.core))
 
     def of_turns(self, settings: TurnSettings) -> TurnSettings:
         """The session's settings, at any time, with these."""
-        adaptive = settings.adaptive
-        if "end_of_turn" in self.values:
-            adaptive = self.values["end_of_turn"] == "adaptive"
+        strategy = self.values.get("end_of_turn", settings.end_of_turn)
         shortest_ms = self.values.get("silence_ms")
         if shortest_ms is None:
-            shortest_ms = round(settings.silence_ms / ADAPTIVE_MIDDLE) if settings.adaptive else settings.silence_ms
-        if "silence_ms" in self.values or adaptive is not settings.adaptive:
-            silence_ms = round(ADAPTIVE_MIDDLE * shortest_ms) if adaptive else shortest_ms
-            settings = replace(settings, silence_ms=silence_ms, adaptive=adaptive)
+            shortest_ms = round(settings.silence_ms / _lengthened(settings.end_of_turn))
+        if "silence_ms" in self.values or strategy != settings.end_of_turn:
+            silence_ms = round(_lengthened(strategy) * shortest_ms)
+            settings = replace(settings, silence_ms=silence_ms, end_of_turn=strategy)
         return replace(settings, announce=self.values.get("announce", settings.announce))
 
     def of_core(self, core: CoreSettings) -> CoreSettings:
@@ -84,6 +83,11 @@ class Changes:
     def _of(self, section: str) -> dict[str, Any]:
         start = f"{section}."
         return {key.removeprefix(start): value for key, value in self.values.items() if key.startswith(start)}
+
+
+def _lengthened(strategy: str) -> float:
+    """What a strategy's wait without evidence is, as a multiple of the setting `silence_ms`."""
+    return 1 if strategy == SILENCE else ADAPTIVE_MIDDLE
 
 
 NO_CHANGES: Final = Changes()

@@ -139,7 +139,7 @@ def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterato
     if any(row.was is None for row in rows):
         yield "What was taken for the end of a turn would have been answered, or cut off, in the caller's pause."
     if "silence_ms" in changes.values and any(
-        not line.settings.silence_setting.startswith("agents.") for line in _settings(learned)
+        line.settings.silence_set_by != "agent_silence" for line in _settings(learned)
     ):
         yield "The client set the silence itself; the setting of the agent would not have changed that."
     if "filler" in changes.values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,8 +19,11 @@ from voicepipe.config import load
 from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import AgentSettings
 from voicepipe.errors import ConfigError
+from voicepipe.stages.endpointing import strategies_named
 from voicepipe.telemetry.journal_lines import JournalFile, read_journal
 from voicepipe.telemetry.journal_replay import replay
+from voicepipe.turn.endpointing.built_in import SILENCE
+from voicepipe.turn.events import SettingsChanged
 
 SAME, DIFFERENT = 0, 1
 
@@ -35,7 +39,7 @@ def run(options: ReplayOptions) -> int:
     folder = load(options.config, overrides=options.overrides()).data_path / "journals"
     status = SAME
     for path in _files(options.files, folder):
-        journal = read_journal(_read(path))
+        journal = _with_strategies(read_journal(_read(path)), changes)
         if options.what_if:
             _say(options, path, *_enacted(journal, changes, as_json=options.json))
             continue
@@ -70,6 +74,14 @@ def _hint(option: str) -> Any:
     kind: type = SECTIONS[section] if name else AgentSettings
     hints: Mapping[str, Any] = get_type_hints(kind, include_extras=True)
     return hints[name or option]
+
+
+def _with_strategies(journal: JournalFile, changes: Changes) -> JournalFile:
+    """Return the journal with the code of the end-of-turn strategies that it and the changes name."""
+    names = {line.fact.settings.end_of_turn for line in journal.lines if isinstance(line.fact, SettingsChanged)}
+    names |= {journal.opening.settings.end_of_turn, changes.values.get("end_of_turn", SILENCE)}
+    strategies = strategies_named(sorted(names), key="end_of_turn")
+    return replace(journal, opening=replace(journal.opening, strategies=strategies))
 
 
 def _files(named: tuple[Path, ...], folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from voicepipe.errors import ConfigError
+from voicepipe.stages.endpointing import strategy_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ SECRET: Final = Meta(extra={"secret": True})
 MAY_BE_EMPTY: Final = Meta(extra={"empty": True})
 """A text whose empty value differs in meaning from an unset one, in every source."""
 
+STRATEGY_NAME: Final = Meta(
+    description='"adaptive", "silence" or the name of an installed strategy (text)', extra={"one_of": strategy_names}
+)
+"""A built-in end-of-turn strategy, or one of an installed package."""
+
 PLAIN: Final[dict[object, str]] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -73,7 +80,7 @@ def convert(found: Found, hint: Any, key: str) -> object:
         converted = msgspec.convert(value, Annotated[plain, rule] if rule is not None else plain, strict=not found.text)
     except msgspec.ValidationError:
         converted = None
-    if converted is None or (isinstance(converted, float) and math.isnan(converted)):
+    if converted is None or not _acceptable(converted, rule):
         came = "something else" if _marked(rule, "secret") else shown(found.value)
         raise ConfigError(f"{key}: expected {expected(hint)}, got {came} ({found.source})")
     return converted
@@ -117,6 +124,14 @@ def _taken_apart(hint: Any) -> tuple[Any, Meta | None]:
     if get_origin(hint) in (Union, UnionType):
         hint = next(arm for arm in get_args(hint) if arm is not NoneType)
     return hint, rule
+
+
+def _acceptable(value: object, rule: Meta | None) -> bool:
+    """Return whether a converted value also passes what msgspec can't check: NaN, and names known at run time only."""
+    if isinstance(value, float) and math.isnan(value):
+        return False
+    one_of: Callable[[], Collection[object]] | None = rule.extra.get("one_of") if rule and rule.extra else None
+    return one_of is None or value in one_of()
 
 
 def _marked(rule: Meta | None, mark: str) -> bool:

@@ -9,7 +9,15 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from voicepipe.auth.origin import is_loopback
-from voicepipe.config.convert import LANGUAGE_TAG, MAY_BE_EMPTY, ONE_OR_MORE, SECRET, WEB_ADDRESS, between
+from voicepipe.config.convert import (
+    LANGUAGE_TAG,
+    MAY_BE_EMPTY,
+    ONE_OR_MORE,
+    SECRET,
+    STRATEGY_NAME,
+    WEB_ADDRESS,
+    between,
+)
 from voicepipe.config.pools import Routing, specs_of
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
@@ -169,10 +177,11 @@ class AgentSettings:
     language: Annotated[str | None, LANGUAGE_TAG] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
 
-    end_of_turn: Literal["adaptive", "silence"] = "adaptive"
+    end_of_turn: Annotated[str, STRATEGY_NAME] = "adaptive"
     """How the end of a turn is detected, unless the client sets `turn_detection`. `silence` waits for exactly
     `silence_ms`. `adaptive` waits at least that, and longer the less finished the user sounds by pitch, words and
-    pace: 1.44 times as long without evidence, at most 3.3 times."""
+    pace: 1.44 times as long without evidence, at most 3.3 times. Any other name is a strategy of an installed
+    package."""
 
     silence_ms: Annotated[int, between(20, 10_000)] = 500
     """How long the user must be silent, at least, before the turn is over, unless the client sets it."""

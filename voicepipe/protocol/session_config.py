@@ -32,7 +32,8 @@ from voicepipe.protocol.session_wire import (
     transcription_object,
     turn_detection_object,
 )
-from voicepipe.turn.settings import Announce, ReplySettings, Tool, TurnSettings
+from voicepipe.turn.endpointing.built_in import ADAPTIVE, SILENCE
+from voicepipe.turn.settings import Announce, ReplySettings, SilenceSetBy, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"
 """The voice that a session shows when the choice is left to the provider."""
@@ -78,6 +79,9 @@ class SessionConfig:
 
     tracing: str | tuple[tuple[str, str], ...] | None = None
     """Accepted and shown; the server traces for the operator, not for clients."""
+
+    end_of_turn: str = ADAPTIVE
+    """The agent's own strategy: for `semantic_vad`, unless it is `silence`; a client's `server_vad` is always exact."""
 
     announce: Announce = "verdict"
     """The agent's own; `extensions.announce` takes precedence."""
@@ -175,8 +179,8 @@ class SessionConfig:
         return TurnSettings(
             detection="none" if detection is None else "vad",
             silence_ms=_silence_ms(detection),
-            silence_setting=_silence_setting(detection),
-            adaptive=isinstance(detection, SemanticVad) or (detection is not None and detection.adaptive),
+            silence_set_by=_silence_set_by(detection),
+            end_of_turn=self._strategy(),
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
             idle_timeout_ms=self.idle_timeout_ms,
@@ -188,6 +192,15 @@ class SessionConfig:
             metadata=() if self.extensions is None else self.extensions.metadata,
             reply=self.reply_settings(),
         )
+
+    def _strategy(self) -> str:
+        match self.turn_detection:
+            case ServerVad(end_of_turn=strategy):
+                return strategy
+            case SemanticVad():
+                return ADAPTIVE if self.end_of_turn == SILENCE else self.end_of_turn
+            case None:
+                return SILENCE
 
     @property
     def vad_threshold(self) -> float:
@@ -208,19 +221,19 @@ class SessionConfig:
 
 def _silence_ms(detection: TurnDetection | None) -> int:
     match detection:
-        case ServerVad(silence_duration_ms=silence_ms, adaptive=adaptive):
-            return round(ADAPTIVE_MIDDLE * silence_ms) if adaptive else silence_ms
+        case ServerVad(silence_duration_ms=silence_ms, end_of_turn=strategy):
+            return silence_ms if strategy == SILENCE else round(ADAPTIVE_MIDDLE * silence_ms)
         case SemanticVad():
             return EAGERNESS_SILENCE_MS[detection.eagerness]
         case None:
             return DEFAULT_SILENCE_MS
 
 
-def _silence_setting(detection: TurnDetection | None) -> str:
+def _silence_set_by(detection: TurnDetection | None) -> SilenceSetBy:
     match detection:
         case ServerVad():
-            return detection.setting
+            return detection.silence_set_by
         case SemanticVad():
-            return "turn_detection.eagerness"
+            return "client_eagerness"
         case None:
-            return "turn_detection.type"
+            return "client_commit"

@@ -23,7 +23,8 @@ from voicepipe.protocol.fields import (
     whole,
     wrong_value,
 )
-from voicepipe.turn.settings import Tool
+from voicepipe.turn.endpointing.built_in import SILENCE
+from voicepipe.turn.settings import SilenceSetBy, Tool
 
 FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Eagerness = Literal["low", "medium", "high", "auto"]
@@ -49,8 +50,8 @@ finished. Speculation hides 500 ms of it. With medium the bench cuts one read tu
 """
 
 ADAPTIVE_MIDDLE: Final = 1.44
-"""The wait of an adaptive `ServerVad` without evidence, as a multiple of its shortest silence: 720 ms for the usual
-500, as in `semantic_vad`. The shortest wait that evidence makes of that is 531 ms.
+"""The wait of a `ServerVad` without evidence, as a multiple of its shortest silence, where the strategy is not
+`silence`: 720 ms for the usual 500, as in `semantic_vad`. The shortest wait that `adaptive` makes of that is 531 ms.
 """
 
 KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")
@@ -84,7 +85,7 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVad:
-    """The turn ends after a fixed silence that a client sets; or, if adaptive, after at least that."""
+    """The turn ends after a fixed silence that a client sets; or as the agent's strategy decides, around that."""
 
     threshold: float = DEFAULT_THRESHOLD
     """The VAD's threshold, 0 to 1."""
@@ -93,13 +94,13 @@ class ServerVad:
     """How much audio from before the detected start of speech is kept, in ms."""
 
     silence_duration_ms: int = DEFAULT_SILENCE_MS
-    adaptive: bool = False
-    """Set by the agent's settings, never by the client: the silence is the minimum, and more follows how finished the
-    user sounds. The wire does not show this.
+    end_of_turn: str = SILENCE
+    """The strategy. Another than `silence` is set by the agent's settings, never by the client: the silence is about
+    the minimum, and more follows how finished the user sounds. The wire does not show this.
     """
 
-    setting: str = "turn_detection.silence_duration_ms"
-    """Where the silence was set: by the client, or by the agent if the client sets none."""
+    silence_set_by: SilenceSetBy = "client_silence"
+    """What set the silence: the client, or the agent if the client sets none."""
 
     idle_timeout_ms: int | None = None
     """How long the user may be silent before the agent speaks; None: forever."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.phrases import PhraseBook
@@ -13,6 +13,8 @@ from voicepipe.stages.transcriber import Transcriber
 from voicepipe.telemetry.journal import Journal, no_journal
 from voicepipe.turn import commands as c
 from voicepipe.turn.announcements import Announcement
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import ReplySettings
@@ -28,6 +30,9 @@ class SessionStages:
     stt_model: str
     llm_model: str
     tts_model: str
+    strategies: Strategies = field(default_factory=lambda: BUILT_IN)
+    """The end-of-turn strategies that the session's settings may name."""
+
     phrases: PhraseBook | None = None
     """Phrases spoken earlier in that voice; None: the session has a book of its own."""
 
@@ -61,6 +66,7 @@ class SessionHooks:
     keep_record: Callable[[TurnRecord], None]
     note_overrun: Callable[[c.NoteOverrun], None]
     note_stuck: Callable[[c.NoteStuck], None]
+    note_strategy_failure: Callable[[c.NoteStrategyFailure], None]
 
     check_update: Callable[[SessionConfig, SessionConfig], None]
     """Check the session before and after an update. Raises ProtocolError when this client may not make the update."""

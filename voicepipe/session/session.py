@@ -80,7 +80,8 @@ class Session:
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
-        opening = Opening(grant.session_id, config.turn_settings(), replace(settings, believes_short=believes_short))
+        core = replace(settings, believes_short=believes_short)
+        opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
         self._core, self._journal = opening.rebuilt(), JournalApart(hooks.open_journal(opening))
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, post, self._journal)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, post)
@@ -341,6 +342,9 @@ class Session:
             case c.NoteStuck():
                 with apart("telemetry"):
                     self._hooks.note_stuck(order)
+            case c.NoteStrategyFailure():
+                with apart("telemetry"):
+                    self._hooks.note_strategy_failure(order)
             case c.NoteOverrun():
                 with apart("telemetry"):
                     self._hooks.note_overrun(order)

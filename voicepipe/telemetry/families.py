@@ -53,6 +53,7 @@ NOW: Final = (
     Family("sessions_limit", "gauge", (), "How many may be"),
     Family("sessions_opened_total", "counter", (), "Callers who were let in"),
     Family("sessions_stuck_total", "counter", (), "Sessions that only the last resort freed: our bug"),
+    Family("endpointing_failures_total", "counter", ("strategy",), "Sessions in which an end-of-turn strategy failed"),
     Family("phrases_cost_usd_total", "counter", ("agent",), "What phrases cost that were spoken before any turn"),
     Family("ready", "gauge", (), "1: sessions are taken; 0: models load, or the server stops"),
     Family("rest_running", "gauge", ("kind",), "Requests over REST that are being answered"),

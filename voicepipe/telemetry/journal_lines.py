@@ -12,6 +12,7 @@ import msgspec
 
 from voicepipe import __version__
 from voicepipe.errors import VoicepipeError
+from voicepipe.telemetry.journal_older import renewed_fact, renewed_order, renewed_settings
 from voicepipe.telemetry.journal_plain import Words, as_it_is, plain, typed
 from voicepipe.telemetry.journal_words import length
 from voicepipe.turn.commands import Order
@@ -164,7 +165,11 @@ def _journal(first: Plain) -> JournalFile:
         raise JournalError(f"expected a journal of format {FORMAT}, got {str(first)[:80]!r}")
     return _known(
         lambda: JournalFile(
-            Opening(first["session"], typed(first["settings"], TurnSettings), typed(first["core"], CoreSettings)),
+            Opening(
+                first["session"],
+                typed(renewed_settings(first["settings"]), TurnSettings),
+                typed(first["core"], CoreSettings),
+            ),
             agent=first["agent"],
             began_unix_ms=first["began_unix_ms"],
             version=first["version"],
@@ -175,7 +180,12 @@ def _journal(first: Plain) -> JournalFile:
 
 
 def _line(found: Plain, number: int) -> Line:
-    return Line(number, int(found["at_ms"]), typed(found["fact"], Fact), tuple(found["orders"]))
+    return Line(
+        number,
+        int(found["at_ms"]),
+        typed(renewed_fact(found["fact"]), Fact),
+        tuple(map(renewed_order, found["orders"])),
+    )
 
 
 def _known(read: Callable[[], T], where: str) -> T:

@@ -19,6 +19,7 @@ from typing import Final, Literal, TextIO
 import msgspec
 
 from voicepipe.clock import utc_iso
+from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.redact import HIDDEN, names_secret, redact
 from voicepipe.turn.record import TurnRecord
 
@@ -102,7 +103,7 @@ def log_turn_closed(record: TurnRecord) -> None:
         verdict=record.total_verdict,
         breach=breach.stage if breach else "",
         owner=breach.owner if breach else "",
-        setting=breach.setting if breach else "",
+        setting=setting_for(breach.depends_on) if breach else "",
         actions=",".join(record.actions),
     )
 
@@ -120,6 +121,14 @@ def log_stuck(session: str, *, caller: str, agent: str, so_far: int) -> None:
     `caller` and `agent` are the states it was found in, `so_far` the number since the server began.
     """
     log_event("session_stuck", level=logging.ERROR, session=session, caller=caller, agent=agent, so_far=so_far)
+
+
+def log_strategy_failure(session: str, *, strategy: str, why: str, so_far: int) -> None:
+    """Log that an end-of-turn strategy failed (`NoteStrategyFailure`); once a session, which goes on with `silence`.
+
+    `so_far`: the number of sessions in which it failed, since the server began.
+    """
+    log_event("endpointing_failed", level=logging.ERROR, session=session, strategy=strategy, why=why, so_far=so_far)
 
 
 def log_records_lost(count: int, why: str) -> None:

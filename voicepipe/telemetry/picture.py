@@ -9,6 +9,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.waterfall import Row, Span, Waterfall
 from voicepipe.turn.record import Breach, Speculation, TurnCost
 
@@ -197,4 +198,4 @@ def _paid(cost: TurnCost) -> Iterator[Text]:
 
 def _advice(breach: Breach) -> Iterator[Text]:
     yield Text.assemble(("over", "bold red"), f"  {breach.stage} by {breach.over_ms} ms · owner {breach.owner}")
-    yield Text(f"      moved by {breach.setting}")
+    yield Text(f"      moved by {setting_for(breach.depends_on)}")

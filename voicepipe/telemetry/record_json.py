@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from voicepipe.telemetry.advice import depends_on_for, setting_for
 from voicepipe.turn.record import TurnRecord
 
 _PAIRS = ("marks", "parts", "providers", "projected")  # tuples of pairs in the record, objects in JSON
@@ -82,6 +83,8 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
         plain[name] = dict(plain[name])
     for name in _TEXTS:
         plain[name] = _whole_characters(plain[name])
+    if breach := plain["breach"]:
+        breach["setting"] = setting_for(breach.pop("depends_on"))
     return plain
 
 
@@ -105,6 +108,8 @@ def record_from_json(data: bytes | str) -> TurnRecord:
         if not isinstance(pairs, dict):
             raise ValueError(f"{name}: expected an object, got {type(pairs).__name__}")
         plain[name] = tuple(pairs.items())
+    if isinstance(breach := plain.get("breach"), dict) and isinstance(setting := breach.get("setting"), str):
+        breach["depends_on"] = depends_on_for(setting)
     return msgspec.convert(plain, TurnRecord)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.store import KeptTurn
 from voicepipe.telemetry.waterfall import Row, waterfall
 from voicepipe.turn import marks as m
@@ -70,7 +71,7 @@ def _whole(turn: KeptTurn, marks: Mapping[str, int]) -> PlainSpan:
     if record.breach is not None:
         breach = record.breach
         about |= {"voicepipe.breach": breach.stage, "voicepipe.owner": breach.owner}
-        about |= {"voicepipe.setting": breach.setting, "voicepipe.over_ms": breach.over_ms}
+        about |= {"voicepipe.setting": setting_for(breach.depends_on), "voicepipe.over_ms": breach.over_ms}
     return PlainSpan("turn", min(at_ms), max(*at_ms, heard_to_ms), record.outcome or "", about)
 
 

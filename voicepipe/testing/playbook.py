@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from voicepipe.turn.announcements import Announcement
 from voicepipe.turn.commands import Announce, KeepRecord, Order, WakeAt
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.events import Fact, TimePassed
 from voicepipe.turn.machine import Core
 from voicepipe.turn.record import TurnRecord
@@ -24,6 +26,7 @@ class Playbook:
 
     settings: TurnSettings = field(default_factory=TurnSettings)
     core_settings: CoreSettings = field(default_factory=CoreSettings)
+    strategies: Strategies = field(default_factory=lambda: BUILT_IN, kw_only=True)
     now_ms: int = 0
     orders: list[Order] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
@@ -33,7 +36,7 @@ class Playbook:
     _wake_ms: int | None = None
 
     def __post_init__(self) -> None:
-        self.core = Core(SESSION, self.settings, self.core_settings)
+        self.core = Core(SESSION, self.settings, self.core_settings, self.strategies)
 
     def at(self, now_ms: int, *facts: Fact) -> list[Order]:
         """Let time pass to `now_ms`, then tell these facts; returns the orders of both."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest import mock
 
 from voicepipe.telemetry import journal_lines
@@ -11,6 +12,7 @@ from voicepipe.telemetry.journal_lines import JournalFile, Texts, read_journal
 from voicepipe.telemetry.journal_plain import as_it_is
 from voicepipe.telemetry.journal_replay import replay
 from voicepipe.telemetry.journal_words import Disguise
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.events import Fact
 from voicepipe.turn.journal import Entry, Opening
 from voicepipe.turn.machine import Core
@@ -43,8 +45,12 @@ class Replaying:
 
         def begun(core: Core, *args: object, **more: object) -> None:
             begin(core, *args, **more)  # type: ignore[arg-type]
+            strategies = args[3] if len(args) > 3 else BUILT_IN
+            assert isinstance(strategies, Mapping)
             if len(sessions) < MOST_SESSIONS:
-                sessions.append((core, Opening(core.floor.session, core.floor.settings, core.floor.core), []))
+                sessions.append(
+                    (core, Opening(core.floor.session, core.floor.settings, core.floor.core, strategies), [])
+                )
 
         def handled(core: Core, fact: Fact, now_ms: int) -> tuple[object, ...]:
             orders = handle(core, fact, now_ms)
@@ -59,7 +65,9 @@ class Replaying:
     def journals(self, texts: Texts = "kept") -> Iterator[JournalFile]:
         """The sessions as journals, each written and read again."""
         for _, opening, entries in self._sessions:
-            yield read_journal(journal_of(opening, entries, texts))
+            journal = read_journal(journal_of(opening, entries, texts))
+            journal.opening = replace(journal.opening, strategies=opening.strategies)
+            yield journal
 
     def problems(self) -> list[str]:
         """Where a replay differs from the session; with the words of both sides, and without."""

@@ -11,6 +11,8 @@ from voicepipe.turn import events as e
 from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, OpenGate, Order, StartReply
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.prices import PriceList
 from voicepipe.turn.record import ModelAttempt
 from voicepipe.turn.rescue import RescueSettings
@@ -44,6 +46,7 @@ class Story:
         rescue: RescueSettings | None = None,
         prices: PriceList | None = None,
         conversation: ConversationLimits | None = None,
+        strategies: Strategies = BUILT_IN,
         **settings: Any,
     ) -> None:
         core = CoreSettings(
@@ -56,7 +59,7 @@ class Story:
             prices=prices or PriceList(),
             conversation=conversation or ConversationLimits(),
         )
-        self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000)
+        self.book = Playbook(TurnSettings(transcribe=True, **settings), core, now_ms=1_000, strategies=strategies)
         self._utterances: list[int] = []
         self._flushes: dict[int, int] = {}
         self._replies: list[StartReply] = []
@@ -89,6 +92,11 @@ class Story:
     def is_silent(self, silence_ms: int) -> list[Order]:
         """The pause has lasted so long, and is not over."""
         return self._tell(e.SilenceGrew(silence_ms))
+
+    def is_scored(self, name: str, score: float) -> list[Order]:
+        """A model outside the core has judged the pause."""
+        turn = self.book.core.caller.turn
+        return self._tell(e.EndpointScored(turn.marks["voiced_last"] if turn else 0, name, score))
 
     def stops(self) -> list[Order]:
         """The silence has lasted long enough."""

@@ -63,21 +63,21 @@ _HELD_TEXT_PATH = (("endpoint", VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPE
 
 _PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED), ("connect", ASKED, CONNECTED))
 
-SETTING = {
-    "endpoint": "turn_detection.silence_duration_ms",
-    "llm_ttft": "agents.NAME.llm",
-    "first_clause": "agents.NAME.instructions",
-    "tts_ttfb": "agents.NAME.tts",
-    "overhead": "server.max_sessions",
-    "playback": "agents.NAME.tts",
-    "total": "agents.NAME.llm",
+DEPENDS_ON = {
+    "endpoint": "client_silence",
+    "llm_ttft": "llm",
+    "first_clause": "instructions",
+    "tts_ttfb": "tts",
+    "overhead": "capacity",
+    "playback": "tts",
+    "total": "llm",
 }
-"""The setting that changes a stage."""
+"""What the length of a stage depends on."""
 
-_ENDPOINT_SETTING = {"client": "turn_detection.type", "server": "server.max_sessions"}
-"""The setting that changes the endpoint, by the owner of its delay.
+_ENDPOINT_DEPENDS_ON = {"client": "client_commit", "server": "capacity"}
+"""What the length of the endpoint depends on, by the owner of its delay.
 
-The required silence can come from several settings; all other owners are transcribers.
+The required silence can be set in several ways; all other owners are transcribers.
 """
 
 
@@ -104,7 +104,7 @@ def judge(
     owners: Mapping[str, str],
     *,
     audible: bool,
-    silence_setting: str = SETTING["endpoint"],
+    silence_set_by: str = DEPENDS_ON["endpoint"],
 ) -> Judgement:
     """Judge a turn.
 
@@ -113,7 +113,7 @@ def judge(
         limits: what each stage may take.
         owners: stage -> the component that could make it shorter.
         audible: False for a text-only reply, which ends at its first text.
-        silence_setting: the setting of the silence that ends a turn.
+        silence_set_by: what set the silence that ends a turn.
 
     The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
     `total_ms`; a turn that did not reach its end has no total and no contributions.
@@ -133,7 +133,7 @@ def judge(
         parts,
         critical,
         unattributed_ms,
-        _breach(stages, total_ms, limits, silence_setting),
+        _breach(stages, total_ms, limits, silence_set_by),
     )
 
 
@@ -217,28 +217,28 @@ def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str)
 
 
 def _breach(
-    stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits, silence_setting: str
+    stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits, silence_set_by: str
 ) -> Breach | None:
-    """Return the first stage over its limit; or the total, with the longest part's setting."""
+    """Return the first stage over its limit; or the total, with what its longest part depends on."""
     for span in stages:
         if span.verdict == "over":
-            setting = _setting(span.stage, span.owner, silence_setting)
-            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, setting)
+            depends_on = _depends_on(span.stage, span.owner, silence_set_by)
+            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, depends_on)
     if total_ms is None or total_ms <= limits.total_ms:
         return None
     waited = [(span.critical_ms, span.stage, span.owner) for span in stages]
     _, stage, owner = max(waited, key=lambda each: each[0], default=(0, "total", "server"))
-    return Breach("total", total_ms - limits.total_ms, owner, _setting(stage, owner, silence_setting))
+    return Breach("total", total_ms - limits.total_ms, owner, _depends_on(stage, owner, silence_set_by))
 
 
-def _setting(stage: str, owner: str, silence_setting: str) -> str:
+def _depends_on(stage: str, owner: str, silence_set_by: str) -> str:
     if (stage, owner) == ("playback", "client"):
-        return "the client's own buffer"
+        return "client_playback"
     if stage != "endpoint":
-        return SETTING[stage]
+        return DEPENDS_ON[stage]
     if owner == "settings":
-        return silence_setting
-    return _ENDPOINT_SETTING.get(owner, "agents.NAME.stt")
+        return silence_set_by
+    return _ENDPOINT_DEPENDS_ON.get(owner, "stt")
 
 
 def limit_of(limits: BudgetLimits, stage: str) -> int:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, dictation, endpoint
+from voicepipe.turn import budget, dictation
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.held import TRANSCRIBER_SILENCE_MS
+from voicepipe.turn.endpointing.pauses import Pauses
+from voicepipe.turn.endpointing.strategy import Decision, Strategies
+from voicepipe.turn.endpointing.supervisor import SupervisedStrategy
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller
 from voicepipe.turn.steps import Steps
@@ -25,11 +32,14 @@ The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when
 HOLD_GRACE_MS = 2_000
 """How much later than the required silence a pause ends by the clock alone, should the VAD send nothing either."""
 
+IRREVOCABLE = "irrevocable"
+"""The name of the deadline after which a turn that is over cannot be continued."""
+
 
 class CallerSide:
     """Opens and closes utterances, requests their transcripts, and holds the user's state."""
 
-    def __init__(self, floor: Floor, steps: Steps) -> None:
+    def __init__(self, floor: Floor, steps: Steps, strategies: Strategies = BUILT_IN) -> None:
         self.state = Caller.QUIET
         self.turn: Turn | None = None
         """The turn that the user is in, until its reply is audible or dropped."""
@@ -43,7 +53,10 @@ class CallerSide:
         self._silence_ms = 0
         """How long the latest pause has lasted, in ms."""
 
-        self._pauses = endpoint.Pauses()
+        self._pauses = Pauses()
+        self.strategy = SupervisedStrategy(floor, strategies)
+        self._decided_for: tuple[object, ...] = ()
+        self._decided = Decision(0, 0)
 
     @property
     def manual(self) -> bool:
@@ -69,7 +82,8 @@ class CallerSide:
             self._open(self.turn, fact.audio_start_ms, now_ms)
         self._move(Caller.SPEAKING)
         self._believe()
-        self._floor.due.pop("holding", None)
+        for name in ("holding", IRREVOCABLE):
+            self._floor.due.pop(name, None)
 
     def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
@@ -86,24 +100,46 @@ class CallerSide:
     def _hold(self, turn: Turn, utterance: Utterance, fact: e.SpeechPaused, now_ms: int) -> None:
         self._believe()
         self._silence_ms = now_ms - fact.last_voiced_ms
-        self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms)
+        speech_ms = fact.audio_end_ms - utterance.audio_start_ms
+        self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms, speech_ms=speech_ms)
         utterance.audio_end_ms = fact.audio_end_ms
         turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
         turn.t0_audio_ms = fact.audio_end_ms
         self._move(Caller.HOLDING)
-        self._floor.due["holding"] = now_ms + endpoint.longest_wait_ms(self._floor.settings) + HOLD_GRACE_MS
+        self._floor.due["holding"] = now_ms + self.strategy.longest_ms + HOLD_GRACE_MS
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
         """Decide whether the user has finished."""
         holding = self.state is Caller.HOLDING and not self._doubtful
         self._silence_ms = fact.silence_ms
-        if holding and fact.silence_ms >= endpoint.wait_ms(self._floor.settings, self._pauses.evidence):
+        if not holding:
+            return
+        decision = self._decision(fact.silence_ms, self._floor.speculation.answer_ms)
+        if fact.silence_ms >= decision.audible_ms:
             self.end(now_ms)
+            if decision.final_ms is not None:
+                self._floor.due[IRREVOCABLE] = now_ms + max(0, decision.final_ms - fact.silence_ms)
+
+    def endpoint_scored(self, fact: e.EndpointScored, now_ms: int) -> None:
+        """Store a model's score of the current pause as evidence."""
+        paused = self.state is Caller.HOLDING and not self._doubtful
+        if paused and self.turn is not None and self.turn.marks.get(budget.VOICED_LAST) == fact.last_voiced_ms:
+            self._pauses.scored(fact.name, fact.score)
+
+    def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
+        """Return the strategy's decision; an event that needs it several times makes it once."""
+        interim = self._utterance.interim if self._utterance is not None else ""
+        known = (self._pauses.evidence, self._floor.settings, interim, silence_ms, answer_ms)
+        if known == self._decided_for:
+            return self._decided
+        evidence = replace(self._pauses.evidence, silence_ms=silence_ms, interim_text=interim, answer_ms=answer_ms)
+        self._decided_for, self._decided = known, self.strategy.decide(evidence)
+        return self._decided
 
     def may_begin(self, answer_ms: int | None) -> bool:
         """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
-        silence_ms = endpoint.TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
-        return silence_ms >= endpoint.start_ms(self._floor.settings, self._pauses.evidence, answer_ms)
+        silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
+        return silence_ms >= self._decision(silence_ms, answer_ms).start_ms
 
     def overdue(self, now_ms: int) -> None:
         """End the turn: the user spoke for the longest time allowed. Speech that goes on is the next turn."""
@@ -337,6 +373,7 @@ class CallerSide:
         """Leave the turn: the agent speaks, or neither side does, and the turn cannot be revised any more."""
         self._move(Caller.QUIET)
         self.turn = None
+        self._floor.due.pop(IRREVOCABLE, None)
         if not self.manual:
             self._utterance = None
 

@@ -154,6 +154,15 @@ class NoteStuck:
     """The states that the two machines were in."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoteStrategyFailure:
+    """Log that an endpointing strategy failed: `silence` is in its place for the rest of the session."""
+
+    strategy: str
+    why: str
+    """Without words of the user."""
+
+
 Order = (
     BeginUtterance
     | EndUtterance
@@ -172,6 +181,7 @@ Order = (
     | KeepRecord
     | NoteOverrun
     | NoteStuck
+    | NoteStrategyFailure
 )
 
 

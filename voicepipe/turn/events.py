@@ -86,6 +86,17 @@ class SilenceGrew:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointScored:
+    """A model outside the core has judged whether the user has finished: evidence for a strategy that knows it."""
+
+    last_voiced_ms: int
+    """The pause that was judged, as in its `SpeechPaused`. A score of another pause changes nothing."""
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class SilenceCommitted:
     """The audio up to here counts as a turn without speech, as `CommitSilence` requested."""
 
@@ -332,6 +343,7 @@ Fact = (
     | SpeechWentOn
     | SpeechPaused
     | SilenceGrew
+    | EndpointScored
     | SilenceCommitted
     | TranscriptGrew
     | TranscriptFinished

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn import backchannels, endpoint
+from voicepipe.turn import backchannels
 from voicepipe.turn import events as e
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
@@ -147,7 +147,7 @@ class Interruptions:
         overlap = self._overlap
         if overlap is None:
             return False
-        if overlap.paused and not overlap.over and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
+        if overlap.paused and not overlap.over and fact.silence_ms >= self._caller.strategy.wait_ms():
             overlap.over = True
             self._floor.due[OVERLAP] = now_ms + self._floor.core.deadlines.transcript_ms
             self._caller.ask_aside(overlap.utterance)

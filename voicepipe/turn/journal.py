@@ -5,9 +5,11 @@ The core is pure, so the journal is complete: the same events given to the core 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voicepipe.turn.commands import Order
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.events import Fact
 from voicepipe.turn.machine import Core
 from voicepipe.turn.settings import CoreSettings, TurnSettings
@@ -20,10 +22,12 @@ class Opening:
     session: str
     settings: TurnSettings
     core: CoreSettings
+    strategies: Strategies = field(default_factory=lambda: BUILT_IN, compare=False)
+    """By the names that the settings use: code, so a journal has only the names."""
 
     def rebuilt(self) -> Core:
         """Return a core in the state that the session's core had at its beginning."""
-        return Core(self.session, self.settings, self.core)
+        return Core(self.session, self.settings, self.core, self.strategies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         limits,
         _owners(turn, marks),
         audible=turn.reply.audible,
-        silence_setting=floor.settings.silence_setting,
+        silence_set_by=floor.settings.silence_set_by,
     )
     between_ms = itl_ms(turn)
     over = judged.total_ms is not None and judged.total_ms > limits.total_ms

@@ -10,8 +10,10 @@ from voicepipe.turn import events as e
 from voicepipe.turn.actions import DUE, Actions
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
-from voicepipe.turn.caller import CallerSide
+from voicepipe.turn.caller import IRREVOCABLE, CallerSide
 from voicepipe.turn.commands import DropAudio, Order
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.history import History
 from voicepipe.turn.idle import IDLE, Idle
@@ -34,7 +36,13 @@ class Core:
     state, changes nothing.
     """
 
-    def __init__(self, session: str, settings: TurnSettings, core: CoreSettings | None = None) -> None:
+    def __init__(
+        self,
+        session: str,
+        settings: TurnSettings,
+        core: CoreSettings | None = None,
+        strategies: Strategies = BUILT_IN,
+    ) -> None:
         self.floor = Floor(session, core or CoreSettings(), settings)
         self.steps = Steps()
         """The moves of each event, and the moves that the table does not allow."""
@@ -42,7 +50,7 @@ class Core:
         self.ignored = 0
         """Number of events of stale revisions."""
 
-        self.caller = CallerSide(self.floor, self.steps)
+        self.caller = CallerSide(self.floor, self.steps, strategies)
         self.agent = AgentSide(self.floor, self.steps)
         self._answers = Answers(self.floor, self.caller, self.agent)
         self._interruptions = Interruptions(self.floor, self.caller, self.agent, self._answers)
@@ -126,6 +134,7 @@ class Core:
             e.SpeechWentOn: self._interruptions.speech_went_on,
             e.SpeechPaused: self._speech_paused,
             e.SilenceGrew: self._silence_grew,
+            e.EndpointScored: self.caller.endpoint_scored,
             e.SilenceCommitted: self._idle.silence_committed,
             e.TranscriptGrew: self._transcript_grew,
             e.TranscriptFinished: self._transcript_finished,
@@ -292,6 +301,8 @@ class Core:
                 self.caller.overdue(now_ms)
             elif name == "holding":
                 self.caller.end(now_ms)
+            elif name == IRREVOCABLE:
+                self._end_is_irrevocable(now_ms)
             elif name == "doubt":
                 self._put_away_the_guess_of(self.caller.go_on())
             elif name.startswith("final "):
@@ -312,6 +323,11 @@ class Core:
                 self.agent.played(now_ms)
             elif (overdue := self.agent.overdue(name)) is not None:
                 self._reply_failed(*overdue, now_ms)
+
+    def _end_is_irrevocable(self, now_ms: int) -> None:
+        turn = self.caller.turn
+        if turn is not None and self.caller.state is Caller.ENDED:
+            self._answers.postpone(turn, now_ms)
 
     def _caller_left(self, fact: e.CallerLeft, now_ms: int) -> None:
         self._interruptions.drop(now_ms)

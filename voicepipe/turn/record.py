@@ -45,12 +45,15 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """The first stage that exceeded its limit, and the setting that would change it."""
+    """The first stage that exceeded its limit, and what its length depends on."""
 
     stage: str
     over_ms: int
     owner: str
-    setting: str
+    depends_on: str
+    """What would change it: one of `budget.DEPENDS_ON`, or what set the silence (`settings.SilenceSetBy`). Readers
+    name the setting (`telemetry.advice`).
+    """
 
 
 @dataclass(frozen=True, slots=True)

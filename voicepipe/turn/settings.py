@@ -12,6 +12,7 @@ from voicepipe.turn.prices import PriceList
 from voicepipe.turn.rescue import RescueSettings
 
 Announce = Literal["verdict", "immediate"]
+SilenceSetBy = Literal["agent_silence", "client_silence", "client_eagerness", "client_commit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,12 @@ class TurnSettings:
     silence_ms: int = 500
     """How long the user must be silent before the turn is over."""
 
-    silence_setting: str = "turn_detection.silence_duration_ms"
-    """Where that was set, to name it when turns should end sooner."""
+    silence_set_by: SilenceSetBy = "client_silence"
+    """What set it, to name that when turns should end sooner."""
 
-    adaptive: bool = False
-    """The wait follows how finished the user sounds, around `silence_ms` (`endpoint.wait_ms`). False: exactly that, for
-    clients that asked for it.
+    end_of_turn: str = "silence"
+    """The name of the strategy that decides when the user has finished (`endpointing.strategy`); `silence_ms` is its
+    wait where the evidence shows nothing. `silence`: exactly that.
     """
 
     create_response: bool = True

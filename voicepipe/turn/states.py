@@ -64,8 +64,10 @@ _PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncated, e.PlaybackRe
 _GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.CallerLeft)
 """Events that may show that there was no interruption."""
 
-_FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, e.CancelRequested, e.ReplyRequested, e.SilenceGrew, e.SettingsChanged)
-"""Events that may let a reply begin: its turn is over, its words are known, or the reply before it is out of the way.
+_EVIDENCE = (e.SilenceGrew, e.EndpointScored)
+_FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, *_EVIDENCE, e.CancelRequested, e.ReplyRequested, e.SettingsChanged)
+"""Events that may let a reply begin: its turn is over, its words are known, the user seems to have finished, or the
+reply before it is out of the way.
 """
 
 

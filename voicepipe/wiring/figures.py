@@ -52,6 +52,8 @@ class Counts:
 
     def __call__(self) -> Iterator[Sample]:
         yield Sample("sessions_stuck_total", self.sessions.n_stuck)
+        for strategy, n_sessions in self.sessions.n_strategy_failures.items():
+            yield Sample("endpointing_failures_total", n_sessions, (strategy,))
         for agent, usd in self.sessions.phrases_usd.items():
             yield Sample("phrases_cost_usd_total", usd, (agent,))
         yield Sample("shared_waiting", self.shared.n_owed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -21,11 +22,11 @@ from voicepipe.stages.model import Model, ModelRequest, Said, Text
 from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.feed import Feed
 from voicepipe.telemetry.journal_keeper import JournalKeeper
-from voicepipe.telemetry.log import log_overrun, log_stuck
+from voicepipe.telemetry.log import log_overrun, log_strategy_failure, log_stuck
 from voicepipe.telemetry.loop_health import LoopHealth
 from voicepipe.telemetry.sink import TurnSink
 from voicepipe.turn.announcements import ActionTaken, Announcement, StageJudged, TurnMarked
-from voicepipe.turn.commands import NoteOverrun, NoteStuck
+from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
@@ -50,6 +51,9 @@ class Sessions:
 
         self.n_stuck = 0
         """How often a session had to be ended by the last-resort timeout: not 0 means a bug."""
+
+        self.n_strategy_failures = Counter(dict.fromkeys((a.end_of_turn for a in settings.agents.values()), 0))
+        """End-of-turn strategy -> the number of sessions in which it failed."""
 
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
@@ -111,11 +115,17 @@ class Sessions:
             self.n_stuck += 1
             log_stuck(grant.session_id, caller=order.caller, agent=order.agent, so_far=self.n_stuck)
 
+        def note_strategy_failure(order: NoteStrategyFailure) -> None:
+            self.n_strategy_failures[order.strategy] += 1
+            so_far = self.n_strategy_failures[order.strategy]
+            log_strategy_failure(grant.session_id, strategy=order.strategy, why=order.why, so_far=so_far)
+
         return SessionHooks(
             keep_record=keep_record,
             charge=charge_phrases,
             note_overrun=note_overrun,
             note_stuck=note_stuck,
+            note_strategy_failure=note_strategy_failure,
             check_update=partial(check_update, locks=grant.locks),
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(shown, locks=grant.locks),
@@ -170,11 +180,12 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         kind=grant.kind,
         turn_detection=ServerVad(
             silence_duration_ms=agent.silence_ms,
-            adaptive=agent.end_of_turn == "adaptive",
-            setting="agents.NAME.silence_ms",
+            end_of_turn=agent.end_of_turn,
+            silence_set_by="agent_silence",
         ),
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,
+        end_of_turn=agent.end_of_turn,
         announce=agent.announce,
     )

@@ -16,6 +16,7 @@ from voicepipe.router.sound_store import SoundStore
 from voicepipe.router.stored_voice import StoredVoice
 from voicepipe.session.phrases import PhraseBook
 from voicepipe.session.session import SessionStages
+from voicepipe.stages.endpointing import strategies_named
 from voicepipe.stages.synthesizer import Synthesizer
 from voicepipe.stages.transcriber import Transcriber
 from voicepipe.wiring.routes import LOCAL as LOCAL
@@ -64,7 +65,7 @@ class Stages:
         return self._made[stage, spec]
 
     def of_agent(self, name: str) -> SessionStages:
-        """Return the three stages of an agent.
+        """Return the three stages of an agent, and its end-of-turn strategy.
 
         Raises:
             ConfigError: as `get` does.
@@ -78,6 +79,7 @@ class Stages:
             transcriber=transcriber,
             model=model,
             synthesizer=synthesizer,
+            strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
             phrases=PhraseBook(synthesizer, prepared=tuple(words for words in (its.filler, its.apology) if words)),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,

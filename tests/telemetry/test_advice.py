@@ -1,0 +1,35 @@
+"""What a delay depends on, and the setting that changes it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+
+from voicepipe.config.settings import AgentSettings
+from voicepipe.server.options import ServerSettings
+from voicepipe.telemetry.advice import depends_on_for, setting_for
+from voicepipe.turn.budget import DEPENDS_ON
+from voicepipe.turn.settings import SilenceSetBy
+
+NAMED = sorted({*DEPENDS_ON.values(), *get_args(SilenceSetBy), "stt", "client_playback"})
+
+
+@pytest.mark.parametrize("depends_on", NAMED)
+def test_a_setting_is_named_for_each_thing_that_the_core_names(depends_on: str) -> None:
+    """One that exists; and records that were written with it are read again."""
+    setting = setting_for(depends_on)
+    assert setting != depends_on
+    assert depends_on_for(setting) == depends_on
+    section, _, name = setting.rpartition(".")
+    options = {"agents.NAME": AgentSettings, "server": ServerSettings}.get(section)
+    if options is not None:
+        assert name in {each.name for each in fields(options)}
+    else:
+        assert section == "turn_detection" or depends_on == "client_playback"
+
+
+def test_what_another_version_names_is_kept() -> None:
+    """Neither invented nor lost."""
+    assert setting_for("moon") == depends_on_for("moon") == "moon"

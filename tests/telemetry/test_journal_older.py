@@ -1,0 +1,45 @@
+"""Journals of older versions are read as if this version had written them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from voicepipe.telemetry.journal_lines import read_journal
+from voicepipe.telemetry.journal_replay import replay
+from voicepipe.turn import events as e
+
+JOURNALS = Path(__file__).parents[1] / "data" / "journals"
+
+
+@pytest.mark.parametrize(("written", "strategy"), [(b"true", "adaptive"), (b"false", "silence")])
+def test_adaptive_was_true_or_false(written: bytes, strategy: str) -> None:
+    """In the settings at the start, and in each change of them."""
+    data = (JOURNALS / "reported.jsonl").read_bytes()
+    assert b'"adaptive":true' in data
+    journal = read_journal(data.replace(b'"adaptive":true', b'"adaptive":' + written))
+    changes = [line.fact.settings for line in journal.lines if isinstance(line.fact, e.SettingsChanged)]
+    assert [each.end_of_turn for each in (journal.opening.settings, *changes)] == [strategy] * 3
+
+
+@pytest.mark.parametrize("path", sorted(JOURNALS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_an_older_journal_is_replayed(path: Path) -> None:
+    """The core decides what it decided then."""
+    data = path.read_bytes()
+    assert b'"adaptive":' in data
+    found = replay(read_journal(data))
+    assert found.difference is None
+    assert found.unlawful == []
+
+
+def test_a_breach_and_a_silence_named_settings() -> None:
+    """They are compared by what these settings change, and a wrong one is found."""
+    data = (JOURNALS / "answer.jsonl").read_bytes()
+    assert b'"silence_setting":"agents.NAME.silence_ms"' in data
+    assert b'"setting":"agents.NAME.silence_ms"' in data
+    assert read_journal(data).opening.settings.silence_set_by == "agent_silence"
+    other = data.replace(b'"setting":"agents.NAME.silence_ms"', b'"setting":"agents.NAME.llm"')
+    found = replay(read_journal(other)).difference
+    assert found is not None
+    assert ("record.breach.depends_on", "llm", "agent_silence") in list(found.fields())

@@ -1,0 +1,31 @@
+"""Name the setting that would have made a turn sooner. The core knows what a delay depends on, but no settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SETTINGS: Final = {
+    "llm": "agents.NAME.llm",
+    "stt": "agents.NAME.stt",
+    "tts": "agents.NAME.tts",
+    "instructions": "agents.NAME.instructions",
+    "capacity": "server.max_sessions",
+    "agent_silence": "agents.NAME.silence_ms",
+    "client_silence": "turn_detection.silence_duration_ms",
+    "client_eagerness": "turn_detection.eagerness",
+    "client_commit": "turn_detection.type",
+    "client_playback": "the client's own buffer",
+}
+"""`Breach.depends_on` -> the setting; `agents` and `server` are the operator's, `turn_detection` is the client's."""
+
+_DEPENDS_ON: Final = {setting: depends_on for depends_on, setting in _SETTINGS.items()}
+
+
+def setting_for(depends_on: str) -> str:
+    """Return the setting that changes what a delay depends on; anything unknown is returned as it is."""
+    return _SETTINGS.get(depends_on, depends_on)
+
+
+def depends_on_for(setting: str) -> str:
+    """Return what that setting changes: the reverse of `setting_for`, for records that were written with it."""
+    return _DEPENDS_ON.get(setting, setting)

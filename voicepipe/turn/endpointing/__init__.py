@@ -1,0 +1,4 @@
+"""Endpointing: the decision that the user has finished. The port, its two built-in strategies, and their supervision.
+
+A strategy of your own: `web/docs/add-a-strategy.md`.
+"""

@@ -1,0 +1,52 @@
+"""The pauses of one user, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
+from voicepipe.turn.words import unfinished
+
+_PAUSES: Final = 8
+"""Number of the user's latest pauses that count."""
+
+
+class Pauses:
+    """Collects the evidence for the current pause."""
+
+    def __init__(self) -> None:
+        # Bounded: the oldest pause is dropped.
+        self._resumed_ms: deque[int] = deque([0], maxlen=_PAUSES)
+        self.evidence = NOTHING
+
+    def began(self, final_pitch_st: float | None, final_voiced_ms: int | None = None, *, speech_ms: int = 0) -> None:
+        """Record that the user fell silent."""
+        self.evidence = Evidence(
+            speech_ms=speech_ms,
+            final_pitch_st=final_pitch_st,
+            final_voiced_ms=final_voiced_ms,
+            longest_pause_ms=max(self._resumed_ms),
+        )
+
+    def heard(self, text: str, language: str | None = None, *, asked: bool = False) -> None:
+        """Record the words up to this pause."""
+        self.evidence = replace(
+            self.evidence,
+            text=text,
+            language=language,
+            after_question=asked,
+            unfinished=unfinished(text, language, asked=asked),
+        )
+
+    def scored(self, name: str, score: float) -> None:
+        """Record a model's score of this pause; a later score of that name replaces it."""
+        self.evidence = replace(
+            self.evidence, scores=tuple(sorted({**dict(self.evidence.scores), name: score}.items()))
+        )
+
+    def resumed(self, pause_ms: int) -> None:
+        """Record that the user went on after `pause_ms`: it was a pause and not the end."""
+        self._resumed_ms.append(pause_ms)
+        self.evidence = NOTHING

@@ -1,0 +1,113 @@
+"""The port `EndpointStrategy`: from the evidence of a pause to the silence after which each next step is due.
+
+A strategy is part of the core. It is pure: no I/O, no clock, no chance, no state from one call to the next. The same
+evidence always gives the same decision, so that a journal can be replayed. It is quick: the core asks again with each
+20 ms of silence, on the event loop of all sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+MAX_WAIT_MS: Final = 60_000
+"""The longest wait that a strategy may declare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The evidence during a pause of whether the user has finished. The defaults are no evidence."""
+
+    silence_ms: int = 0
+    """How long the pause has lasted, from the last voiced sample."""
+
+    speech_ms: int = 0
+    """How long the utterance lasted up to this pause, with its inner pauses and the padding before it."""
+
+    final_pitch_st: float | None = None
+    """How far the last syllable lay above the middle of the user's pitch range, in semitones."""
+
+    final_voiced_ms: int | None = None
+    """How long the speech went on without a break up to its last period, in ms; None: not measured."""
+
+    text: str = ""
+    """The words of the utterance up to this pause; empty until the STT has returned them."""
+
+    interim_text: str = ""
+    """The latest partial transcript of the utterance. It may change; empty where the STT sends none."""
+
+    language: str | None = None
+    """The language of `text`, BCP-47, as the STT detected it or the session sets it."""
+
+    after_question: bool = False
+    """Whether the agent's latest sentence was a question; known together with `text`."""
+
+    unfinished: float = 0.0
+    """How unfinished the words sound, -1 to 1 (`words.unfinished`)."""
+
+    longest_pause_ms: int = 0
+    """The longest of the user's recent pauses that were not the end, in ms."""
+
+    answer_ms: int | None = None
+    """How long an answer takes from the LLM request to its first audio, in ms; None: not known yet."""
+
+    scores: tuple[tuple[str, float], ...] = ()
+    """(name, score) of each model outside the core that has judged this pause (`events.EndpointScored`)."""
+
+    def score(self, name: str) -> float | None:
+        """Return the score of that name, or None: there is none for this pause, or not yet."""
+        return dict(self.scores).get(name)
+
+
+NOTHING: Final = Evidence()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The silence, in ms since the last voiced sample, after which each step is due: start <= audible <= final.
+
+    More evidence may come while the silence lasts; the latest decision counts.
+    """
+
+    start_ms: int
+    """Work on the answer begins, if the agent's settings allow that before the end of the turn. Nothing of it leaves
+    the server, and a user who goes on discards it.
+    """
+
+    audible_ms: int
+    """The turn is over: the client is notified, and the answer may be audible. A user who goes on before the answer is
+    audible still continues this turn: the answer is dropped, and one to all that was said takes its place.
+    """
+
+    final_ms: int | None = None
+    """The end is irrevocable: what the user says from now on is another turn, although no answer is audible yet. None:
+    the end is irrevocable once the answer is audible, which it is at the latest with any other value, too.
+    """
+
+
+class EndpointStrategy(Protocol):
+    """Decides when the user has finished. One instance serves one session, until the session's settings change.
+
+    A strategy that raises, or decides what no turn can do, is replaced by `silence` for the rest of the session. That
+    is counted and logged; the turn goes on.
+    """
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest `audible_ms` of any decision, at most `MAX_WAIT_MS`.
+
+        The turn ends shortly after that by the clock alone, should the VAD send nothing more.
+        """
+        ...
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """Return when each step is due, in whole ms. Takes well below 1 ms."""
+        ...
+
+
+StrategyFactory = Callable[[int], EndpointStrategy]
+"""silence_ms -> a strategy. `silence_ms` is the wait that operator or client want where the evidence shows nothing."""
+
+Strategies = Mapping[str, StrategyFactory]
+"""By name, as in the setting `end_of_turn`."""
