@@ -121,6 +121,7 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
         ("lint", ["ruff check . --quiet", "ruff format --check . --quiet"]),
         ("types", ["mypy --quiet"]),
         ("unit", ["python -m pytest -n logical --maxprocesses 4 --dist worksteal -m not slow --quiet"]),
+        ("coverage", ["python -m tests.coverage_gate -n logical --maxprocesses 4 --dist worksteal --quiet"]),
         ("docs", ["python -m tests.docs --quiet"]),
     ],
 )
