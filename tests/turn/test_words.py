@@ -329,3 +329,11 @@ def test_the_same_settings_again() -> None:
     assert story.changes(transcribe=False) == []
     story.commits()
     assert len(story.said(a.AudioCommitted)) == 1
+
+
+def test_speech_that_starts_twice_changes_nothing() -> None:
+    story = Story()
+    story.speaks()
+    turn = story.book.core.caller.turn
+    assert story.speaks() == []
+    assert (story.book.core.caller.turn, story.book.user_state()) == (turn, Caller.SPEAKING)
