@@ -4,6 +4,7 @@
     python3 deploy/up.py talk question.wav   any command of voicepipe, with its arguments
     python3 deploy/up.py test [-k NAME]      run every test: lint, format, types, pytest (arguments go to pytest)
     python3 deploy/up.py lint | types | unit one part of it: ruff; mypy; the tests that are not marked slow
+    python3 deploy/up.py coverage            run every test with branch coverage, and judge it by package
     python3 deploy/up.py docs                write the generated tables of the documentation again
     python3 deploy/up.py search [-k NAME]    try the properties with new random examples, for SEARCH_MINUTES (10)
 
@@ -61,6 +62,7 @@ DEVELOPMENT = {
     "lint": LINT,
     "types": TYPES,
     "unit": (("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "not slow"),),
+    "coverage": (("python", "-m", "tests.coverage_gate", *SIDE_BY_SIDE),),
     "docs": (("python", "-m", "tests.docs"),),
 }
 """Command -> the programs of the environment that it runs; the arguments go to each."""
@@ -68,7 +70,7 @@ DEVELOPMENT = {
 FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
 
-WHOLE = ("test", "unit")
+WHOLE = ("test", "unit", "coverage")
 """Those that use all that the tests need of the system: a browser, a database, a proxy, clients in JavaScript."""
 
 FAILS_WITHOUT = {

@@ -60,7 +60,8 @@ def test_the_rule_finds_what_breaks_it() -> None:
 
 def test_the_distribution_has_its_own_name_and_the_rest_keeps_its() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["name"] == DISTRIBUTION != "voicepipe"
+    assert project["name"] == DISTRIBUTION
+    assert project["name"] != "voicepipe"
     assert project["scripts"] == {"voicepipe": "voicepipe.cli:main"}
 
 

@@ -24,7 +24,7 @@ def test_a_trouble_is_told_once_with_its_end() -> None:
     log = Log()
     log.health.worked("records")
     for kind in ("locked", "locked", "full"):
-        log.health.failed("records", kind, f"/a/file: {kind}")  # type: ignore[arg-type]
+        log.health.failed("records", kind, f"/a/file: {kind}")
     (trouble,) = log.health.troubles()
     assert (trouble.store, trouble.kind, trouble.since_ms) == ("records", "full", 1_000)
     log.now_ms += 70

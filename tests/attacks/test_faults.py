@@ -169,8 +169,8 @@ async def test_server_without_descriptors_serves_those_inside(stopped_server: Se
         line.transport.abort()
     for _ in range(50):
         try:
-            async with await target.line(credential=target.key) as line:
-                assert (await written_turn(line))[0] == "completed"
+            async with await target.line(credential=target.key) as again:
+                assert (await written_turn(again))[0] == "completed"
                 break
         except (OSError, WebSocketException):
             await asyncio.sleep(0.2)

@@ -30,6 +30,10 @@ class Clip:
         return _read(self.path, rate_hz)
 
 
+OfKind = Callable[..., list[Clip]]
+"""Kinds of recordings -> the clips of these kinds."""
+
+
 @cache
 def _read(path: Path, rate_hz: int) -> Samples:
     return read_sound(path, rate_hz)
@@ -48,6 +52,6 @@ def clips() -> dict[str, Clip]:
 
 
 @pytest.fixture(scope="session")
-def of_kind(clips: dict[str, Clip]) -> Callable[..., list[Clip]]:
+def of_kind(clips: dict[str, Clip]) -> OfKind:
     """The clips of the named kinds."""
     return lambda *kinds: [clip for clip in clips.values() if clip.kind in kinds]

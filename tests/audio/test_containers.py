@@ -10,7 +10,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-import soundfile  # type: ignore[import-untyped]
+import soundfile
 
 from voicepipe.audio.containers_in import PIECE_S, Pieces, TooLong
 from voicepipe.audio.containers_out import FORMATS
@@ -84,9 +84,11 @@ def recorded(container: str, codec: str, rate_hz: int = 48_000) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["webm libopus", "mp4 aac", "ipod aac", "adts aac"])
-def test_what_browsers_record_is_read(kind: str) -> None:
-    (sound,) = read(recorded(*kind.split()))
+@pytest.mark.parametrize(
+    ("container", "codec"), [("webm", "libopus"), ("mp4", "aac"), ("ipod", "aac"), ("adts", "aac")]
+)
+def test_what_browsers_record_is_read(container: str, codec: str) -> None:
+    (sound,) = read(recorded(container, codec))
     assert len(sound) == pytest.approx(4 * RATE_HZ, abs=0.1 * RATE_HZ)
     assert rms_dbfs(sound) == pytest.approx(rms_dbfs(SOUND), abs=1)
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.audio.conftest import Clip
 from voicepipe.audio.files import UnreadableSound, read_sound, wav_bytes, write_wav
 from voicepipe.audio.samples import rms_dbfs
 
 
-def test_the_clips_are_the_listed_ones(clips) -> None:
+def test_the_clips_are_the_listed_ones(clips: dict[str, Clip]) -> None:
     """Every sha256 of the manifest."""
     for name, clip in clips.items():
         assert hashlib.sha256(clip.path.read_bytes()).hexdigest() == clip.sha256, name

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import soundfile
 
 from voicepipe.audio import g711
+from voicepipe.audio.samples import Samples
 
 EVERY_CODE = bytes(range(256))
 EVERY_SAMPLE = np.arange(-32_768, 32_768, dtype=np.int32).astype(np.int16)
 
 
 @pytest.mark.parametrize(("subtype", "decode"), [("ULAW", g711.decode_mulaw), ("ALAW", g711.decode_alaw)])
-def test_decoding_is_what_libsndfile_does(subtype: str, decode) -> None:
+def test_decoding_is_what_libsndfile_does(subtype: str, decode: Callable[[bytes], Samples]) -> None:
     """All 256 codes."""
     theirs, _ = soundfile.read(
         io.BytesIO(EVERY_CODE), format="RAW", subtype=subtype, samplerate=8_000, channels=1, dtype="int16"
@@ -27,7 +29,7 @@ def test_decoding_is_what_libsndfile_does(subtype: str, decode) -> None:
     ("encode", "table"),
     [(g711.encode_mulaw, g711.MULAW_TO_LINEAR), (g711.encode_alaw, g711.ALAW_TO_LINEAR)],
 )
-def test_encoding_picks_the_nearest_value(encode, table: np.ndarray) -> None:
+def test_encoding_picks_the_nearest_value(encode: Callable[[Samples], bytes], table: Samples) -> None:
     """For every int16 no code of the table would have come nearer."""
     chosen = table[np.frombuffer(encode(EVERY_SAMPLE), dtype=np.uint8)].astype(np.int32)
     values = np.unique(table).astype(np.int32)

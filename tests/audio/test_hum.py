@@ -9,16 +9,17 @@ import pytest
 
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.hum import hums
+from voicepipe.audio.samples import Samples
 
 DATA = Path(__file__).parents[1] / "data"
 RATES = (8_000, 16_000, 24_000)
 
 
-def voice(rate_hz: int, ms: int = 400) -> np.ndarray:
+def voice(rate_hz: int, ms: int = 400) -> Samples:
     """A pulse train of 120 Hz that falls by 12 dB an octave: a mouth that is shut."""
     t = np.arange(ms * rate_hz // 1_000) / rate_hz
     harmonics = np.array([np.sin(2 * np.pi * 120 * k * t) / k**2 for k in range(1, 28)])
-    return (8_000 * harmonics.sum(axis=0)).astype(np.int16)
+    return np.asarray(8_000 * harmonics.sum(axis=0), dtype=np.int16)
 
 
 @pytest.mark.parametrize("rate_hz", RATES)

@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.audio.conftest import Clip
 from voicepipe.audio import silero
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.audio.silero import CONTEXT_SAMPLES, WINDOW_SAMPLES, SileroState
@@ -26,7 +27,7 @@ def test_the_model_is_the_file_that_the_docstring_names_and_its_licence_lies_bes
     assert "MIT License" in room.joinpath("silero_vad.LICENSE").read_text()
 
 
-def test_it_is_what_the_models_own_runtime_makes_of_it(clips) -> None:
+def test_it_is_what_the_models_own_runtime_makes_of_it(clips: dict[str, Clip]) -> None:
     """Speech and room tone through onnxruntime: the same probabilities, to a hundred-thousandth."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -44,7 +45,7 @@ def test_it_is_what_the_models_own_runtime_makes_of_it(clips) -> None:
     assert probabilities(SileroState(), samples) == pytest.approx(wanted, abs=1e-5)
 
 
-def test_speech_is_speech_and_room_tone_is_not(clips) -> None:
+def test_speech_is_speech_and_room_tone_is_not(clips: dict[str, Clip]) -> None:
     """Inside the labelled speech most windows are sure, in the tone behind it none."""
     clip = clips["clean/LJ001-0008"]
     heard = probabilities(SileroState(), clip.samples(16_000))
@@ -54,7 +55,7 @@ def test_speech_is_speech_and_room_tone_is_not(clips) -> None:
     assert max(behind) < 0.35
 
 
-def test_streams_share_the_model_and_nothing_else(clips) -> None:
+def test_streams_share_the_model_and_nothing_else(clips: dict[str, Clip]) -> None:
     """Two streams heard in turns get what each gets alone, though one is silent."""
     speech = clips["clean/LJ001-0008"].samples(16_000)[:32_000]
     alone = probabilities(SileroState(), speech)
@@ -66,7 +67,7 @@ def test_streams_share_the_model_and_nothing_else(clips) -> None:
     assert together == alone
 
 
-def test_a_restarted_stream_is_a_new_one(clips) -> None:
+def test_a_restarted_stream_is_a_new_one(clips: dict[str, Clip]) -> None:
     """Nothing of what was heard before a restart is left, and the context counts."""
     speech = clips["clean/LJ001-0008"].samples(16_000)
     used, fresh = SileroState(), SileroState()

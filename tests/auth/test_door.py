@@ -82,9 +82,10 @@ def test_who_operates_reads_turns_and_who_operates_all_operates(keys: ApiKeys, c
     one, every = (keys.create("shop", now_s=0, scopes=[scope]).key for scope in ("operate", "operate_all"))
     for holder, scope in ((one, "turns"), (every, "turns"), (every, "operate")):
         check_scope(holder, scope)
-    for holder, scope in ((one, "operate_all"), (one, "tokens"), (claims_with(scopes=("operate_all",)), "turns")):
+    secret = claims_with(scopes=("operate_all",))
+    for bearer, scope in ((one, "operate_all"), (one, "tokens"), (secret, "turns")):
         with pytest.raises(AuthError, match="is needed"):
-            check_scope(holder, scope)
+            check_scope(bearer, scope)
 
 
 def test_a_client_secret_does_not_mint_another(claims_with: Make) -> None:

@@ -25,6 +25,7 @@ from voicepipe.auth.tokens import (
     fits_inline,
     mint,
     new_token_id,
+    session_prefix,
     verify,
 )
 from voicepipe.errors import AuthError, ProtocolError
@@ -332,3 +333,11 @@ def test_text_that_is_no_unicode_is_not_minted(key: SigningKey, claims_with: Mak
     """JSON lets half of a surrogate pair in; UTF-8 doesn't let it out."""
     with pytest.raises(ProtocolError, match="surrogate"):
         mint(claims_with(identity="\ud800"), key)
+
+
+def test_a_tokens_sessions_begin_alike_and_no_others(claims_with: Make) -> None:
+    """So that a turn's record names its token, of its own project."""
+    prefix = session_prefix(claims_with())
+    assert re.fullmatch(r"sess_[\w-]{16}", prefix)
+    assert prefix == session_prefix(claims_with(subject="bert"))
+    assert prefix not in (session_prefix(claims_with(token_id="t2")), session_prefix(claims_with(project="bank")))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from voicepipe.audio.files import write_wav
-from voicepipe.audio.samples import silence
+from voicepipe.audio.samples import Samples, silence
 from voicepipe.bench import endpointing
 from voicepipe.bench.endpointing_detector import FRAME_MS, WORDS_MS, Detector, Event, Kind
 from voicepipe.bench.endpointing_score import judge, summary
@@ -119,7 +121,7 @@ def test_a_mix_has_the_noise_that_is_written_as_loud_as_is_written(tmp_path: Pat
     assert np.corrcoef(noise[-RATE_HZ:], hiss[RATE_HZ // 2 : RATE_HZ // 2 + RATE_HZ])[0, 1] > 0.99
 
 
-def run(settings: TurnSettings, words=None, **rule: int | None) -> Detector:
+def run(settings: TurnSettings, words: Callable[[Samples], str] | None = None, **rule: Any) -> Detector:
     """A detector over "no", whose label ends at 1045 ms."""
     speech = SpeechSet(DATA)
     samples = speech.sound(speech.clips["clean/cv_22058264"], CLEAN)
@@ -157,9 +159,10 @@ def test_work_begins_as_late_as_the_answer_allows() -> None:
 
 def test_words_are_heard_of_the_whole_utterance_and_move_the_wait() -> None:
     """They come 60 ms after the pause; nothing begins before; a missing word holds the turn open."""
-    settings, lengths = TurnSettings(silence_ms=720, end_of_turn="adaptive"), []
+    settings = TurnSettings(silence_ms=720, end_of_turn="adaptive")
+    lengths: list[int] = []
 
-    def words(samples) -> str:
+    def words(samples: Samples) -> str:
         lengths.append(len(samples) * 1_000 // RATE_HZ)
         return "and the"
 

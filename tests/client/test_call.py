@@ -198,14 +198,19 @@ async def test_a_refusal_in_other_words_is_told_by_its_status(fake_house: Any) -
 
     async with websockets.serve(talk, "127.0.0.1", 0, process_request=refuse) as server:
         with pytest.raises(CallRefused, match="HTTP 418: I'm a Teapot"):
-            async with connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"):
+            async with connect(f"ws://127.0.0.1:{port_of(server)}"):
                 pass
+
+
+def port_of(server: websockets.Server) -> int:
+    (socket,) = server.sockets
+    return int(socket.getsockname()[1])
 
 
 @asynccontextmanager
 async def _serving(talk: Talk) -> AsyncIterator[str]:
     async with websockets.serve(talk, "127.0.0.1", 0) as server:
-        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"ws://127.0.0.1:{port_of(server)}"
 
 
 async def _greet(line: websockets.ServerConnection) -> None:

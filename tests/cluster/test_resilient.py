@@ -29,6 +29,7 @@ from voicepipe.testing import store_faults
 from voicepipe.testing.conformance import cluster as suite
 from voicepipe.testing.conformance import cluster_faults as faults
 from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
+from voicepipe.testing.waiting import eventually
 
 
 class FaultyCluster:
@@ -211,7 +212,7 @@ async def test_a_cancelled_caller_leaves_no_slot_behind() -> None:
                 task = group.create_task(asked)
                 await asyncio.sleep(0)
                 task.cancel()
-        await faults.eventually(lambda: _given_back(store))
+        await eventually(lambda: _given_back(store))
 
 
 @pytest.mark.parametrize("fault", ["", "refuses", "hangs"])
@@ -225,7 +226,7 @@ async def test_a_cancelled_caller_has_counted_all_the_same(fault: Any) -> None:
                 task = group.create_task(_count(cluster, 3))
                 await asyncio.sleep(0)
                 task.cancel()
-        await faults.eventually(lambda: _counted(store, cluster))
+        await eventually(lambda: _counted(store, cluster))
 
 
 async def _count(cluster: Cluster, amount: int) -> Tally:

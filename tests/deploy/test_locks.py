@@ -3,7 +3,7 @@
 import hashlib
 import re
 import tomllib
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +127,13 @@ def licence(package: str) -> str:
         return ""
     trove = [name for name in told.get_all("Classifier") or [] if name.startswith("License")]
     # Some put a whole text into the field; its first line is the name.
-    short = (told.get("License") or "").partition("\n")[0]
-    return told.get("License-Expression") or "; ".join([short, *trove])
+    short = first_of(told, "License").partition("\n")[0]
+    return first_of(told, "License-Expression") or "; ".join([short, *trove])
+
+
+def first_of(told: PackageMetadata, field: str) -> str:
+    lines: list[str] = told.get_all(field) or [""]
+    return lines[0]
 
 
 @pytest.mark.parametrize(

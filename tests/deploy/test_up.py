@@ -1,5 +1,7 @@
 """The command that makes the environment: what it installs, when it installs nothing, and what it says it can't."""
 
+from __future__ import annotations
+
 import json
 import stat
 import subprocess
@@ -7,8 +9,12 @@ import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from up import Environment
 
 
 def wheel(folder: Path, version: str) -> Path:
@@ -115,6 +121,7 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
         ("lint", ["ruff check . --quiet", "ruff format --check . --quiet"]),
         ("types", ["mypy --quiet"]),
         ("unit", ["python -m pytest -n logical --maxprocesses 4 --dist worksteal -m not slow --quiet"]),
+        ("coverage", ["python -m tests.coverage_gate -n logical --maxprocesses 4 --dist worksteal --quiet"]),
         ("docs", ["python -m tests.docs --quiet"]),
     ],
 )
@@ -141,7 +148,7 @@ def test_what_could_not_be_checked_fails(up: ModuleType, tmp_path: Path, capsys:
     assert capsys.readouterr().err.splitlines()[-1] == "voicepipe: not checked: the tests of X will fail: no X"
 
 
-def standing(up: ModuleType, folder: Path, *, fails_at: str) -> object:
+def standing(up: ModuleType, folder: Path, *, fails_at: str) -> Environment:
     """An environment that stands. Its Python writes down how it is called, makes the folders that npm would, and fails
     where the arguments contain that word."""
     (folder / "bin").mkdir(parents=True, exist_ok=True)
@@ -153,7 +160,7 @@ def standing(up: ModuleType, folder: Path, *, fails_at: str) -> object:
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     identity = {"python": f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}", "clone": str(up.ROOT)}
-    environment = up.Environment(folder)
+    environment: Environment = up.Environment(folder)
     environment.note.write_text(json.dumps(identity))
     return environment
 

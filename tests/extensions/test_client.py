@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,14 +80,14 @@ def lose_line(call: Call) -> None:
 async def test_a_call_tells_what_was_heard_and_when(house: Any, question: Samples) -> None:
     """The record and the client agree to two frames of the microphone, unless the machine was busy between the two: of
     five turns the best one counts."""
-    apart_ms = []
+    apart_ms: list[float] = []
     async with connect(house.base_url) as call:
         assert call.extensions is not None
         assert call.extensions.binary_audio
         while len(apart_ms) < 5 and min(apart_ms, default=1_000) > 40:
             answer = await call.turn(question)
             turn_id = answer.turn_id
-            record = await eventually(lambda turn_id=turn_id: house.closed(turn_id))
+            record = await eventually(partial(house.closed, turn_id))
             assert record["heard_by"] == "reported"
             assert answer.latency_ms is not None
             apart_ms.append(abs(record["total_ms"] - answer.latency_ms))

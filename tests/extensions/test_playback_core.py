@@ -17,9 +17,9 @@ TEXT = "One two three four five six seven eight nine ten."
 SOUND_MS = 4_000
 
 
-def answered(**kwargs: Deadlines) -> Story:
+def answered(deadlines: Deadlines | None = None) -> Story:
     """A spoken question, and an answer of four seconds that has left for the client at once."""
-    story = Story(announce="immediate", **kwargs)
+    story = Story(announce="immediate", deadlines=deadlines)
     story.says()
     story.answers(TEXT, SOUND_MS)
     return story
@@ -124,9 +124,9 @@ def test_the_agent_speaks_until_the_client_has_played_it_all() -> None:
     story = answered()
     story.reports(0, after_ms=1_400)
     story.passes(SOUND_MS - 100)
-    assert story.book.core.agent.state is Agent.SPEAKING
+    assert story.book.agent_state() is Agent.SPEAKING
     story.passes(200)
-    assert story.book.core.agent.state is Agent.IDLE
+    assert story.book.agent_state() is Agent.IDLE
     assert story.outcomes() == [("completed", "")]
 
 

@@ -88,12 +88,12 @@ def test_deadlines_stand_still_while_the_line_is_down() -> None:
     story = Story(deadlines=Deadlines(utterance_ms=2_000))
     story.speaks()
     story.is_away(60_000)
-    assert story.book.core.caller.state is Caller.SPEAKING
+    assert story.book.user_state() is Caller.SPEAKING
     story.pauses()
     story.is_away(60_000)
-    assert story.book.core.caller.state is Caller.HOLDING
+    assert story.book.user_state() is Caller.HOLDING
     story.stops()
-    assert story.book.core.caller.state is Caller.ENDED
+    assert story.book.user_state() is Caller.ENDED
 
 
 def test_every_deadline_is_kept_afterwards() -> None:
@@ -132,11 +132,11 @@ def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
     story.answers(duration_ms=4_000)
     story.is_away(10_000, missed_ms=4_000)
     back_ms = story.book.now_ms
-    assert story.book.core.agent.state is Agent.SPEAKING
+    assert story.book.agent_state() is Agent.SPEAKING
     story.passes(3_900)
-    assert story.book.core.agent.state is Agent.SPEAKING
+    assert story.book.agent_state() is Agent.SPEAKING
     story.passes(200)
-    assert story.book.core.agent.state is Agent.IDLE
+    assert story.book.agent_state() is Agent.IDLE
     record = next(iter(story.book.records.values()))
     assert dict(record.marks)[budget.HEARD] == back_ms + 20  # where its first audible sample lies
     assert record.unattributed_ms == 0

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
@@ -22,7 +23,7 @@ DATA = Path(__file__).parent.parent / "data"
 RunDaemon = Callable[[Loaders], AbstractAsyncContextManager[ProviderSettings]]
 
 
-def settings_for(socket_path: Path, **changes: int) -> ProviderSettings:
+def settings_for(socket_path: Path, **changes: Any) -> ProviderSettings:
     """What wiring gives the adapters."""
     return ProviderSettings(kind="local", options=(("socket", str(socket_path)),), **changes)
 

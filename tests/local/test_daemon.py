@@ -89,8 +89,9 @@ async def in_queue(settings: ProviderSettings) -> None:
     """Return when the daemon has seen all that was sent before: a later lease has been answered."""
     reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
     writer.write(wire.frame(wire.Attach(wire.VERSION, ("stt",))))
-    while not isinstance(await wire.receive(reader, wire.REPLIES), wire.Ready):
-        pass
+    reply: wire.Reply | None = None
+    while not isinstance(reply, wire.Ready):
+        reply = await wire.receive(reader, wire.REPLIES)
     writer.close()
 
 

@@ -52,7 +52,7 @@ def test_a_waiting_thread_is_woken() -> None:
 def test_sessions_come_back_to_their_slot() -> None:
     """While there are enough, each has its own; then the one unused for longest goes."""
     slots = Slots(3)
-    held = {}
+    held: dict[str, list[int]] = {}
     for session in ("a", "b", "c", "a", "d", "c", "b"):
         with slots.held(session) as slot:
             held.setdefault(session, []).append(slot)

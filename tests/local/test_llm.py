@@ -161,8 +161,8 @@ async def test_leaving_stops_the_engine(model: Model) -> None:
             async for event in events:
                 if isinstance(event, TextDelta):
                     break
-    events = await answer(model, request(said("user", "Hi."), max_output_tokens=4))
-    assert text_of(events)
+    short = await answer(model, request(said("user", "Hi."), max_output_tokens=4))
+    assert text_of(short)
 
 
 async def test_many_sessions_are_answered(model: Model) -> None:
@@ -191,7 +191,7 @@ def test_oldest_messages_go_first() -> None:
 
 def test_the_engine_cuts_until_nothing_is_left_to_cut() -> None:
     """Oldest first, then the longest is halved: it always gets shorter, so it ends."""
-    talk = (("system", "ssss"), ("user", "a"), ("user", "cc"))
+    talk: tuple[tuple[str, str], ...] = (("system", "ssss"), ("user", "a"), ("user", "cc"))
     seen = [talk]
     while sum(len(text) for _, text in seen[-1]):
         seen.append(shorter(seen[-1]))

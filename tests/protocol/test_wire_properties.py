@@ -15,6 +15,7 @@ from voicepipe.protocol.writer import Frames, Wire
 from voicepipe.testing.strict_events import problems as shape_problems
 from voicepipe.testing.wire_checker import WireChecker
 from voicepipe.turn.announcements import (
+    Announcement,
     AudioCommitted,
     CallerSpoke,
     CallerStopped,
@@ -70,14 +71,15 @@ class Talk(RuleBasedStateMachine):
     def caller_turn(self, words: list[str]) -> None:
         self.n += 1
         item, previous = f"item_{self.n}", self.last()
-        for what in (
+        announced: tuple[Announcement, ...] = (
             CallerSpoke(item, 0),
             CallerStopped(item, 10),
             AudioCommitted(item, previous),
             ItemAdded(Message(item, "user", (InputAudio(),)), previous),
             *(TranscriptDelta(item, word) for word in words),
             TranscriptDone(item, "".join(words), 10),
-        ):
+        )
+        for what in announced:
             self.take(self.wire.announce(what))
 
     @rule(audible=st.booleans(), joined=st.booleans())

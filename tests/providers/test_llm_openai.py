@@ -550,7 +550,7 @@ def test_any_id_becomes_nine_letters_and_digits(call_id: str) -> None:
 
 def test_steps_stay_apart() -> None:
     """A call that was made because of an earlier one's result stands in a message of its own, after it."""
-    conversation = [
+    conversation: list[Message] = [
         said("user", "q"),
         Called("a", "f", ""),
         Returned("a", "1"),

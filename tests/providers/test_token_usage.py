@@ -15,7 +15,10 @@ from voicepipe.providers.net.peer import Peer
 from voicepipe.stages.model import MOST_TOKENS, Finished, ModelEvent, TextDelta, Usage
 
 PEER = Peer(stage="llm", name="v/m", base_url="http://127.0.0.1", connect_timeout_ms=1_000, idle_timeout_ms=1_000)
-ODD = (-5, -5_000_000, 10**20, 10**400, MOST_TOKENS + 1, 1.5, 1e300, "many", True, [], {"n": 1}, float("nan"))
+ODD: tuple[object, ...] = (
+    *(-5, -5_000_000, 10**20, 10**400, MOST_TOKENS + 1, 1.5, 1e300, "many"),
+    *(True, [], {"n": 1}, float("nan")),
+)
 
 
 class Dialect(Protocol):

@@ -270,7 +270,9 @@ class TestWarm(LeavesNothing):
 
     # --- failures -----------------------------------------------------------------------------
 
-    async def test_vendor_that_refuses_is_not_stormed(self, vendor: FakeCartesia) -> None:
+    async def test_vendor_that_refuses_is_not_stormed(
+        self, vendor: FakeCartesia, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Tries to be ready are a second apart and more; a turn tries at once, and is told."""
         asked = 0
 
@@ -279,7 +281,7 @@ class TestWarm(LeavesNothing):
             asked += 1
             return Status(401)
 
-        vendor.refusal_of = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(vendor, "refusal_of", refuse)
         source = source_at(vendor)
         async with warm.lifetime():
             with warm.wanted(source), warm.wanted(source):

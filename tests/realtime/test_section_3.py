@@ -113,12 +113,13 @@ async def test_conversation_item_create(house: Any, item: dict[str, Any]) -> Non
 async def test_conversation_item_create_in_its_place(house: Any) -> None:
     """`root` is the front, absent and null the end, an id the place after that item."""
     async with calling(house.url) as caller:
-        for item_id, place in {
+        places: dict[str, dict[str, str | None]] = {
             "b": {},
             "d": {"previous_item_id": None},
             "a": {"previous_item_id": "root"},
             "c": {"previous_item_id": "b"},
-        }.items():
+        }
+        for item_id, place in places.items():
             await caller.send("conversation.item.create", item={"id": item_id, **HELLO}, **place)
             await caller.until("conversation.item.done")
         assert caller.checker.order == ("a", "b", "c", "d")
@@ -210,7 +211,7 @@ async def test_output_audio_buffer_clear(house: Any) -> None:
         assert caller.kinds() == ["session.created", "input_audio_buffer.cleared"]
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "session.update": {"session": {"type": "realtime", "audio": {"output": {"speed": 9}}}},
     "input_audio_buffer.append": {"audio": "***"},
     "input_audio_buffer.commit": {},

@@ -121,7 +121,7 @@ async def test_update_null_turns_off(house: Any) -> None:
     assert {key: session["audio"]["input"][key] for key in off} == off
 
 
-WRONG = {
+WRONG: dict[str, dict[str, Any]] = {
     "session.output_modalities[0]": {"output_modalities": ["song"]},
     "session.audio.output.speed": {"audio": {"output": {"speed": 9}}},
     "session.audio.input.turn_detection.silence_duration_ms": {
@@ -145,7 +145,7 @@ async def test_update_refused(house: Any, param: str) -> None:
 
 
 PCM = {"type": "audio/pcm", "rate": 24_000}
-FULL = {
+FULL: dict[str, Any] = {
     "type": "realtime",
     "instructions": "Be brief.",
     "output_modalities": ["audio"],
@@ -161,7 +161,7 @@ FULL = {
     "tools": [],
     "tool_choice": "auto",
 }
-FIRST = {
+FIRST: dict[str, list[dict[str, Any]]] = {
     "agents-js": [{"type": "realtime", "tracing": "auto"}, FULL | {"model": "gpt-realtime", "prompt": None}],
     "livekit": [FULL | {"max_output_tokens": "inf", "tracing": None}, {"type": "realtime", "tools": [LOOK]}],
     "pipecat": [{"type": "realtime", "instructions": "Be brief."}, FULL | {"tools": [LOOK], "tool_choice": "auto"}],

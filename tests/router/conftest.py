@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -67,7 +67,7 @@ class Pooled:
         return Came(tuple(events), None)
 
 
-Pool = Callable[..., Pooled]
+Pool = Callable[..., Awaitable[Pooled]]
 
 
 @pytest.fixture

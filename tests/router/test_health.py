@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from voicepipe.testing.conformance.transcriber import final, push
 from voicepipe.testing.fakes.cues import Status, SttCue, TtsCue
 from voicepipe.testing.fakes.stages import FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.fakes.transcriber import AskedEar
 
 OPTIONS = RouterOptions(policy="fallback", fallback_after_ms=60_000, patience_ms=60_000)
 PAIR = (Candidate(spec="v0/m"), Candidate(spec="v1/m"))
@@ -44,10 +46,14 @@ async def test_a_voice_whose_key_is_refused_is_an_error_in_the_log(caplog: pytes
     assert (refused.alert[:5], well.alert, well.state) == ("401: ", "", "closed")
 
 
+def always(cue: SttCue, _: AskedEar) -> SttCue:
+    return cue
+
+
 async def test_an_ear_whose_key_is_refused_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     cues, experience = (SttCue(fault=Status(403)), SttCue(text="it is noon")), Experience()
     hearers = tuple(
-        Hearer(c, FakeTranscriber(lambda _, cue=cue: cue, name=c.spec)) for c, cue in zip(PAIR, cues, strict=True)
+        Hearer(c, FakeTranscriber(partial(always, cue), name=c.spec)) for c, cue in zip(PAIR, cues, strict=True)
     )
     ear = RoutedTranscriber(hearers, Lineup(PAIR, OPTIONS, experience))
     with caplog.at_level(logging.WARNING, logger="voicepipe"):

@@ -246,7 +246,8 @@ async def test_a_flood_lets_others_have_their_turn() -> None:
 class Singer:
     """A voice that gives these pieces of sound, whatever it is asked; a number is a wait."""
 
-    name, voices = "fake/tts", None
+    name = "fake/tts"
+    voices: frozenset[str] | None = None
 
     def __init__(self, sound: Iterator[Spoken | float], hands: Hands | None = None) -> None:
         self._sound, self._hands = sound, hands

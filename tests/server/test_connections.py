@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -289,7 +290,7 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
     connections = Connections(ConnectionLimits(), TrustedProxies(()))
     closed: list[int] = []
     for n in range(20):
-        Connection(connections, "192.0.2.1", lambda n=n: closed.append(n))
+        Connection(connections, "192.0.2.1", partial(closed.append, n))
     taken: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
 
     def make_protocol(connection: Connection) -> HttpProtocol:

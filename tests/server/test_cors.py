@@ -16,8 +16,8 @@ async def test_an_allowed_page_may_ask_and_read(serve: Any) -> None:
             assert answer.headers["Access-Control-Allow-Origin"] == SHOP
             assert answer.headers["Access-Control-Allow-Headers"] == "authorization,x-stainless-lang"
             assert "POST" in answer.headers["Access-Control-Allow-Methods"]
-        key = house.new_key()
-        for headers in (key, {}):
+        credentials: list[dict[str, str]] = [house.new_key(), {}]
+        for headers in credentials:
             async with house.http.get(url, headers={"Origin": SHOP, **headers}) as answer:
                 assert answer.headers["Access-Control-Allow-Origin"] == SHOP
                 assert "Origin" in answer.headers["Vary"]

@@ -19,6 +19,7 @@ import av
 import numpy as np
 import pytest
 
+from voicepipe.audio import decode_process
 from voicepipe.audio.containers_in import Pieces, TooLong
 from voicepipe.audio.files import UnreadableSound, wav_bytes
 from voicepipe.audio.samples import Samples
@@ -160,7 +161,7 @@ async def test_an_answer_that_no_decoder_gives_is_not_believed(monkeypatch: pyte
     """Who has taken over a decoder must not take over the server: no gigabyte is waited for."""
     for kind, n_bytes in ((b"p", 1 << 30), (b"x", 1 << 20), (b"o", 5), (b"?", 1)):
         reader = asyncio.StreamReader()
-        reader.feed_data(decoding_module.process.ANSWER.pack(kind, 0.0, n_bytes))
+        reader.feed_data(decode_process.ANSWER.pack(kind, 0.0, n_bytes))
         recording = Recording((reader, None), asyncio.Semaphore(1))  # type: ignore[arg-type]
         with pytest.raises(UnreadableSound, match="can't be decoded"):
             await recording._answer()

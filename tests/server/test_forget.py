@@ -21,9 +21,14 @@ def kept(id: str, session: str, *, project: str = "acme", user: str = "") -> Kep
 
 async def test_a_session_is_deleted_with_everything_that_tells_of_it(serve: Any, monkeypatch: Any) -> None:
     """Its turns, what webhooks wait to tell, what the live stream remembers, and its journal; no other's."""
-    forgotten: list[str] = []
+    forgotten: list[tuple[str, ...]] = []
+
+    def forget(*whose: str) -> int:
+        forgotten.append(whose)
+        return 1
+
     async with serve(webhooks=[HOOK]) as house:
-        object.__setattr__(house.parts, "forget_journal", lambda *whose: forgotten.append(whose) or 1)
+        object.__setattr__(house.parts, "forget_journal", forget)
         turns = [kept("a", "sess_1"), kept("b", "sess_1"), kept("c", "sess_2"), kept("x", "sess_1", project="bank")]
         await house.parts.turns.keep(turns)
         for turn in turns:

@@ -49,7 +49,7 @@ def test_the_pieces_in_which_it_comes_make_no_difference(cuts: list[int]) -> Non
     for begin, end in pairwise(edges):
         reader.push(BODY[begin:end])
     form = reader.finish()
-    assert form.file == b"\r\n--\r\n--a\r\n\r\n-\x00\xff"
+    assert form.file == bytearray(b"\r\n--\r\n--a\r\n\r\n-\x00\xff")
     assert form.fields == {"model": ["default"], "include": ["a", "\u00fc"], "prompt": [""]}
 
 
@@ -102,7 +102,7 @@ def test_what_is_wrong_or_too_much_is_said(body: bytes, why: str) -> None:
 
 def test_a_file_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(form_reader, "FILE_BYTES", 1_000)
-    assert read(part("file", b"x" * 1_000) + b"--b--").file == b"x" * 1_000
+    assert read(part("file", b"x" * 1_000) + b"--b--").file == bytearray(b"x" * 1_000)
     with pytest.raises(FileTooLarge):
         read(part("file", b"x" * 1_001) + b"--b--")
 

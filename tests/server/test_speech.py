@@ -12,7 +12,7 @@ import aiohttp
 import numpy as np
 import openai
 import pytest
-import soundfile  # type: ignore[import-untyped]
+import soundfile
 
 from voicepipe.audio.containers_out import FORMATS
 from voicepipe.server import rest_line

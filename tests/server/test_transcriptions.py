@@ -14,7 +14,7 @@ import aiohttp
 import numpy as np
 import openai
 import pytest
-import soundfile  # type: ignore[import-untyped]
+import soundfile
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence

@@ -73,7 +73,7 @@ async def send_at_once(line: aiohttp.ClientWebSocketResponse, frames: bytes) -> 
     connection = line._response.connection
     assert connection is not None
     assert connection.transport is not None
-    connection.transport.write(frames)  # type: ignore[attr-defined]
+    connection.transport.write(frames)
 
 
 async def answered(line: aiohttp.ClientWebSocketResponse, kind: str, n: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import numpy as np
 
@@ -47,6 +47,9 @@ class TellsTimes:
 
     name = "fake/voice"
     voices: frozenset[str] | None = None
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @asynccontextmanager
     async def open(self, voice: Voice) -> AsyncIterator[Speech]:

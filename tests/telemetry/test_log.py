@@ -69,11 +69,12 @@ def test_a_session_that_was_stuck_is_an_error_and_counted() -> None:
 
 def test_the_style_fits_the_reader() -> None:
     """A person at a terminal gets plain lines, a file gets JSON, unless the setting says otherwise."""
-    for stream, style, human in (
+    cases: tuple[tuple[io.StringIO, log.Style, bool], ...] = (
         (Terminal(), "auto", True),
         (io.StringIO(), "auto", False),
         (Terminal(), "json", False),
-    ):
+    )
+    for stream, style, human in cases:
         with log.logging_to(stream, style=style):
             log.log_event("session_opened", session="sess_1", project="p", agent="default")
         assert ("session=sess_1 project=p agent=default" in stream.getvalue()) is human
@@ -178,7 +179,8 @@ def test_secrets_are_hidden_wherever_they_stand(text: str, style: log.Style) -> 
 @pytest.mark.parametrize("name", ["api_key", "OPENAI_API_KEY", "token", "client_secret", "authorization", "password"])
 def test_a_field_with_a_secret_name_is_hidden(name: str) -> None:
     """Whatever its value looks like."""
-    (line,) = logged(lambda: log.log_event("checked", **{name: "harmless"}))
+    fields: dict[str, Any] = {name: "harmless"}
+    (line,) = logged(lambda: log.log_event("checked", **fields))
     assert json.loads(line)[name] == "***"
 
 

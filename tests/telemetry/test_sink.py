@@ -10,7 +10,7 @@ import pytest
 
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.sink import SinkOptions, TurnSink
-from voicepipe.telemetry.store import NEWEST, KeptTurn, RecordRefused, StoreError, TurnPage, TurnQuery
+from voicepipe.telemetry.store import KeptTurn, RecordRefused, StoreError
 from voicepipe.testing.conformance.turn_store import kept
 from voicepipe.testing.records import turn_record
 
@@ -31,14 +31,6 @@ class Shelf:
         await self.free.wait()
         if self.failure is not None:
             raise self.failure
-
-    async def get(self, id: str, project: str) -> KeptTurn | None:
-        return None
-
-    async def list(self, project: str, query: TurnQuery = NEWEST) -> TurnPage:
-        return TurnPage((), None)
-
-    async def close(self) -> None: ...
 
     async def batch(self) -> list[str]:
         async with asyncio.timeout(10):

@@ -177,7 +177,7 @@ async def test_stats_are_those_of_the_turns(
         ("step", lambda: StatsQuery(since_ms=0, until_ms=DAY_MS, step_ms=1_000)),
         ("step", lambda: StatsQuery(since_ms=0, until_ms=300 * DAY_MS, step_ms=MINUTE_MS)),
         ("since", lambda: StatsQuery(until_ms=DAY_MS, step_ms=MINUTE_MS)),
-        ("by", lambda: StatsQuery(by="session")),
+        ("by", lambda: StatsQuery(by="session")),  # type: ignore[arg-type]
         ("until", lambda: TurnQuery(since_ms=2, until_ms=1)),
         ("limit", lambda: SessionQuery(limit=0)),
         ("before", lambda: SessionQuery(before="x")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from voicepipe.turn.conversation import (
     InputAudio,
     InputImage,
     InputText,
+    Item,
     Message,
     OutputAudio,
     OutputText,
@@ -157,9 +159,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("act", "field", "code"), REFUSALS)
-def test_what_can_not_be_done_is_refused_by_name(act, field: str, code: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_can_not_be_done_is_refused_by_name(act: Callable[[Conversation], object], field: str, code: str) -> None:
     """With the wire's code and the field that is wrong; the conversation stays as it was."""
-    items = [
+    items: list[Item] = [
         user("asked"),
         spoken(),
         FunctionCall("call", "c", "f", "{}"),

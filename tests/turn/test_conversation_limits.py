@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pytest
 from hypothesis import given
@@ -265,10 +265,11 @@ def test_a_late_result_of_a_call_that_left_is_not_read() -> None:
     assert [item.id for item in history.of(conversation)] == [*(f"m{n}" for n in range(3, 9)), "last"]
 
 
-KINDS = st.sampled_from(["system", "user", "assistant", "call", "output"])
+Kind = Literal["system", "user", "assistant", "call", "output"]
+KINDS = st.sampled_from(get_args(Kind))
 
 
-def made(kinds: list[tuple[str, int, int]]) -> list[Item]:
+def made(kinds: list[tuple[Kind, int, int]]) -> list[Item]:
     """Items in that order; results belong to any of a few calls."""
     items: list[Item] = []
     for n, (kind, number, length) in enumerate(kinds):
@@ -277,13 +278,13 @@ def made(kinds: list[tuple[str, int, int]]) -> list[Item]:
             items.append(FunctionCall(f"i{n}", f"c{number}", "look", text))
         elif kind == "output" and any(isinstance(i, FunctionCall) and i.call_id == f"c{number}" for i in items):
             items.append(FunctionOutput(f"i{n}", f"c{number}", text))
-        elif kind in ("system", "user", "assistant"):
+        elif kind != "call" and kind != "output":
             items.append(says(f"i{n}", text, kind))
     return items
 
 
 @given(kinds=st.lists(st.tuples(KINDS, st.integers(0, 3), st.integers(0, 400)), max_size=60))
-def test_history_is_whole_and_bounded(kinds: list[tuple[str, int, int]]) -> None:
+def test_history_is_whole_and_bounded(kinds: list[tuple[Kind, int, int]]) -> None:
     """Every system message, no call without its results, the newest item, in order; however the conversation grows."""
     history, conversation = ModelHistory(SMALL), Conversation()
     for item in made(kinds):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from voicepipe.testing.story import Story
+from voicepipe.testing.story import Role, Story
 from voicepipe.turn import events as e
 from voicepipe.turn.cost import KEPT_OPEN, Purse
 from voicepipe.turn.prices import PriceList, Tariff
@@ -148,7 +148,11 @@ def test_an_apology_costs_its_voice() -> None:
 
 def test_each_voice_is_paid_for_what_it_said() -> None:
     """One that failed before it sounded is not paid; what another took over in mid-sentence is that one's."""
-    for role, n_chars, usd in (("replacement", 11, 11 * 100), ("continuation", 5, 6 * 20 + 5 * 100)):
+    cases: tuple[tuple[Role, int, int], ...] = (
+        ("replacement", 11, 11 * 100),
+        ("continuation", 5, 6 * 20 + 5 * 100),
+    )
+    for role, n_chars, usd in cases:
         story = Story(prices=PRICES)
         story.says()
         story.begins_to_answer("It is noon.")

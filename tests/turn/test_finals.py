@@ -122,9 +122,9 @@ def test_who_has_guessed_nothing_is_waited_for() -> None:
     story.pauses()
     story.stops()
     story.passes(2_000)
-    assert story.book.core.agent.state is Agent.IDLE
+    assert story.book.agent_state() is Agent.IDLE
     story.hears()
-    assert story.book.core.agent.state is Agent.PREPARING
+    assert story.book.agent_state() is Agent.PREPARING
 
 
 def test_a_caller_who_goes_on_has_more_to_say() -> None:

@@ -41,6 +41,7 @@ def test_silence_is_committed_and_answered(answered: Story) -> None:
     n_before = len(answered.book.announced)
     assert prompted(idle(answered))
     timed_out, committed, added, started = answered.book.announced[n_before:]
+    assert isinstance(added, a.ItemAdded)
     assert timed_out == a.SilenceTimedOut(added.item.id, HEARD_MS - TIMEOUT_MS, HEARD_MS)
     assert isinstance(committed, a.AudioCommitted)
     assert (committed.item_id, committed.previous_item_id) == (added.item.id, added.previous_item_id)

@@ -49,6 +49,16 @@ def line(*, playing: bool = False, deadlines: Deadlines = PATIENT) -> Story:
     return story
 
 
+def then(*plots: Plot) -> Plot:
+    """Return the plot that tells these one after another."""
+
+    def told(story: Story) -> None:
+        for plot in plots:
+            plot(story)
+
+    return told
+
+
 # --- how a reply comes to be where the plots need it ----------------------------------------------
 
 
@@ -207,7 +217,11 @@ def tell_of_output(fact: type, *, playing: bool = False) -> Story:
         story.changes(reply=text_only())
     story.says()
     before(story)
-    moves = [(Agent.PREPARING, Agent.READY), (Agent.READY, Agent.SPEAKING), (Caller.ENDED, Caller.QUIET)]
+    moves: list[tuple[Caller | Agent, Caller | Agent]] = [
+        (Agent.PREPARING, Agent.READY),
+        (Agent.READY, Agent.SPEAKING),
+        (Caller.ENDED, Caller.QUIET),
+    ]
     return tell(story, lambda s: None, act, *(Move(source, fact, target) for source, target in moves))
 
 
@@ -308,15 +322,15 @@ OVER: dict[type, tuple[Plot, Plot]] = {
     e.PlaybackReported: (played, lambda s: s.reports(1_000)),
     e.LineResumed: (played, lambda s: s.is_away(2_000)),
     e.ModelFinished: (
-        lambda s: (answering_in_text(s), s.token(), s.sent(0), s.voice_done()),
+        then(answering_in_text, lambda s: (s.token(), s.sent(0), s.voice_done())),
         lambda s: s.model_done(),
     ),
     e.VoiceFinished: (
-        lambda s: (answering_in_text(s), s.token(), s.sent(0), s.model_done()),
+        then(answering_in_text, lambda s: (s.token(), s.sent(0), s.model_done())),
         lambda s: s.voice_done(),
     ),
     e.OutputSent: (
-        lambda s: (answering_in_text(s), s.token(), s.model_done(), s.voice_done()),
+        then(answering_in_text, lambda s: (s.token(), s.model_done(), s.voice_done())),
         lambda s: s.sent(0),
     ),
     e.SilenceGrew: (only_called, lambda s: s.stops()),
@@ -472,6 +486,12 @@ def broken_off(story: Story) -> None:
     story.speaks(100)
 
 
+def over_the_end(story: Story) -> None:
+    """The user speaks in the last moments of what plays."""
+    story.passes(850)
+    story.speaks(100)
+
+
 PLAYED: dict[type, tuple[Plot, Plot]] = {
     e.TimePassed: (ducked_late, lambda s: s.passes(250)),
     e.StageFailed: (ducked, lambda s: s.breaks("tts")),
@@ -479,8 +499,14 @@ PLAYED: dict[type, tuple[Plot, Plot]] = {
     e.ItemTruncated: (ducked_late, lambda s: s.truncates(s.started()[-1].item_id, 300)),
     e.PlaybackReported: (ducked_late, lambda s: s.reports(1_000)),
     e.LineResumed: (ducked_late, lambda s: s.is_away(2_000)),
-    e.ModelFinished: (lambda s: (talking(s), s.voice_done(), s.passes(850), s.speaks(100)), lambda s: s.model_done()),
-    e.VoiceFinished: (lambda s: (talking(s), s.model_done(), s.passes(850), s.speaks(100)), lambda s: s.voice_done()),
+    e.ModelFinished: (
+        then(talking, lambda s: s.voice_done(), over_the_end),
+        lambda s: s.model_done(),
+    ),
+    e.VoiceFinished: (
+        then(talking, lambda s: s.model_done(), over_the_end),
+        lambda s: s.voice_done(),
+    ),
 }
 
 
@@ -618,8 +644,8 @@ BEGINS: dict[type, tuple[Plot, Plot]] = {
     e.TranscriberFailed: (asked_before_the_words, lambda s: s.goes_deaf(of=-2)),
     e.StageFailed: (one_waits, lambda s: s.breaks()),
     e.CancelRequested: (one_waits, lambda s: s.cancels()),
-    e.ModelFinished: (lambda s: (one_waits(s), s.voice_done()), lambda s: s.model_done()),
-    e.VoiceFinished: (lambda s: (one_waits(s), s.model_done()), lambda s: s.voice_done()),
+    e.ModelFinished: (then(one_waits, lambda s: s.voice_done()), lambda s: s.model_done()),
+    e.VoiceFinished: (then(one_waits, lambda s: s.model_done()), lambda s: s.voice_done()),
 }
 
 
@@ -658,7 +684,7 @@ def all_stories() -> list[Story]:
     """Every plot of this file."""
     both = (False, True)
     return [
-        *(tell(line(), before, act, Move(*steps)) for before, act, *steps in CALLER_PLOTS),
+        *(tell(line(), before, act, Move(was, fact, now)) for before, act, was, fact, now in CALLER_PLOTS),
         *(tell_of_output(fact, playing=playing) for fact, playing in product(OUTPUT, both)),
         *(tell(line(), guessed, act, Move(Agent.READY, fact, Agent.SPEAKING)) for fact, act in ENDS_THE_PAUSE.items()),
         *(
@@ -694,7 +720,7 @@ def kept_turn() -> Story:
 def prompt() -> Story:
     story = Story(idle_timeout_ms=4_000)
     act = Move(Agent.IDLE, e.SilenceCommitted, Agent.PREPARING)
-    return tell(story, lambda s: (played(s), s.passes(6_000)), lambda s: s.goes_silent(20_000), act)
+    return tell(story, then(played, lambda s: s.passes(6_000)), lambda s: s.goes_silent(20_000), act)
 
 
 def test_every_row_of_the_law_is_told() -> None:

@@ -38,9 +38,9 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
         "ItemAdded", "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted", "OutputStarted", "OpenGate",
         "ResponseEnded", "KeepRecord", "NoteOverrun",
     ]  # fmt: skip
-    assert book.core.agent.state is Agent.SPEAKING, "the sound is still playing"
+    assert book.agent_state() is Agent.SPEAKING, "the sound is still playing"
     book.at(4_000)
-    assert book.core.agent.state is Agent.IDLE
+    assert book.agent_state() is Agent.IDLE
     record = book.records["turn_s_0001"]
     assert (record.outcome, record.total_ms, record.unattributed_ms) == ("completed", 800, 0)
     assert sum(c.duration_ms for c in record.contributions) == record.total_ms

@@ -193,11 +193,11 @@ def test_words_that_never_come_however_many_pieces_they_are_of() -> None:
         story.speaks(100)
         story.pauses()
         story.stops()
-    assert story.book.core.caller.state is Caller.ENDED
+    assert story.book.user_state() is Caller.ENDED
     story.passes(30_000)
     assert len(story.said(a.TranscriptFailed)) == 12
     assert story.ended() == [("failed", "stt_failed")]
-    assert story.book.core.caller.state is Caller.QUIET
+    assert story.book.user_state() is Caller.QUIET
 
 
 def test_more_pauses_than_flushes() -> None:
@@ -329,3 +329,11 @@ def test_the_same_settings_again() -> None:
     assert story.changes(transcribe=False) == []
     story.commits()
     assert len(story.said(a.AudioCommitted)) == 1
+
+
+def test_speech_that_starts_twice_changes_nothing() -> None:
+    story = Story()
+    story.speaks()
+    turn = story.book.core.caller.turn
+    assert story.speaks() == []
+    assert (story.book.core.caller.turn, story.book.user_state()) == (turn, Caller.SPEAKING)

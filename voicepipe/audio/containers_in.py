@@ -80,7 +80,7 @@ class Pieces:
             UnreadableSound: the file is not readable audio; the text names the readable formats.
             TooLong: the header reports a longer duration.
         """
-        import soxr  # type: ignore[import-untyped]  # costly to import, and rarely needed
+        import soxr  # costly to import, and rarely needed
 
         opened = _open(file)
         if opened.rate_hz not in RATES_HZ or not 0 < opened.n_channels <= MOST_CHANNELS:
@@ -145,7 +145,7 @@ def _int16(sound: npt.NDArray[np.float32]) -> Samples:
 
 
 def _open(file: bytes) -> _Opened:
-    import soundfile  # type: ignore[import-untyped]
+    import soundfile
 
     with suppress(soundfile.SoundFileError):
         sound = _straight(soundfile)(io.BytesIO(file))

@@ -118,7 +118,7 @@ class _Encoded:
     """A writer that encodes with libsndfile."""
 
     def __init__(self, rate_hz: int, container: str, codec: str, how: Mapping[str, Any]) -> None:
-        import soundfile  # type: ignore[import-untyped]  # costly to import, and rarely needed
+        import soundfile  # costly to import, and rarely needed
 
         self._pipe = _Pipe()
         self._file = soundfile.SoundFile(self._pipe, "w", rate_hz, 1, codec, format=container, **how)

@@ -29,8 +29,8 @@ def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
     Raises:
         UnreadableSound: no such file, or not audio.
     """
-    import soundfile  # type: ignore[import-untyped]  # both are costly to import and rarely needed
-    import soxr  # type: ignore[import-untyped]
+    import soundfile  # both are costly to import and rarely needed
+    import soxr
 
     try:
         channels, from_hz = soundfile.read(source, dtype="float32", always_2d=True)

@@ -14,7 +14,7 @@ from voicepipe.storage import StorageHealth, kind_of
 from voicepipe.telemetry.apart import apart
 from voicepipe.telemetry.log import log_records_lost
 from voicepipe.telemetry.storage_log import new_health
-from voicepipe.telemetry.store import KeptTurn, RecordRefused, StoreError, TurnStore
+from voicepipe.telemetry.store import KeptTurn, RecordRefused, StoreError, TurnWriter
 from voicepipe.turn.record import TurnRecord
 
 
@@ -59,7 +59,7 @@ class TurnSink:
 
     def __init__(
         self,
-        store: TurnStore,
+        store: TurnWriter,
         options: SinkOptions = _AS_USUAL,
         *,
         heard_by: Sequence[Callable[[KeptTurn], None]] = (),

@@ -241,7 +241,15 @@ class SessionPage:
     """The value of `SessionQuery.before` for older ones, or None when these are the oldest."""
 
 
-class TurnStore(Protocol):
+class TurnWriter(Protocol):
+    """Stores turns' records: the one side of `TurnStore` that sessions need."""
+
+    async def keep(self, turns: Sequence[KeptTurn]) -> None:
+        """Store these turns, as `TurnStore.keep` does."""
+        ...
+
+
+class TurnStore(TurnWriter, Protocol):
     """Keeps turns' records. A reader sees one project; turns of other projects do not exist for that reader.
 
     A `project` of None means all projects: for an operator of all. A turn is then found by its id in any project.

@@ -18,10 +18,10 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -208,11 +208,28 @@ class Page:
         return base64.b64decode((await self.ask("Page.captureScreenshot", format="png"))["data"])
 
 
+class Shown(TypedDict, total=False):
+    """How a page is shown, as `Browser.page` takes it."""
+
+    width: int
+    height: int
+    scheme: Literal["light", "dark"]
+    microphone: Literal["granted", "denied"]
+    before: str
+    scripts: Mapping[str, str] | None
+
+
 class Browser:
     """A running browser."""
 
     def __init__(self, wire: _Wire) -> None:
         self._wire = wire
+
+    @overload
+    def page(self, url: str, **shown: Unpack[Shown]) -> AbstractAsyncContextManager[Page]: ...
+
+    @overload
+    def page(self, url: str, *, kind: type[P], **shown: Unpack[Shown]) -> AbstractAsyncContextManager[P]: ...
 
     @asynccontextmanager
     async def page(
@@ -225,8 +242,8 @@ class Browser:
         microphone: Literal["granted", "denied"] = "granted",
         before: str = "",
         scripts: Mapping[str, str] | None = None,
-        kind: type[P] = Page,  # type: ignore[assignment]
-    ) -> AsyncIterator[P]:
+        kind: type[Page] = Page,
+    ) -> AsyncIterator[Any]:
         """Open `url` in a profile of its own, as if by somebody who has never been there.
 
         Args:

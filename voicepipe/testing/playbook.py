@@ -12,6 +12,7 @@ from voicepipe.turn.events import Fact, TimePassed
 from voicepipe.turn.machine import Core
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.states import Agent, Caller
 from voicepipe.turn.steps import Move
 
 SESSION = "s"
@@ -58,6 +59,14 @@ class Playbook:
                 self._wake_ms = order.at_ms
         self.orders += orders
         return list(orders)
+
+    def agent_state(self) -> Agent:
+        """Return what the agent does now: a call, so that no type checker takes the answer for the last one's."""
+        return self.core.agent.state
+
+    def user_state(self) -> Caller:
+        """Return what the user does now."""
+        return self.core.caller.state
 
     @property
     def announced(self) -> list[Announcement]:

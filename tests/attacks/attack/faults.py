@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
-from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.connection import Connection
 
 from attack.server import PROGRAM, ServerProcess, in_thread
 from attack.target import HANG_S, Target, session_update, until, user_item
@@ -103,7 +103,7 @@ def few_descriptors(n_files: int) -> Callable[[], None]:
 
 
 @asynccontextmanager
-async def recorded_call(target: Target) -> AsyncIterator[ClientConnection]:
+async def recorded_call(target: Target) -> AsyncIterator[Connection]:
     """A written call that is told of its turns' records."""
     async with await target.line(credential=target.key) as line:
         await until(line, "session.created")
@@ -113,7 +113,7 @@ async def recorded_call(target: Target) -> AsyncIterator[ClientConnection]:
         yield line
 
 
-async def recorded_turn(line: ClientConnection) -> tuple[str, str]:
+async def recorded_turn(line: Connection) -> tuple[str, str]:
     """Have a turn; its id and its outcome."""
     await line.send(json.dumps(user_item([{"type": "input_text", "text": "hello"}])))
     await line.send('{"type":"response.create"}')
@@ -126,7 +126,7 @@ async def stored(server: ServerProcess, wanted: set[str]) -> set[str]:
     loop = asyncio.get_running_loop()
     end_s = loop.time() + HANG_S
     while True:
-        found = wanted & await in_thread(server.stored_turns)
+        found: set[str] = wanted & await in_thread(server.stored_turns)
         if found == wanted or loop.time() > end_s:
             return found
         await asyncio.sleep(0.2)

@@ -120,6 +120,6 @@ def change(chance: random.Random, value: Any) -> None:
     elif chance.random() < 0.25:
         del value[place]
     elif chance.random() < 0.2 and isinstance(value, dict):
-        value[chance.choice(("type", "id", "x", place + "s"))] = copy.deepcopy(below)
+        value[chance.choice(("type", "id", "x", f"{place}s"))] = copy.deepcopy(below)
     else:
         value[place] = copy.deepcopy(chance.choice(ODD_VALUES))

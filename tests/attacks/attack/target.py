@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
 HANG_S = 60.0
@@ -79,7 +80,7 @@ class Sent:
     n_bytes: int = 0
     seen: Counter[str] = field(default_factory=Counter)
 
-    async def send(self, line: ClientConnection, message: str | bytes | Event) -> None:
+    async def send(self, line: Connection, message: str | bytes | Event) -> None:
         """Send one message and count it; an event is written as JSON."""
         data = json.dumps(message) if isinstance(message, dict) else message
         await line.send(data)
@@ -93,10 +94,10 @@ class Sent:
         self.n_bytes += len(data)
 
 
-Run = Callable[[Target], Awaitable[Sent]]
+Run = Callable[[Target], Coroutine[Any, Any, Sent]]
 
 
-async def until(line: ClientConnection, *kinds: str) -> Event:
+async def until(line: Connection, *kinds: str) -> Event:
     """The next event of one of these types, passing over others.
 
     Raises:
@@ -110,7 +111,7 @@ async def until(line: ClientConnection, *kinds: str) -> Event:
                 return event
 
 
-async def count_events(line: ClientConnection, sent: Sent) -> None:
+async def count_events(line: Connection, sent: Sent) -> None:
     """Read to the line's end: count events by type, errors by code, and the close code."""
     try:
         async for message in line:
@@ -125,7 +126,7 @@ async def count_events(line: ClientConnection, sent: Sent) -> None:
     sent.seen[f"closed {line.close_code}"] += 1
 
 
-async def written_turn(line: ClientConnection, text: str = "hello") -> tuple[str, float | None]:
+async def written_turn(line: Connection, text: str = "hello") -> tuple[str, float | None]:
     """Ask in writing; return how the response ended, and after how many ms its first sound came (None: never).
 
     Raises:

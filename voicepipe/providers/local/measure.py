@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-import soundfile  # type: ignore[import-untyped]
+import soundfile
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.providers.local import llm, stt, tts

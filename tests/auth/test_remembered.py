@@ -1,0 +1,82 @@
+"""What was read of the keys' file serves on while the file can't be read; no request waits for it over and over."""
+
+from __future__ import annotations
+
+import pytest
+
+from voicepipe.auth import remembered
+from voicepipe.auth.database import KeysUnreadable
+from voicepipe.auth.remembered import RETRY_MS, Remembered
+from voicepipe.storage import StorageHealth
+
+
+class File:
+    """A file of keys whose state and trouble a test sets, with a clock that stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ms, self.state, self.n_looks = 1_000, b"1", 0
+        self.trouble: Exception | None = None
+        self.health = StorageHealth(lambda: self.now_ms, lambda _: None)
+        self.cache: Remembered[str] = Remembered(self.look, self.health)
+        monkeypatch.setattr(remembered, "monotonic_ms", lambda: self.now_ms)
+
+    def look(self) -> bytes:
+        self.n_looks += 1
+        if isinstance(self.trouble, OSError):
+            raise self.trouble
+        return self.state
+
+    def read(self) -> str:
+        if self.trouble is not None:
+            raise self.trouble
+        return f"keys of {self.state.decode()}"
+
+    def get(self) -> str:
+        return self.cache.get(self.read)
+
+
+@pytest.fixture
+def file(monkeypatch: pytest.MonkeyPatch) -> File:
+    return File(monkeypatch)
+
+
+def test_nothing_is_current_before_the_first_reading_and_after_a_change(file: File) -> None:
+    assert (file.cache.current(), file.cache.last) == (None, None)
+    assert file.get() == file.cache.current() == file.cache.last == "keys of 1"
+    file.state = b"2"
+    assert file.cache.current() is None
+    assert file.get() == "keys of 2"
+
+
+@pytest.mark.parametrize("trouble", [OSError("gone"), KeysUnreadable("locked", "locked")])
+def test_a_file_that_was_never_read_is_an_error(file: File, trouble: Exception) -> None:
+    file.trouble = trouble
+    with pytest.raises(type(trouble)):
+        file.get()
+
+
+@pytest.mark.parametrize("trouble", [OSError("gone"), KeysUnreadable("locked", "locked")])
+def test_a_file_that_can_not_be_read_now_is_remembered_and_tried_again_after_a_while(
+    file: File, trouble: Exception
+) -> None:
+    file.get()
+    file.state, file.trouble = b"2", trouble
+    assert file.get() == "keys of 1"
+    assert file.health.failures("keys") == 1
+    n_looks = file.n_looks
+    assert file.get() == "keys of 1"
+    assert file.n_looks == n_looks, "it is not looked at before its time"
+    file.now_ms, file.trouble = file.now_ms + RETRY_MS, None
+    assert file.get() == "keys of 2"
+    assert file.health.troubles() == ()
+
+
+def test_a_trouble_between_the_look_and_the_reading_is_one_as_well(file: File) -> None:
+    file.get()
+    file.state = b"2"
+
+    def breaks() -> str:
+        raise OSError("gone")
+
+    assert file.cache.get(breaks) == "keys of 1"
+    assert file.health.failures("keys") == 1
