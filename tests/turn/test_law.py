@@ -14,8 +14,7 @@ from voicepipe.testing.story import Story
 from voicepipe.turn import events as e
 from voicepipe.turn import states
 from voicepipe.turn.settings import Deadlines, ReplySettings
-from voicepipe.turn.states import Agent, Caller
-from voicepipe.turn.steps import Move
+from voicepipe.turn.states import Agent, Caller, Move
 
 Plot = Callable[[Story], object]
 

@@ -12,8 +12,8 @@ from voicepipe.turn import events as e
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
-from voicepipe.turn.states import AGENT_LAW, CALLER_LAW, Agent, Caller, diagram, may_follow
-from voicepipe.turn.steps import Steps
+from voicepipe.turn.states import AGENT_LAW, CALLER_LAW, Agent, Caller, Steps, diagram, may_follow
+from voicepipe.turn.timers import Due, Timer
 
 # --- settings -------------------------------------------------------------------------------------
 
@@ -86,12 +86,13 @@ def test_ids_name_their_session() -> None:
 def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
     """A later one is seen when the earlier has passed."""
     floor = Floor("s", CoreSettings(), TurnSettings())
-    for name, at_ms in (("b", 500), ("c", 900), ("a", 300)):
-        floor.due[name] = at_ms
+    a, b, c = Timer(Due.REPLY, 1), Timer(Due.REPLY, 2), Timer(Due.DOUBT)
+    for timer, at_ms in ((b, 500), (c, 900), (a, 300)):
+        floor.timers.set(timer, at_ms)
         floor.arm()
     assert [getattr(order, "at_ms", None) for order in floor.orders] == [500, 300]
-    assert floor.expired(500) == ["a", "b"]
-    assert floor.due == {"c": 900}
+    assert floor.timers.passed(500) == [a, b]
+    assert floor.timers.due == {c: 900}
 
 
 # --- the law --------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
 def test_a_move_against_the_law_is_counted() -> None:
     """And carried out: our bug must not hold up a call."""
     steps = Steps()
-    steps.face(e.SpeechPaused(0, 0))
+    steps.fact = e.SpeechPaused
     assert steps.take(Caller.QUIET, Caller.ENDED) is Caller.ENDED
     assert steps.unlawful == ["caller quiet -> ended by SpeechPaused"]
     assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()

@@ -19,19 +19,17 @@ from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import SayFiller, ShortenClause
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn
 
 FILLER: Final = "filler"
-SHORTEN: Final = "shorten"
-DUE: Final = (FILLER, SHORTEN)
-"""The deadlines set here. When one has passed, `follow` acts."""
 
 WORTH_MS: Final = 250
 """Minimum expected wait for a filler, in ms. Below it, a phrase would only delay the answer."""
 
 
 class Actions:
-    """Check the conversation's running answer after every event."""
+    """Check the conversation's running answer after each event that may change when it is heard."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
@@ -44,10 +42,13 @@ class Actions:
         self._noted = 0
         """The latest turn whose times were learned."""
 
+        self.restless = False
+        """The answer is late, and not yet late enough for a filler: any event may find that it is."""
+
     def follow(self, now_ms: int) -> None:
         """Update the projection, do what is due, and schedule the next check in time."""
-        for name in DUE:
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
+        self.restless = False
         turn = self._agent.turn
         if turn is None or not turn.reply.audible or turn.words or budget.VOICED_LAST not in turn.marks:
             return
@@ -95,7 +96,7 @@ class Actions:
         if not turn.text.strip() or turn.finish_reason:
             return
         if now_ms < first_ms + after_ms:
-            self._floor.due[SHORTEN] = first_ms + after_ms
+            self._floor.timers.set(Timer(Due.SHORTEN), first_ms + after_ms)
             return
         turn.shortened = True
         self._floor.order(ShortenClause(turn.number, turn.revision))
@@ -108,9 +109,11 @@ class Actions:
         t0_ms, usual = turn.marks[budget.VOICED_LAST], self._floor.usual
         late_ms = usual.late_from_ms(turn.marks, t0_ms + self._floor.core.rescue.filler_over_ms)
         if now_ms < late_ms:
-            self._floor.due[FILLER] = late_ms
+            self._floor.timers.set(Timer(Due.FILLER), late_ms)
         elif usual.heard_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
             self._say_filler(turn)
+        else:
+            self.restless = True
 
     def _may_fill(self, turn: Turn) -> bool:
         """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""

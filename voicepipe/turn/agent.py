@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, budget, ledger, patience, playback, telling
+from voicepipe.turn import apology, budget, ledger, playback, telling
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
@@ -13,8 +13,8 @@ from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
-from voicepipe.turn.states import Agent
-from voicepipe.turn.steps import Steps
+from voicepipe.turn.states import Agent, Steps
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn
 
 REMEMBERED_TURNS = 8
@@ -84,14 +84,24 @@ class AgentSide:
             if item_id in (*turn.started_items, turn.filler_item_id):
                 turn.deleted_items.add(item_id)
 
-    def overdue(self, name: str) -> tuple[Turn, str, str] | None:
-        """Handle a passed deadline: return the turn, the stage that it waits for, and the reason to report."""
-        return patience.missed(self._floor, name, self._running())
+    def overdue(self, timer: Timer) -> tuple[Turn, str, str] | None:
+        """Handle a reply's timeout: return the turn, the stage that it waits for, and the reason to report."""
+        turn = next((t for t in self._running() if t.number == timer.number), None)
+        if turn is None:
+            return None
+        limits = self._floor.core.deadlines
+        if timer.due is Due.FIRST_OUTPUT:
+            stage = "tts" if budget.FIRST_CLAUSE in turn.marks else "llm"
+            return turn, stage, f"nothing to say within {limits.first_output_ms} ms"
+        if timer.due is Due.REPLY:
+            return turn, "reply", f"not complete within {limits.reply_ms} ms"
+        return turn, _awaited(turn), f"no progress for {limits.progress_ms} ms"
 
     # --- start --------------------------------------------------------------------------------
 
     def start(self, turn: Turn, items: tuple[Item, ...], now_ms: int) -> None:
         """Send the request to the LLM. The reply's output is held until the gate opens."""
+        self._steps.changed = True
         if turn.reply.in_conversation:
             if self.turn is not None:
                 self._tails.append(self.turn)
@@ -107,15 +117,15 @@ class AgentSide:
         left_ms = self._floor.usual.left_ms(turn.marks, now_ms) if turn.reply.audible else None
         key = (turn.number, turn.revision, turn.item_id)
         self._floor.order(StartReply(*key, turn.reply, context, left_ms, turn.words))
-        patience.await_output(self._floor, turn, now_ms)
+        self._floor.timers.await_output(turn.number, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
         telling.start_response(self._floor, turn)
-        turn.released = True
+        turn.released = self._steps.changed = True
         turn.mark(budget.GATE_OPENED, now_ms)
         self._floor.speculation.opened(turn, now_ms)
-        patience.output_came(self._floor, turn)
+        self._floor.timers.output_came(turn.number)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
         telling.start_items(self._floor, turn)
@@ -238,6 +248,7 @@ class AgentSide:
     def revise(self, turn: Turn) -> None:
         """Start the turn's next revision: the user goes on before any audio was played."""
         if self.turn is turn:
+            self._steps.changed = True
             self._stop(turn)
             telling.end_response(self._floor, turn, "cancelled", "turn_detected")
             self._floor.speculation.put_away(turn)
@@ -302,7 +313,7 @@ class AgentSide:
 
     def line_resumed(self, missed: dict[int, int], now_ms: int) -> None:
         """Resume playback after a reconnect: what had not arrived (turn -> ms) plays from now on."""
-        self._floor.due.pop("playback", None)
+        self._floor.timers.clear(Timer(Due.PLAYBACK))
         self._playback.resume(self._running(), missed, now_ms, self._floor.core.deadlines.progress_ms)
         self.played(now_ms)
 
@@ -331,7 +342,7 @@ class AgentSide:
                 self.open_gate(turn, now_ms)
         elif ready and self.state is Agent.PREPARING:
             self._move(Agent.READY)
-            patience.output_came(self._floor, turn)
+            self._floor.timers.output_came(turn.number)
 
     def _go_on(self, turn: Turn, now_ms: int) -> None:
         """Advance a reply whose gate is open.
@@ -339,11 +350,12 @@ class AgentSide:
         Once all output has come the response is over; the turn is over when the output has been played.
         """
         if turn.response_open and turn.finish_reason and turn.voice_done:
+            self._steps.changed = True
             telling.finish_response(self._floor, turn)
-            patience.await_nothing(self._floor, turn)
+            self._floor.timers.await_nothing(turn.number)
             ledger.keep(self._floor, turn, now_ms)
         if turn.response_open:
-            patience.await_progress(self._floor, turn, now_ms)
+            self._floor.timers.await_progress(turn.number, now_ms)
         else:
             self._await_playback(turn, now_ms)
 
@@ -351,12 +363,13 @@ class AgentSide:
         if turn.response_open or not turn.released:
             return
         if not turn.all_sent:
-            patience.await_progress(self._floor, turn, now_ms)
-        elif turn.plays_until_ms <= now_ms and self._floor.lost_ms is None:
+            self._floor.timers.await_progress(turn.number, now_ms)
+        elif turn.plays_until_ms <= now_ms and self._floor.timers.lost_ms is None:
             self._close(turn, *_how_it_went(turn), now_ms)
         else:
-            patience.await_nothing(self._floor, turn)
-            self._floor.due["playback"] = min(turn.plays_until_ms, self._floor.due.get("playback", turn.plays_until_ms))
+            self._floor.timers.await_nothing(turn.number)
+            timers, timer = self._floor.timers, Timer(Due.PLAYBACK)
+            timers.set(timer, min(turn.plays_until_ms, timers.due.get(timer, turn.plays_until_ms)))
 
     def _cut(self, turn: Turn, at_ms: int) -> None:
         whole = turn.voice_done and at_ms >= turn.arrived_ms
@@ -374,12 +387,13 @@ class AgentSide:
     def _stop(self, turn: Turn) -> None:
         if turn.item_id:  # otherwise the reply was never started
             self._floor.order(StopReply(turn.number, turn.revision))
-        patience.await_nothing(self._floor, turn)
+        self._floor.timers.await_nothing(turn.number)
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
-        patience.await_nothing(self._floor, turn)
+        self._floor.timers.await_nothing(turn.number)
         self._floor.speculation.put_away(turn)
         ledger.close(self._floor, turn, outcome, reason, now_ms)
+        self._steps.changed = True
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._asides.pop(turn.number, None)
         if turn in self._tails:
@@ -407,6 +421,13 @@ class AgentSide:
 
     def _move(self, to: Agent) -> None:
         self.state = self._steps.take(self.state, to)
+
+
+def _awaited(turn: Turn) -> str:
+    """Return the stage whose next output a running reply waits for."""
+    if turn.sent_ms < turn.arrived_ms:
+        return "client"
+    return "tts" if turn.finish_reason else "llm"
 
 
 def _how_it_went(turn: Turn) -> tuple[Outcome, str]:

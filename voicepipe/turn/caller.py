@@ -8,8 +8,8 @@ from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Caller
-from voicepipe.turn.steps import Steps
+from voicepipe.turn.states import Caller, Steps
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn, Utterance
 from voicepipe.turn.utterances import Utterances, common_words
 
@@ -69,7 +69,7 @@ class CallerSide:
             self._open(self.turn, fact.audio_start_ms, now_ms)
         self._move(Caller.SPEAKING)
         self._believe()
-        self._floor.due.pop("holding", None)
+        self._floor.timers.clear(Timer(Due.HOLDING))
 
     def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
@@ -91,7 +91,8 @@ class CallerSide:
         turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
         turn.t0_audio_ms = fact.audio_end_ms
         self._move(Caller.HOLDING)
-        self._floor.due["holding"] = now_ms + endpoint.longest_wait_ms(self._floor.settings) + HOLD_GRACE_MS
+        longest_ms = endpoint.longest_wait_ms(self._floor.settings)
+        self._floor.timers.set(Timer(Due.HOLDING), now_ms + longest_ms + HOLD_GRACE_MS)
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
         """Decide whether the user has finished."""
@@ -205,7 +206,7 @@ class CallerSide:
         if utterance.turn is not None and fact.language:
             utterance.turn.language = fact.language
         if utterance.committed:
-            self._floor.due.pop(f"transcript {utterance.number}", None)
+            self._floor.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
             dictation.write_down(self._floor, utterance)
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
@@ -235,7 +236,7 @@ class CallerSide:
         if self.state is Caller.SPEAKING:
             self._doubtful = True
             self._move(Caller.HOLDING)
-            self._floor.due["doubt"] = now_ms + DOUBT_MS
+            self._floor.timers.set(Timer(Due.DOUBT), now_ms + DOUBT_MS)
 
     def go_on(self) -> Turn | None:
         """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn if that changes anything."""
@@ -248,7 +249,7 @@ class CallerSide:
     def _believe(self) -> None:
         """Clear the doubt: the VAD has reported, or the STT's event no longer matters."""
         self._doubtful = False
-        self._floor.due.pop("doubt", None)
+        self._floor.timers.clear(Timer(Due.DOUBT))
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
         """Mark an utterance's transcript as lost, unless all that was said in it is known already."""
@@ -353,8 +354,7 @@ class CallerSide:
         self._move(Caller.QUIET)
         self.turn = None
         self._utterance = None
-        for name in ("utterance", "holding"):
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
 
     def _begin_manual(self) -> None:
         if self.manual:
@@ -366,7 +366,7 @@ class CallerSide:
     def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._utterance = utterance
         turn.add(utterance)
-        self._floor.due["utterance"] = now_ms + self._floor.core.deadlines.utterance_ms
+        self._floor.timers.set(Timer(Due.UTTERANCE), now_ms + self._floor.core.deadlines.utterance_ms)
         self._floor.say(a.CallerSpoke(utterance.item_id, utterance.audio_start_ms))
 
     def _ask(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
@@ -379,10 +379,10 @@ class CallerSide:
         self._believe()
         if utterance.asked_pause < utterance.pauses:
             self._ask(turn, utterance, now_ms)
-        for name in ("utterance", "holding"):
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
         if utterance.open:
-            self._floor.due[f"transcript {utterance.number}"] = now_ms + self._floor.core.deadlines.transcript_ms
+            due_ms = now_ms + self._floor.core.deadlines.transcript_ms
+            self._floor.timers.set(Timer(Due.TRANSCRIPT, utterance.number), due_ms)
         utterance.committed = True
         self._floor.order(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))

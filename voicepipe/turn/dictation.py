@@ -5,18 +5,20 @@ from __future__ import annotations
 from voicepipe.turn import announcements as a
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Utterance
 
 
 def await_text(floor: Floor, utterance: Utterance, t0_ms: int, now_ms: int) -> None:
     """Start the timeout after a text was requested: when it is over, the interim text counts."""
-    utterance.awaited_from_ms, floor.due[_final(utterance)] = floor.finals.due_ms(t0_ms, now_ms)
+    utterance.awaited_from_ms, due_ms = floor.finals.due_ms(t0_ms, now_ms)
+    floor.timers.set(Timer(Due.FINAL_TEXT, utterance.number), due_ms)
 
 
 def text_came(floor: Floor, utterance: Utterance, provider: str, now_ms: int) -> None:
     """Record that the transcriber has answered its latest flush."""
     utterance.provisional = False
-    if floor.due.pop(_final(utterance), None) is not None:
+    if floor.timers.clear(Timer(Due.FINAL_TEXT, utterance.number)):
         floor.finals.note(provider, now_ms - utterance.awaited_from_ms)
 
 
@@ -53,14 +55,14 @@ def show(floor: Floor, utterance: Utterance, text: str) -> None:
 
 def lose(floor: Floor, utterance: Utterance, why: str) -> None:
     """Stop waiting for text: the interim text becomes final; without any the transcript is lost."""
-    floor.due.pop(_final(utterance), None)
+    floor.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
     if utterance.provisional:
         utterance.provisional = False
     else:
         utterance.failed = why
     if not utterance.committed:
         return
-    floor.due.pop(f"transcript {utterance.number}", None)
+    floor.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
     if not utterance.failed:
         write_down(floor, utterance)
         return
@@ -72,7 +74,3 @@ def lose(floor: Floor, utterance: Utterance, why: str) -> None:
 def _is_shown(floor: Floor, utterance: Utterance) -> bool:
     """Return whether the client gets the transcript: the client requested it, and has not deleted its item."""
     return floor.settings.transcribe and not utterance.aside and not utterance.deleted
-
-
-def _final(utterance: Utterance) -> str:
-    return f"final {utterance.number}"

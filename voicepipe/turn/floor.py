@@ -16,6 +16,7 @@ from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record import Cause
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationBook
+from voicepipe.turn.timers import Timers
 from voicepipe.turn.turns import Turn
 
 
@@ -30,13 +31,6 @@ class Floor:
     settings: TurnSettings
     conversation: Conversation = field(default_factory=Conversation)
     orders: list[Order] = field(default_factory=list)
-    due: dict[str, int] = field(default_factory=dict)
-    """Deadline -> session ms. Every state that can last has a deadline."""
-
-    lost_ms: int | None = None
-    """Since when the connection is down: deadlines stand still until it is back."""
-
-    armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     speculation: SpeculationBook = field(default_factory=SpeculationBook)
     finals: FinalTimes = field(default_factory=FinalTimes)
@@ -56,11 +50,13 @@ class Floor:
     running: list[Turn] = field(default_factory=list)
     """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
 
+    timers: Timers = field(init=False)
     usual: UsualTimes = field(init=False)
     purse: Purse = field(init=False)
     history: ModelHistory = field(init=False)
 
     def __post_init__(self) -> None:
+        self.timers = Timers(self.core.deadlines)
         self.usual = UsualTimes(self.core.budget)
         self.purse = Purse(self.core.prices)
         self.history = ModelHistory(self.core.conversation)
@@ -111,23 +107,6 @@ class Floor:
                 turn.holds = noted(turn.marks, turn.holds, hold)
 
     def arm(self) -> None:
-        """Order a wake-up for the nearest deadline, unless a wake-up is set that comes no later."""
-        if not self.due or self.lost_ms is not None:
-            return
-        nearest_ms = min(self.due.values())
-        if self.armed_ms is None or nearest_ms < self.armed_ms:
-            self.armed_ms = nearest_ms
-            self.order(WakeAt(nearest_ms))
-
-    def resume(self, now_ms: int) -> None:
-        """Resume after a reconnect: move every deadline by the time that the connection was down."""
-        away_ms = now_ms - (now_ms if self.lost_ms is None else self.lost_ms)
-        self.due = {name: at_ms + away_ms for name, at_ms in self.due.items()}
-        self.lost_ms = self.armed_ms = None
-
-    def expired(self, now_ms: int) -> list[str]:
-        """Remove and return the deadlines that have passed, nearest first."""
-        passed = sorted((at_ms, name) for name, at_ms in self.due.items() if at_ms <= now_ms)
-        for _, name in passed:
-            del self.due[name]
-        return [name for _, name in passed]
+        """Order a wake-up for the nearest timer, unless a wake-up is set that comes no later."""
+        if self.timers.changed and (at_ms := self.timers.wake_ms()) is not None:
+            self.order(WakeAt(at_ms))
