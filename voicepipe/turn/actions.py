@@ -20,9 +20,7 @@ from voicepipe.turn.commands import SayFiller, ShortenClause
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller
 from voicepipe.turn.timers import Due, Timer
-from voicepipe.turn.turns import Turn
-
-FILLER: Final = "filler"
+from voicepipe.turn.turns import FILLER, Turn
 
 WORTH_MS: Final = 250
 """Minimum expected wait for a filler, in ms. Below it, a phrase would only delay the answer."""
@@ -50,7 +48,7 @@ class Actions:
         self._floor.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
         self.restless = False
         turn = self._agent.turn
-        if turn is None or not turn.reply.audible or turn.words or budget.VOICED_LAST not in turn.marks:
+        if turn is None or not turn.settings.audible or turn.words or budget.VOICED_LAST not in turn.marks:
             return
         if turn.number != self._turn:
             self._turn, self._filled, self._filled_before = turn.number, False, self._filled
@@ -70,8 +68,8 @@ class Actions:
         apology = self._floor.new_turn("apology")
         apology.words = words_for(self._floor)
         told = ((APOLOGY_KEY, failed[0].id),)
-        self._answers.recite(apology, replace(failed[0].reply, tools=(), metadata=told), now_ms)
-        failed[0].actions.append(APOLOGY)
+        self._answers.recite(apology, replace(failed[0].settings, tools=(), metadata=told), now_ms)
+        failed[0].reply.actions.append(APOLOGY)
         ledger.keep(self._floor, failed[0], now_ms)
         return True
 
@@ -79,10 +77,10 @@ class Actions:
 
     def _project(self, turn: Turn, now_ms: int) -> None:
         marks, usual = turn.marks, self._floor.usual
-        new = [mark for mark in (budget.ASKED, *projection.MARKS) if mark in marks and mark not in turn.projected]
+        new = [mark for mark in (budget.ASKED, *projection.MARKS) if mark in marks and mark not in turn.reply.projected]
         if new:
             wait_ms = usual.heard_ms(marks, now_ms) - marks[budget.VOICED_LAST]
-            turn.projected.update(dict.fromkeys(new, wait_ms))
+            turn.reply.projected.update(dict.fromkeys(new, wait_ms))
         if budget.HEARD in marks and turn.number != self._noted:
             self._noted = turn.number
             usual.note(marks)
@@ -91,15 +89,15 @@ class Actions:
 
     def _shorten(self, turn: Turn, now_ms: int) -> None:
         after_ms, first_ms = self._floor.core.rescue.shorten_after_ms, turn.marks.get(budget.FIRST_DELTA)
-        if after_ms is None or first_ms is None or turn.shortened or budget.FIRST_CLAUSE in turn.marks:
+        if after_ms is None or first_ms is None or turn.reply.shortened or budget.FIRST_CLAUSE in turn.marks:
             return
-        if not turn.text.strip() or turn.finish_reason:
+        if not turn.reply.text.strip() or turn.reply.finish_reason:
             return
         if now_ms < first_ms + after_ms:
             self._floor.timers.set(Timer(Due.SHORTEN), first_ms + after_ms)
             return
-        turn.shortened = True
-        self._floor.order(ShortenClause(turn.number, turn.revision))
+        turn.reply.shortened = True
+        self._floor.order(ShortenClause(turn.number, turn.reply.revision))
 
     # --- a filler -----------------------------------------------------------------------------
 
@@ -118,16 +116,16 @@ class Actions:
     def _may_fill(self, turn: Turn) -> bool:
         """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
         phrase = self._floor.core.rescue.filler
-        waits = turn.response_open and not turn.released and turn.reply.in_conversation
-        empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.calls
-        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler)
+        waits = turn.reply.response_open and not turn.reply.released and turn.settings.in_conversation
+        empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.reply.calls
+        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._floor.phrases and waits and empty and alone
 
     def _say_filler(self, turn: Turn) -> None:
         floor, words = self._floor, self._floor.core.rescue.filler
-        self._filled, turn.filler, turn.filler_item_id = True, words, floor.new_id("filler")
-        turn.actions.append(FILLER)
+        self._filled, turn.filler.words, turn.filler.item_id = True, words, floor.new_id("filler")
+        turn.reply.actions.append(FILLER)
         item = telling.filler(turn)
         previous = floor.join(item)
-        floor.say(a.OutputStarted(turn.response_id, replace(item, parts=(), status="in_progress"), previous))
-        floor.order(SayFiller(turn.number, turn.revision, turn.response_id, words))
+        floor.say(a.OutputStarted(turn.reply.response_id, replace(item, parts=(), status="in_progress"), previous))
+        floor.order(SayFiller(turn.number, turn.reply.revision, turn.reply.response_id, words))

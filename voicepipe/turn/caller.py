@@ -89,7 +89,7 @@ class CallerSide:
         self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms)
         utterance.audio_end_ms = fact.audio_end_ms
         turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
-        turn.t0_audio_ms = fact.audio_end_ms
+        turn.question.t0_audio_ms = fact.audio_end_ms
         self._move(Caller.HOLDING)
         longest_ms = endpoint.longest_wait_ms(self._floor.settings)
         self._floor.timers.set(Timer(Due.HOLDING), now_ms + longest_ms + HOLD_GRACE_MS)
@@ -109,7 +109,7 @@ class CallerSide:
     def overdue(self, now_ms: int) -> None:
         """End the turn: the user spoke for the longest time allowed. Speech that goes on is the next turn."""
         if self.turn is not None:
-            self.turn.overlong = True
+            self.turn.question.overlong = True
         self.end(now_ms)
 
     def end(self, now_ms: int) -> None:
@@ -121,7 +121,7 @@ class CallerSide:
             self._believe()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._floor.core.deadlines.utterance_ms
-            turn.marks[budget.VOICED_LAST], turn.t0_audio_ms = now_ms, None
+            turn.marks[budget.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
         self._move(Caller.ENDED)
         turn.marks[budget.ENDED] = now_ms
         self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
@@ -199,12 +199,12 @@ class CallerSide:
             self._silence_ms = max(self._silence_ms, paused_ms)
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
-            utterance.turn.providers["stt"] = fact.provider
+            utterance.turn.account.providers["stt"] = fact.provider
             self._floor.purse.charge(utterance.turn)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, fact.language)
         if utterance.turn is not None and fact.language:
-            utterance.turn.language = fact.language
+            utterance.turn.question.language = fact.language
         if utterance.committed:
             self._floor.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
             dictation.write_down(self._floor, utterance)
@@ -232,7 +232,7 @@ class CallerSide:
         if not self._floor.core.speculate or not fact.text.strip() or utterance.turn is None:
             return
         utterance.text = fact.text.strip()
-        utterance.turn.providers["stt"] = fact.provider
+        utterance.turn.account.providers["stt"] = fact.provider
         if self.state is Caller.SPEAKING:
             self._doubtful = True
             self._move(Caller.HOLDING)
@@ -257,7 +257,7 @@ class CallerSide:
         if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
             return
         if utterance.turn is not None:
-            utterance.turn.providers["stt"] = fact.provider
+            utterance.turn.account.providers["stt"] = fact.provider
         dictation.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
 
     def transcript_overdue(self, number: int) -> None:
@@ -293,7 +293,7 @@ class CallerSide:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
             turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
-            turn.t0_audio_ms = fact.last_voiced_audio_ms
+            turn.question.t0_audio_ms = fact.last_voiced_audio_ms
         turn.marks[budget.ENDED] = now_ms
         turn.cause = "commit"
         if speaking is not None:

@@ -93,8 +93,8 @@ class Floor:
 
     def new_turn(self, cause: Cause) -> Turn:
         turn_id = self.new_id("turn")
-        turn = Turn(self.counts["turn"], turn_id, cause, reply=self.settings.reply)
-        turn.holds = list(self.holds)
+        turn = Turn(self.counts["turn"], turn_id, cause, settings=self.settings.reply)
+        turn.account.holds = list(self.holds)
         self.begun.append(turn)
         self.running = [each for each in self.running if each.outcome is None] + [turn]
         return turn
@@ -104,7 +104,7 @@ class Floor:
         self.holds.append(hold)
         for turn in self.running:
             if turn.outcome is None:
-                turn.holds = noted(turn.marks, turn.holds, hold)
+                turn.account.holds = noted(turn.marks, turn.account.holds, hold)
 
     def arm(self) -> None:
         """Order a wake-up for the nearest timer, unless a wake-up is set that comes no later."""

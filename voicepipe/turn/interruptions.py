@@ -254,7 +254,7 @@ class Interruptions:
         self._agent.duck()
         self._floor.timers.set(Timer(Due.VERDICT), now_ms + self._floor.core.deadlines.verdict_ms)
         if self._floor.settings.ducks:
-            self._floor.say(a.AgentDucked(playing.id, playing.item_id))
+            self._floor.say(a.AgentDucked(playing.id, playing.reply.item_id))
 
     def _restore(self, overlap: Overlap, now_ms: int) -> None:
         if not overlap.undecided:
@@ -264,7 +264,7 @@ class Interruptions:
         self._agent.restore()
         if self._floor.settings.ducks and (playing := self._agent.playing) is not None:
             after_ms = now_ms - overlap.ducked_ms
-            self._floor.say(a.AgentRestored(playing.id, playing.item_id, overlap.kept_by, after_ms))
+            self._floor.say(a.AgentRestored(playing.id, playing.reply.item_id, overlap.kept_by, after_ms))
 
     def _take(self, reason: a.TakenBy, now_ms: int) -> None:
         """Make the overlap an interruption. The client is notified of the speech first, and then of what it ends."""
@@ -274,7 +274,7 @@ class Interruptions:
         self._end()
         self._caller.take_floor(overlap.utterance, overlap.paused, now_ms)
         if playing is not None and self._floor.settings.ducks:
-            self._floor.say(a.AgentYielded(playing.id, playing.item_id, reason, now_ms - overlap.ducked_ms))
+            self._floor.say(a.AgentYielded(playing.id, playing.reply.item_id, reason, now_ms - overlap.ducked_ms))
         self._answers.interrupt(now_ms)
 
     def _dismiss(self, now_ms: int) -> None:

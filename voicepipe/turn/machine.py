@@ -152,13 +152,17 @@ class Core:
         turn = self.agent.turn
         if turn is not None and self.agent.state is Agent.READY and self._may_open(turn):
             self.agent.open_gate(turn, now_ms)
-        if self.caller.state is Caller.ENDED and (t := self.caller.turn) is not None and (t.released or t.outcome):
+        if (
+            self.caller.state is Caller.ENDED
+            and (t := self.caller.turn) is not None
+            and (t.reply.released or t.outcome)
+        ):
             self.caller.leave()
 
     def _may_open(self, turn: Turn) -> bool:
         """Return whether the gate may open: the turn is over, the reply is current, and it answers what was said."""
         over = self.caller.state is Caller.ENDED and self.caller.turn is turn
-        return (turn.settled or (over and turn.current)) and not self._interruptions.undecided
+        return (turn.question.settled or (over and turn.current)) and not self._interruptions.undecided
 
     # --- user events --------------------------------------------------------------------------
 
@@ -213,7 +217,7 @@ class Core:
 
     def _keeps_its_answer(self, turn: Turn) -> bool:
         """Return whether a turn that is over is answered although the user goes on before any audio is played."""
-        return turn.overlong or (not self.floor.settings.interrupt_response and self.agent.turn is turn)
+        return turn.question.overlong or (not self.floor.settings.interrupt_response and self.agent.turn is turn)
 
     # --- client events ------------------------------------------------------------------------
 
@@ -290,7 +294,7 @@ class Core:
 
     def _of_reply(self, fact: Any, now_ms: int) -> After:
         turn = self.agent.find(fact.turn, fact.revision)
-        over = turn is not None and turn.released and not turn.response_open
+        over = turn is not None and turn.reply.released and not turn.reply.response_open
         if turn is None or (over and not isinstance(fact, e.OutputSent)):
             self.ignored += 1
             return NOTHING
@@ -299,7 +303,7 @@ class Core:
         return after
 
     def _stage_failed(self, turn: Turn, fact: e.StageFailed, now_ms: int) -> None:
-        turn.providers[fact.stage] = fact.provider
+        turn.account.providers[fact.stage] = fact.provider
         self._reply_failed(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
 
     def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:

@@ -13,8 +13,8 @@ def itl_ms(turn: Turn) -> float | None:
     None while the answer is incomplete, and where it cannot be computed: there is no count, everything came at once, or
     another LLM continued it. An answer that a router held back began when its LLM did, not when it was released.
     """
-    last_ms, n_gaps = turn.marks.get(budget.LAST_DELTA), turn.tokens.output - 1
-    speakers = [each for each in turn.attempts if each.outcome == "spoke"]
+    last_ms, n_gaps = turn.marks.get(budget.LAST_DELTA), turn.reply.tokens.output - 1
+    speakers = [each for each in turn.reply.attempts if each.outcome == "spoke"]
     if last_ms is None or n_gaps < 1 or any(each.role == "continuation" for each in speakers):
         return None
     first_ms = turn.marks[budget.FIRST_DELTA]
