@@ -40,13 +40,16 @@ class Actions:
         self._noted = 0
         """The latest turn whose times were learned."""
 
+        self.over = False
+        """The answer checked last has been heard: no more can be done for it."""
+
         self.restless = False
         """The answer is late, and not yet late enough for a filler: any event may find that it is."""
 
     def follow(self, now_ms: int) -> None:
         """Update the projection, do what is due, and schedule the next check in time."""
         self._floor.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
-        self.restless = False
+        self.over = self.restless = False
         turn = self._agent.turn
         if turn is None or not turn.settings.audible or turn.words or budget.VOICED_LAST not in turn.marks:
             return
@@ -55,6 +58,7 @@ class Actions:
         self._project(turn, now_ms)
         self._shorten(turn, now_ms)
         self._fill(turn, now_ms)
+        self.over = turn.number == self._noted and budget.HEARD in turn.marks
 
     def apologise(self, now_ms: int) -> bool:
         """Start an apology for an answer that has just failed; return False when there is none to make.

@@ -339,7 +339,8 @@ class AgentSide:
     def _step(self, turn: Turn, now_ms: int, *, ready: bool) -> None:
         """Advance the reply by one step."""
         if turn.reply.released:
-            telling.start_items(self._floor, turn)
+            if len(turn.reply.started_items) <= len(turn.reply.calls):  # the message, or a call, has not begun
+                telling.start_items(self._floor, turn)
             self._go_on(turn, now_ms)
         elif turn is not self.turn:
             if ready:

@@ -31,6 +31,9 @@ class Answers:
         self._unanswered: Turn | None = None
         """The latest turn that is over and has no request for a reply; `response.create` answers it."""
 
+        self.words_known = False
+        """The words of all that the user has said in the running turn were known at the latest look."""
+
     @property
     def n_pending(self) -> tuple[int, int]:
         """Return how many replies wait to be started; the numbers change whenever a reply starts."""
@@ -70,7 +73,8 @@ class Answers:
 
     def _meet_caller(self, now_ms: int) -> None:
         turn = self._caller.turn
-        if turn is None or not turn.question.transcribed:
+        self.words_known = turn is not None and turn.question.transcribed
+        if turn is None or not self.words_known:
             return
         if self._caller.state is Caller.ENDED and turn.outcome is None:
             self._answer(turn, now_ms)

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from voicepipe.turn.announcements import Announcement, ItemForgotten, Refused
-from voicepipe.turn.commands import Announce, Order, WakeAt
+from voicepipe.turn.commands import Announce, Order
 from voicepipe.turn.conversation import Conversation, Item
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
 from voicepipe.turn.cost import Purse
@@ -105,8 +105,3 @@ class Floor:
         for turn in self.running:
             if turn.outcome is None:
                 turn.account.holds = noted(turn.marks, turn.account.holds, hold)
-
-    def arm(self) -> None:
-        """Order a wake-up for the nearest timer, unless a wake-up is set that comes no later."""
-        if self.timers.changed and (at_ms := self.timers.wake_ms()) is not None:
-            self.order(WakeAt(at_ms))

@@ -139,19 +139,16 @@ class Interruptions:
             self._caller.pause_aside(overlap.utterance, fact)
         return True
 
-    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> bool:
-        """Handle a longer silence: after the silence of a turn the overlap is over. Return whether there was an
-        overlap.
-        """
+    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+        """Handle a longer silence: after the silence of a turn the overlap is over."""
         overlap = self.overlap
         if overlap is None:
-            return False
+            return
         if overlap.paused and not overlap.over and fact.silence_ms >= endpoint.wait_ms(self._floor.settings):
             overlap.over = True
             self._floor.timers.set(Timer(Due.OVERLAP), now_ms + self._floor.core.deadlines.transcript_ms)
             self._caller.ask_aside(overlap.utterance)
             self._dismiss(now_ms)
-        return True
 
     # --- transcriber --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from voicepipe.turn.actions import Actions
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.answers import Answers
 from voicepipe.turn.caller import CallerSide
-from voicepipe.turn.commands import DropAudio, Order
+from voicepipe.turn.commands import DropAudio, Order, WakeAt
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.history import History
 from voicepipe.turn.idle import Idle
@@ -41,7 +41,6 @@ class After:
 
 NOTHING: Final = After()
 EVERYTHING: Final = After(answers=True, budget=True, idle=True)
-ANSWERS: Final = After(answers=True)
 BUDGET: Final = After(budget=True)
 
 _Hand = tuple[Callable[[Any, int], None], After]
@@ -118,7 +117,7 @@ class Core:
             self._settle(now_ms)
         if self.floor.failed and actions.apologise(now_ms):
             self._settle(now_ms)
-        if after.budget or steps.changed or actions.restless:
+        if (after.budget and not actions.over) or steps.changed or actions.restless:
             actions.follow(now_ms)
         if after.idle or steps.changed:
             self._idle.follow(now_ms)
@@ -126,8 +125,8 @@ class Core:
             self._watchdog.follow(now_ms)
         if self.floor.begun or self._spotlight.watched:
             self._spotlight.follow(now_ms)
-        if timers.changed:
-            self.floor.arm()
+        if timers.changed and (at_ms := timers.wake_ms()) is not None:
+            self.floor.order(WakeAt(at_ms))
 
     # --- the gate -----------------------------------------------------------------------------
 
@@ -141,7 +140,7 @@ class Core:
         while before != (before := self._standing()):
             if self._interruptions.overlap is not None:
                 self._interruptions.follow(now_ms)
-            if not self._interruptions.undecided:
+            if self._interruptions.overlap is None or not self._interruptions.undecided:
                 self._answers.settle(now_ms)
             self._open_gate(now_ms)
 
@@ -171,7 +170,7 @@ class Core:
             e.SpeechStarted: (self._speech_started, EVERYTHING),
             e.SpeechWentOn: (self._interruptions.speech_went_on, NOTHING),
             e.SpeechPaused: (self._speech_paused, EVERYTHING),
-            e.SilenceGrew: (self._silence_grew, ANSWERS),
+            e.SilenceGrew: (self._silence_grew, NOTHING),
             e.SilenceCommitted: (self._idle.silence_committed, EVERYTHING),
             e.TranscriptGrew: (self._transcript_grew, NOTHING),
             e.TranscriptFinished: (self._transcript_finished, EVERYTHING),
@@ -200,8 +199,13 @@ class Core:
             self.caller.speech_paused(fact, now_ms)
 
     def _silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
-        if not self._interruptions.silence_grew(fact, now_ms):
-            self.caller.silence_grew(fact, now_ms)
+        if self._interruptions.overlap is not None:
+            self._interruptions.silence_grew(fact, now_ms)
+            self.steps.changed = True
+            return
+        self.caller.silence_grew(fact, now_ms)
+        if self._answers.words_known:  # the pause may be long enough now for an early reply
+            self._settle(now_ms)
 
     def _transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
         self.caller.transcript_grew(fact)
