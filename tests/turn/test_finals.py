@@ -13,7 +13,7 @@ from voicepipe.turn.finals import FinalTimes
 from voicepipe.turn.machine import Core
 from voicepipe.turn.settings import TurnSettings
 from voicepipe.turn.states import Agent, Caller
-from voicepipe.turn.utterances import REMEMBERED_UTTERANCES
+from voicepipe.turn.transcripts import REMEMBERED_UTTERANCES
 
 
 def heard_quickly(story: Story, times: int = 3) -> None:

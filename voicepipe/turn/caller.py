@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, dictation, endpoint
+from voicepipe.turn import budget, endpoint, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
@@ -11,7 +11,6 @@ from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller, Steps
 from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn, Utterance
-from voicepipe.turn.utterances import Utterances, common_words
 
 MIN_COMMIT_MS = 100
 """Shortest audio of a commit, in ms: a shorter one is refused, as the hosted service does."""
@@ -39,7 +38,7 @@ class CallerSide:
         self._doubtful = False
         """HOLDING rests on the STT's event alone: the VAD has not detected the end of speech."""
 
-        self.utterances = Utterances(floor)
+        self.utterances = transcripts.Utterances(floor)
         self._silence_ms = 0
         """How long the latest pause has lasted, in ms."""
 
@@ -170,9 +169,9 @@ class CallerSide:
         utterance = self.utterances.find(fact.utterance)
         if utterance is None or utterance.done:
             return
-        stable = common_words(utterance.interim, fact.text)
+        stable = transcripts.common_words(utterance.interim, fact.text)
         utterance.interim = fact.text
-        dictation.show(self._floor, utterance, stable)
+        transcripts.show(self._floor, utterance, stable)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
@@ -192,7 +191,7 @@ class CallerSide:
             return
         utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
         if utterance.known:
-            dictation.text_came(self._floor, utterance, fact.provider, now_ms)
+            transcripts.text_came(self._floor, utterance, fact.provider, now_ms)
         if utterance.turn is not None and self.state is Caller.HOLDING:
             # The VAD has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(budget.VOICED_LAST, now_ms)
@@ -207,7 +206,7 @@ class CallerSide:
             utterance.turn.question.language = fact.language
         if utterance.committed:
             self._floor.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
-            dictation.write_down(self._floor, utterance)
+            transcripts.write_down(self._floor, utterance)
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
         """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
@@ -218,12 +217,12 @@ class CallerSide:
     def text_overdue(self, number: int, now_ms: int) -> None:
         """Use the interim text for now: the final text has taken longer than it usually takes."""
         utterance = self.utterances.find(number)
-        if utterance is None or self._grows(utterance) or not dictation.take_guess(utterance):
+        if utterance is None or self._grows(utterance) or not transcripts.take_guess(utterance):
             return
         if utterance.turn is not None:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
         if utterance.committed:
-            dictation.write_down(self._floor, utterance)
+            transcripts.write_down(self._floor, utterance)
         else:
             self._weigh(utterance)
 
@@ -258,13 +257,13 @@ class CallerSide:
             return
         if utterance.turn is not None:
             utterance.turn.account.providers["stt"] = fact.provider
-        dictation.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
+        transcripts.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
 
     def transcript_overdue(self, number: int) -> None:
         """Handle the timeout of this utterance's transcript."""
         utterance = self.utterances.find(number)
         if utterance is not None and utterance.open:
-            dictation.lose(
+            transcripts.lose(
                 self._floor, utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms"
             )
 
@@ -373,7 +372,7 @@ class CallerSide:
         utterance.asked_pause = utterance.pauses
         self._floor.order(FlushTranscript(utterance.number, utterance.pauses))
         turn.mark(budget.FLUSHED, now_ms)
-        dictation.await_text(self._floor, utterance, turn.marks.get(budget.VOICED_LAST, now_ms), now_ms)
+        transcripts.await_text(self._floor, utterance, turn.marks.get(budget.VOICED_LAST, now_ms), now_ms)
 
     def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._believe()
@@ -392,9 +391,9 @@ class CallerSide:
         if not self.manual:
             self._utterance = None
         if utterance.failed:
-            dictation.lose(self._floor, utterance, utterance.failed)
+            transcripts.lose(self._floor, utterance, utterance.failed)
         elif utterance.known:
-            dictation.write_down(self._floor, utterance)
+            transcripts.write_down(self._floor, utterance)
 
     def _grows(self, utterance: Utterance) -> bool:
         """Return whether the user is speaking in this utterance right now, as far as the core knows."""

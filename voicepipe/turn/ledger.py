@@ -9,7 +9,6 @@ from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.cost import turn_cost
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.holds import held_ms, with_holds
-from voicepipe.turn.pace import itl_ms
 from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
 from voicepipe.turn.route import ear_actions, whole_route
 from voicepipe.turn.turns import Turn
@@ -141,3 +140,20 @@ def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], 
         (known_ms, wished_ms, "client"),
         (wished_ms, max(wished_ms + 1, asked_ms), "server"),
     )
+
+
+def itl_ms(turn: Turn) -> float | None:
+    """Return the mean time between two tokens of the running reply, in ms: from first to last, by the provider's own
+    count.
+
+    None while the answer is incomplete, and where it cannot be computed: there is no count, everything came at once, or
+    another LLM continued it. An answer that a router held back began when its LLM did, not when it was released.
+    """
+    last_ms, n_gaps = turn.marks.get(budget.LAST_DELTA), turn.reply.tokens.output - 1
+    speakers = [each for each in turn.reply.attempts if each.outcome == "spoke"]
+    if last_ms is None or n_gaps < 1 or any(each.role == "continuation" for each in speakers):
+        return None
+    first_ms = turn.marks[budget.FIRST_DELTA]
+    for each in speakers:
+        first_ms = min(first_ms, turn.marks.get(budget.ASKED, first_ms) + each.began_ms + (each.first_ms or 0))
+    return (last_ms - first_ms) / n_gaps if last_ms > first_ms else None

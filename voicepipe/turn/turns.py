@@ -7,7 +7,7 @@ from typing import Final
 
 from voicepipe.turn import budget
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
-from voicepipe.turn.ear_events import EarChanged
+from voicepipe.turn.events import EarChanged
 from voicepipe.turn.holds import Span
 from voicepipe.turn.record import Cause, ModelAttempt, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
