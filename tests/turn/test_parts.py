@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 import pytest
 
+from tests import docs
 from voicepipe.errors import ConfigError
 from voicepipe.turn import endpoint
 from voicepipe.turn import events as e
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
-from voicepipe.turn.states import AGENT_LAW, CALLER_LAW, Agent, Caller, Steps, diagram, may_follow
+from voicepipe.turn.states import (
+    AGENT_LAW,
+    CALLER_LAW,
+    Agent,
+    Caller,
+    OverlapState,
+    SpeechEnd,
+    Steps,
+    diagram,
+    may_follow,
+)
 from voicepipe.turn.timers import Due, Timer
 
 # --- settings -------------------------------------------------------------------------------------
@@ -125,3 +137,19 @@ def test_the_law_as_a_drawing() -> None:
     assert len(arrows) == len(set(arrows))
     pairs = {(s, t) for law in (CALLER_LAW, AGENT_LAW) for (s, _), targets in law.items() for t in targets}
     assert len(arrows) == len(pairs) + 2
+
+
+def test_the_drawing_for_people_has_every_arrow_of_the_law() -> None:
+    """And no other; the sub-states are those of the code."""
+    (drawing, *_) = docs.code("mermaid", docs.section("The states"))
+    drawn = set(re.findall(r"((?:caller|agent)_\w+) --> ((?:caller|agent)_\w+)", drawing))
+    laws = {"caller": CALLER_LAW, "agent": AGENT_LAW}
+    assert drawn == {
+        (f"{machine}_{source.value}", f"{machine}_{target.value}")
+        for machine, law in laws.items()
+        for (source, _), targets in law.items()
+        for target in targets
+    }
+    assert set(re.findall(r"^ +(\w+): ", drawing, re.MULTILINE)) == {each.value for each in SpeechEnd}
+    names = set(re.findall(r"\w+", drawing.partition("state overlap")[2]))
+    assert {each.value for each in OverlapState} <= names

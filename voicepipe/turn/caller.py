@@ -8,7 +8,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Caller, Steps
+from voicepipe.turn.states import Caller, SpeechEnd, Steps
 from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn, Utterance
 
@@ -35,8 +35,8 @@ class CallerSide:
 
         self._floor, self._steps = floor, steps
         self._utterance: Utterance | None = None
-        self._doubtful = False
-        """HOLDING rests on the STT's event alone: the VAD has not detected the end of speech."""
+        self.speech_end = SpeechEnd.DETECTED
+        """The sub-state of HOLDING."""
 
         self.utterances = transcripts.Utterances(floor)
         self._silence_ms = 0
@@ -53,6 +53,11 @@ class CallerSide:
     def deaf(self) -> bool:
         """Return whether speech that starts has no effect: the client decides the turns, or the user speaks already."""
         return self.manual or self.state is Caller.SPEAKING
+
+    @property
+    def _doubtful(self) -> bool:
+        """Return whether only the STT reports the end of speech."""
+        return self.speech_end is SpeechEnd.REPORTED
 
     # --- VAD ----------------------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class CallerSide:
         utterance.text = fact.text.strip()
         utterance.turn.account.providers["stt"] = fact.provider
         if self.state is Caller.SPEAKING:
-            self._doubtful = True
+            self.speech_end = SpeechEnd.REPORTED
             self._move(Caller.HOLDING)
             self._floor.timers.set(Timer(Due.DOUBT), now_ms + DOUBT_MS)
 
@@ -247,7 +252,7 @@ class CallerSide:
 
     def _believe(self) -> None:
         """Clear the doubt: the VAD has reported, or the STT's event no longer matters."""
-        self._doubtful = False
+        self.speech_end = SpeechEnd.DETECTED
         self._floor.timers.clear(Timer(Due.DOUBT))
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:

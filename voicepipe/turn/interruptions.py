@@ -17,7 +17,7 @@ from voicepipe.turn.answers import Answers
 from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import Duck
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.states import Agent, Caller, OverlapState
 from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Utterance
 
@@ -69,6 +69,13 @@ class Overlap:
     meaning: backchannels.Meaning = "nothing"
 
     @property
+    def state(self) -> OverlapState:
+        """Return what is known of it."""
+        if self.undecided:
+            return OverlapState.UNDECIDED
+        return OverlapState.OVER if self.over else OverlapState.TOLERATED
+
+    @property
     def kept_by(self) -> a.KeptBy:
         """Return why it is not an interruption so far."""
         if self.echoes or self.meaning == "echo":
@@ -94,7 +101,7 @@ class Interruptions:
     @property
     def undecided(self) -> bool:
         """Return whether the agent is ducked, so that nothing new may begin."""
-        return self.overlap is not None and self.overlap.undecided
+        return self.overlap is not None and self.overlap.state is OverlapState.UNDECIDED
 
     # --- VAD ----------------------------------------------------------------------------------
 

@@ -27,6 +27,16 @@ class Caller(Enum):
     """The turn is over; nothing of the reply is audible yet, so it can still be revised."""
 
 
+class SpeechEnd(Enum):
+    """What HOLDING rests on: its two sub-states."""
+
+    DETECTED = "detected"
+    """The VAD has detected the pause."""
+
+    REPORTED = "reported"
+    """The STT alone reports an end of speech. Without a pause in the VAD soon, the user has gone on."""
+
+
 class Agent(Enum):
     """The agent's state in a reply."""
 
@@ -45,6 +55,19 @@ class Agent(Enum):
 
     YIELDED = "yielded"
     """The user interrupted; the reply is being cancelled."""
+
+
+class OverlapState(Enum):
+    """What is known of speech over the agent's, until it is an interruption or is dropped."""
+
+    UNDECIDED = "undecided"
+    """The agent is ducked, for a moment. Nothing new may begin."""
+
+    TOLERATED = "tolerated"
+    """Nothing has shown an interruption so far; the agent goes on, and later evidence still counts."""
+
+    OVER = "over"
+    """The user is silent again; only the words are still to come."""
 
 
 _State = TypeVar("_State", Caller, Agent)
