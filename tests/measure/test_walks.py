@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.measure.walks import AT_MOST, WALKS, Walk, measured, table
+import re
+from pathlib import Path
+from typing import Final
+
+from tests.docs import section
+from tests.measure.walks import AT_MOST, PACKAGE, WALKS, Walk, measured, table
+
+PATH: Final = re.compile(r"`((?:\w+/)?\w+\.py)`")
 
 
 async def test_each_walk_is_found() -> None:
@@ -33,3 +40,23 @@ def test_calls_outside_the_package_are_not_counted() -> None:
     walk.end()
     assert walk.calls == []
     assert walk.n_moves == 0
+
+
+async def test_the_page_on_architecture_names_each_file_of_a_walk() -> None:
+    """And no other, and how many they are."""
+    walks = await measured()
+    measured_as = {"A frame": "frame in a pause", "A delta": "text delta", "An interruption": "interruption"}
+    for heading, name in measured_as.items():
+        named = set(PATH.findall(section(heading)))
+        missing = set(walks[name].files) - named
+        assert missing == set(), f"{heading}: {sorted(missing)}"
+        assert named - set(walks[name].files) == set(), heading
+        assert f"{len(walks[name].files)} files" in section(heading)
+
+
+def test_the_files_that_the_page_names_exist() -> None:
+    """Also in the walks that are not measured."""
+    for heading in ("The core", "A token", "A record"):
+        paths = PATH.findall(section(heading))
+        assert paths
+        assert [path for path in paths if not Path(PACKAGE, path).is_file()] == []
