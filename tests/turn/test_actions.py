@@ -66,7 +66,7 @@ def test_what_is_late_is_expected_to_take_longer_still() -> None:
     turn = story.book.core.agent.turn
     assert turn is not None
     t0_ms, asked_ms = turn.marks["voiced_last"], turn.marks["asked"]
-    assert story.book.core.floor.usual.heard_ms({"asked": asked_ms}, asked_ms + 900) == asked_ms + 1_200 + 160
+    assert story.book.core.floor.learned.usual.heard_ms({"asked": asked_ms}, asked_ms + 900) == asked_ms + 1_200 + 160
     assert turn.reply.projected["first_clause"] == turn.marks["first_clause"] - t0_ms + 75 + 10 + 25
 
 
@@ -248,7 +248,7 @@ def test_no_filler_before_its_time() -> None:
     story.model_asked()
     turn = story.book.core.agent.turn
     assert turn is not None
-    late_ms = story.book.core.floor.usual.late_from_ms(turn.marks, turn.marks["voiced_last"] + 1_200)
+    late_ms = story.book.core.floor.learned.usual.late_from_ms(turn.marks, turn.marks["voiced_last"] + 1_200)
     assert orders_of(SayFiller, story.passes(late_ms - 1 - story.book.now_ms)) == []
     assert orders_of(SayFiller, story.passes(1)) != []
 

@@ -65,7 +65,7 @@ class Actions:
 
         There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
         """
-        failed, self._floor.failed = self._floor.failed, []
+        failed, self._floor.turns.failed = self._floor.turns.failed, []
         taken = self._agent.busy or any(self._answers.n_pending) or self._caller.state is not Caller.QUIET
         if not failed or taken:
             return False
@@ -80,7 +80,7 @@ class Actions:
     # --- the projection -----------------------------------------------------------------------
 
     def _project(self, turn: Turn, now_ms: int) -> None:
-        marks, usual = turn.marks, self._floor.usual
+        marks, usual = turn.marks, self._floor.learned.usual
         new = [mark for mark in (budget.ASKED, *projection.MARKS) if mark in marks and mark not in turn.reply.projected]
         if new:
             wait_ms = usual.heard_ms(marks, now_ms) - marks[budget.VOICED_LAST]
@@ -108,7 +108,7 @@ class Actions:
     def _fill(self, turn: Turn, now_ms: int) -> None:
         if not self._may_fill(turn):
             return
-        t0_ms, usual = turn.marks[budget.VOICED_LAST], self._floor.usual
+        t0_ms, usual = turn.marks[budget.VOICED_LAST], self._floor.learned.usual
         late_ms = usual.late_from_ms(turn.marks, t0_ms + self._floor.core.rescue.filler_over_ms)
         if now_ms < late_ms:
             self._floor.timers.set(Timer(Due.FILLER), late_ms)

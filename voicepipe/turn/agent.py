@@ -116,7 +116,7 @@ class AgentSide:
         context = items if turn.settings.context is None else turn.settings.context
         turn.reply.began_ms = now_ms
         turn.account.input_tokens = input_tokens_of(turn.settings, context)
-        left_ms = self._floor.usual.left_ms(turn.marks, now_ms) if turn.settings.audible else None
+        left_ms = self._floor.learned.usual.left_ms(turn.marks, now_ms) if turn.settings.audible else None
         key = (turn.number, turn.reply.revision, turn.reply.item_id)
         self._floor.order(StartReply(*key, turn.settings, context, left_ms, turn.words))
         self._floor.timers.await_output(turn.number, now_ms)
@@ -126,7 +126,7 @@ class AgentSide:
         telling.start_response(self._floor, turn)
         turn.reply.released = self._steps.changed = True
         turn.mark(budget.GATE_OPENED, now_ms)
-        self._floor.speculation.opened(turn, now_ms)
+        self._floor.learned.speculation.opened(turn, now_ms)
         self._floor.timers.output_came(turn.number)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
@@ -141,7 +141,7 @@ class AgentSide:
         turn.mark(budget.ASKED, now_ms)
         if not turn.words:
             turn.account.providers["llm"] = fact.provider
-            self._floor.speculation.asked(fact.provider)
+            self._floor.learned.speculation.asked(fact.provider)
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""
@@ -227,7 +227,7 @@ class AgentSide:
         self._stop(turn)
         telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)
         if apology.is_owed(self._floor, turn, stage):
-            self._floor.failed.append(turn)
+            self._floor.turns.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
     def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, told: str) -> None:
@@ -255,7 +255,7 @@ class AgentSide:
             self._steps.changed = True
             self._stop(turn)
             telling.end_response(self._floor, turn, "cancelled", "turn_detected")
-            self._floor.speculation.put_away(turn)
+            self._floor.learned.speculation.put_away(turn)
             self._stand_down()
         turn.revise()
 
@@ -396,7 +396,7 @@ class AgentSide:
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         self._floor.timers.await_nothing(turn.number)
-        self._floor.speculation.put_away(turn)
+        self._floor.learned.speculation.put_away(turn)
         ledger.close(self._floor, turn, outcome, reason, now_ms)
         self._steps.changed = True
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]

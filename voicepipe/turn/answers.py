@@ -89,12 +89,12 @@ class Answers:
         elif not (self._agent.turn is turn and turn.current):
             self._drop_guess()
             free = not (self._asked or self._waiting or self._agent.busy)
-            if free and self._caller.may_begin(self._floor.speculation.answer_ms):
+            if free and self._caller.may_begin(self._floor.learned.speculation.answer_ms):
                 self._bet(turn, now_ms)
 
     def _bet(self, turn: Turn, now_ms: int) -> None:
         """Start the reply although the user may go on, if that is expected to pay."""
-        book, limits = self._floor.speculation, self._floor.core.speculation
+        book, limits = self._floor.learned.speculation, self._floor.core.speculation
         if turn.account.speculation.starts >= limits.max_starts or (
             turn.question.waived and turn.question.waived[0] == turn.pause
         ):
@@ -119,7 +119,7 @@ class Answers:
         """Answer a turn that is over and whose transcript is known, unless there is nothing to reply to."""
         if turn.reply.response_open and turn.current:
             return  # already running
-        self._floor.speculation.ended(turn, now_ms)
+        self._floor.learned.speculation.ended(turn, now_ms)
         if not turn.question.text and not turn.question.lost:
             self.drop(turn, "nothing was said", now_ms, told="turn_detected")
         elif not self._floor.settings.create_response:

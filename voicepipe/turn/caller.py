@@ -182,7 +182,7 @@ class CallerSide:
         """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
         itself).
         """
-        self._floor.purse.hear(fact.provider, fact.heard_ms)
+        self._floor.learned.purse.hear(fact.provider, fact.heard_ms)
         utterance = self.utterances.find(fact.utterance)
         if utterance is None:
             return
@@ -204,7 +204,7 @@ class CallerSide:
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
             utterance.turn.account.providers["stt"] = fact.provider
-            self._floor.purse.charge(utterance.turn)
+            self._floor.learned.purse.charge(utterance.turn)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, fact.language)
         if utterance.turn is not None and fact.language:

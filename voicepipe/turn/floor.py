@@ -20,6 +20,47 @@ from voicepipe.turn.timers import Timers
 from voicepipe.turn.turns import Turn
 
 
+class Learned:
+    """What the turns of this session have shown: usual durations, whether early replies pay, and what was spent."""
+
+    def __init__(self, core: CoreSettings) -> None:
+        self.usual = UsualTimes(core.budget)
+        self.finals = FinalTimes()
+        self.speculation = SpeculationBook()
+        self.purse = Purse(core.prices)
+
+
+@dataclass(slots=True)
+class Turns:
+    """The turns of this session, as far as the core still acts on them."""
+
+    begun: list[Turn] = field(default_factory=list)
+    """Turns that the latest event began."""
+
+    failed: list[Turn] = field(default_factory=list)
+    """Turns that the latest event failed, and whose user gets an apology."""
+
+    running: list[Turn] = field(default_factory=list)
+    """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
+
+    # Bounded: the oldest is dropped. Running turns have their own.
+    holds: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST))
+    """When the event loop was blocked lately."""
+
+    def begin(self, turn: Turn) -> None:
+        """Add a turn."""
+        turn.account.holds = list(self.holds)
+        self.begun.append(turn)
+        self.running = [each for each in self.running if each.outcome is None] + [turn]
+
+    def note_hold(self, hold: Span) -> None:
+        """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
+        self.holds.append(hold)
+        for turn in self.running:
+            if turn.outcome is None:
+                turn.account.holds = noted(turn.marks, turn.account.holds, hold)
+
+
 @dataclass(slots=True)
 class Floor:
     """The shared context of one session. Pure: it only remembers, counts and collects."""
@@ -32,33 +73,17 @@ class Floor:
     conversation: Conversation = field(default_factory=Conversation)
     orders: list[Order] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    speculation: SpeculationBook = field(default_factory=SpeculationBook)
-    finals: FinalTimes = field(default_factory=FinalTimes)
-    begun: list[Turn] = field(default_factory=list)
-    """Turns that the latest event began."""
-
-    failed: list[Turn] = field(default_factory=list)
-    """Turns that the latest event failed, and whose user gets an apology."""
-
     phrases: frozenset[str] = frozenset()
     """Phrases whose audio is cached."""
 
-    # Bounded: the oldest is dropped. Running turns have their own.
-    holds: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST))
-    """When the event loop was blocked lately."""
-
-    running: list[Turn] = field(default_factory=list)
-    """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
-
     timers: Timers = field(init=False)
-    usual: UsualTimes = field(init=False)
-    purse: Purse = field(init=False)
+    learned: Learned = field(init=False)
+    turns: Turns = field(default_factory=Turns)
     history: ModelHistory = field(init=False)
 
     def __post_init__(self) -> None:
         self.timers = Timers(self.core.deadlines)
-        self.usual = UsualTimes(self.core.budget)
-        self.purse = Purse(self.core.prices)
+        self.learned = Learned(self.core)
         self.history = ModelHistory(self.core.conversation)
 
     def order(self, what: Order) -> None:
@@ -94,14 +119,5 @@ class Floor:
     def new_turn(self, cause: Cause) -> Turn:
         turn_id = self.new_id("turn")
         turn = Turn(self.counts["turn"], turn_id, cause, settings=self.settings.reply)
-        turn.account.holds = list(self.holds)
-        self.begun.append(turn)
-        self.running = [each for each in self.running if each.outcome is None] + [turn]
+        self.turns.begin(turn)
         return turn
-
-    def note_hold(self, hold: Span) -> None:
-        """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
-        self.holds.append(hold)
-        for turn in self.running:
-            if turn.outcome is None:
-                turn.account.holds = noted(turn.marks, turn.account.holds, hold)

@@ -16,7 +16,7 @@ from voicepipe.turn.turns import Turn
 
 def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
     """Order the turn's record as it is, and one log entry for each stage over its limit."""
-    floor.purse.note(turn)
+    floor.learned.purse.note(turn)
     record = record_of(floor, turn, now_ms)
     floor.order(KeepRecord(record))
     for span in record.stages:
@@ -82,9 +82,9 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         connect_hidden_ms=turn.reply.connect_hidden_ms,
         ear_connect_hidden_ms=next((u.ear_hidden_ms for u in turn.question.utterances), None),
         speculation=turn.account.speculation,
-        session_speculation=floor.speculation.total,
+        session_speculation=floor.learned.speculation.total,
         cost=turn_cost(turn, floor.core.prices),
-        session_cost=floor.purse.total(),
+        session_cost=floor.learned.purse.total(),
     )
 
 

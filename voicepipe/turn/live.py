@@ -30,8 +30,8 @@ class Spotlight:
     def follow(self, now_ms: int) -> None:
         """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
         if self._floor.settings.watched:
-            self.watched += [_Watched(turn) for turn in self._floor.begun]
-        self._floor.begun.clear()
+            self.watched += [_Watched(turn) for turn in self._floor.turns.begun]
+        self._floor.turns.begun.clear()
         told = [Announce(what) for each in self.watched for what in self._news_of(each, now_ms)]
         orders = self._floor.orders
         # Before the record that ends a turn: the client has seen all of the turn by then.

@@ -115,7 +115,7 @@ class Core:
         steps, timers, actions = self.steps, self.floor.timers, self._actions
         if after.answers or steps.changed or self._interruptions.overlap is not None:
             self._settle(now_ms)
-        if self.floor.failed and actions.apologise(now_ms):
+        if self.floor.turns.failed and actions.apologise(now_ms):
             self._settle(now_ms)
         if (after.budget and not actions.over) or steps.changed or actions.restless:
             actions.follow(now_ms)
@@ -123,7 +123,7 @@ class Core:
             self._idle.follow(now_ms)
         if (steps.changed or timers.changed) and timers.unguarded:
             self._watchdog.follow(now_ms)
-        if self.floor.begun or self._spotlight.watched:
+        if self.floor.turns.begun or self._spotlight.watched:
             self._spotlight.follow(now_ms)
         if timers.changed and (at_ms := timers.wake_ms()) is not None:
             self.floor.order(WakeAt(at_ms))
@@ -325,7 +325,7 @@ class Core:
     # --- time and connection ------------------------------------------------------------------
 
     def _loop_held(self, fact: e.LoopHeld, now_ms: int) -> None:
-        self.floor.note_hold((fact.from_ms, fact.until_ms))
+        self.floor.turns.note_hold((fact.from_ms, fact.until_ms))
 
     def _line_lost(self, fact: e.LineLost, now_ms: int) -> None:
         self.floor.timers.lose_connection(now_ms)

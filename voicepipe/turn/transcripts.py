@@ -83,7 +83,7 @@ def common_words(older: str, newer: str) -> str:
 
 def await_text(floor: Floor, utterance: Utterance, t0_ms: int, now_ms: int) -> None:
     """Start the timeout after a text was requested: when it is over, the interim text counts."""
-    utterance.awaited_from_ms, due_ms = floor.finals.due_ms(t0_ms, now_ms)
+    utterance.awaited_from_ms, due_ms = floor.learned.finals.due_ms(t0_ms, now_ms)
     floor.timers.set(Timer(Due.FINAL_TEXT, utterance.number), due_ms)
 
 
@@ -91,7 +91,7 @@ def text_came(floor: Floor, utterance: Utterance, provider: str, now_ms: int) ->
     """Record that the transcriber has answered its latest flush."""
     utterance.provisional = False
     if floor.timers.clear(Timer(Due.FINAL_TEXT, utterance.number)):
-        floor.finals.note(provider, now_ms - utterance.awaited_from_ms)
+        floor.learned.finals.note(provider, now_ms - utterance.awaited_from_ms)
 
 
 def take_guess(utterance: Utterance) -> bool:
