@@ -42,8 +42,8 @@ def last_words(story: Story) -> str:
 def t0_audio_ms(story: Story) -> int:
     turn = story.book.core.agent.turn
     assert turn is not None
-    assert turn.t0_audio_ms is not None
-    return turn.t0_audio_ms
+    assert turn.question.t0_audio_ms is not None
+    return turn.question.t0_audio_ms
 
 
 # --- when it was heard ----------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def test_a_report_moves_what_plays_behind_it_too() -> None:
     story.answers(TEXT, SOUND_MS)
     story.reports(0, of=0, after_ms=1_000)
     first, second = story.book.core.agent._running()
-    assert first.plays_until_ms == story.book.now_ms + SOUND_MS
-    assert second.plays_until_ms == story.book.now_ms + 2 * SOUND_MS
+    assert first.audio.plays_until_ms == story.book.now_ms + SOUND_MS
+    assert second.audio.plays_until_ms == story.book.now_ms + 2 * SOUND_MS
 
 
 def test_a_client_that_never_plays_holds_the_floor_no_longer_than_a_deadline() -> None:

@@ -66,8 +66,8 @@ def test_what_is_late_is_expected_to_take_longer_still() -> None:
     turn = story.book.core.agent.turn
     assert turn is not None
     t0_ms, asked_ms = turn.marks["voiced_last"], turn.marks["asked"]
-    assert story.book.core.floor.usual.heard_ms({"asked": asked_ms}, asked_ms + 900) == asked_ms + 1_200 + 160
-    assert turn.projected["first_clause"] == turn.marks["first_clause"] - t0_ms + 75 + 10 + 25
+    assert story.book.core.floor.learned.usual.heard_ms({"asked": asked_ms}, asked_ms + 900) == asked_ms + 1_200 + 160
+    assert turn.reply.projected["first_clause"] == turn.marks["first_clause"] - t0_ms + 75 + 10 + 25
 
 
 def test_a_revision_is_projected_anew() -> None:
@@ -76,9 +76,9 @@ def test_a_revision_is_projected_anew() -> None:
     story.model_asked()
     turn = story.book.core.agent.turn
     assert turn is not None
-    assert turn.projected
+    assert turn.reply.projected
     story.speaks()
-    assert (turn.revision, turn.projected) == (1, {})
+    assert (turn.reply.revision, turn.reply.projected) == (1, {})
 
 
 def test_a_reply_without_sound_has_no_projection() -> None:
@@ -86,7 +86,7 @@ def test_a_reply_without_sound_has_no_projection() -> None:
     story.creates(audible=False)
     story.model_asked()
     assert story.book.core.agent.turn is not None
-    assert story.book.core.agent.turn.projected == {}
+    assert story.book.core.agent.turn.reply.projected == {}
 
 
 # --- the time that is left for the model ----------------------------------------------------------
@@ -125,7 +125,7 @@ def test_a_first_clause_that_does_not_close_is_cut() -> None:
     assert orders_of(ShortenClause, story.passes(2_000)) == []
     turn = story.book.core.agent.turn
     assert turn is not None
-    assert turn.actions == ["short_clause"]
+    assert turn.reply.actions == ["short_clause"]
 
 
 def test_a_clause_that_closed_by_itself_is_no_action() -> None:
@@ -138,7 +138,7 @@ def test_a_clause_that_closed_by_itself_is_no_action() -> None:
     story.clause("It is noon.")
     turn = story.book.core.agent.turn
     assert turn is not None
-    assert turn.actions == []
+    assert turn.reply.actions == []
 
 
 def test_a_clause_in_time_is_left_alone() -> None:
@@ -223,7 +223,7 @@ def test_the_answer_plays_behind_its_filler() -> None:
     turn = story.book.core.agent.turn
     assert turn is not None
     assert turn.marks["heard"] == heard_until_ms + 20
-    assert turn.plays_until_ms == heard_until_ms + 1_000
+    assert turn.audio.plays_until_ms == heard_until_ms + 1_000
 
 
 def test_a_filler_that_was_cut_is_kept_as_it_was_heard() -> None:
@@ -248,7 +248,7 @@ def test_no_filler_before_its_time() -> None:
     story.model_asked()
     turn = story.book.core.agent.turn
     assert turn is not None
-    late_ms = story.book.core.floor.usual.late_from_ms(turn.marks, turn.marks["voiced_last"] + 1_200)
+    late_ms = story.book.core.floor.learned.usual.late_from_ms(turn.marks, turn.marks["voiced_last"] + 1_200)
     assert orders_of(SayFiller, story.passes(late_ms - 1 - story.book.now_ms)) == []
     assert orders_of(SayFiller, story.passes(1)) != []
 

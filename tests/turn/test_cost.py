@@ -220,7 +220,7 @@ def test_a_turn_that_is_answered_long_after_is_counted_once() -> None:
     late, others = turns[0], turns[1:]
     for turn in others:
         purse.note(turn)
-    late.voiced.give("fake/tts", 1_000_000)
+    late.account.voiced.give("fake/tts", 1_000_000)
     for _ in range(3):
         purse.note(late)
     assert purse.total().usd == pytest.approx(20.0)
@@ -230,7 +230,7 @@ def test_of_many_turns_none_is_forgotten() -> None:
     purse = Purse(PRICES)
     for number in range(1, 3 * KEPT_OPEN):
         turn = Turn(number, f"turn_{number}", "create")
-        turn.voiced.give("fake/tts", 1_000_000)
+        turn.account.voiced.give("fake/tts", 1_000_000)
         purse.note(turn)
         purse.note(turn)
     assert purse.total().usd == pytest.approx(20.0 * (3 * KEPT_OPEN - 1))

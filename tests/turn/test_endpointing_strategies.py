@@ -90,7 +90,7 @@ def test_an_irrevocable_end_is_answered_though_its_words_come_late() -> None:
     story.pauses()
     story.is_silent(600)
     story.passes(20)
-    assert story.book.core.caller.state is Caller.QUIET
+    assert story.book.user_state() is Caller.QUIET
     story.hears("What time is it?")
     story.answers("It is noon.")
     (record,) = story.book.records.values()
@@ -103,7 +103,7 @@ def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> 
     paused(story)
     story.is_silent(600)
     story.speaks(for_ms=3_000)
-    assert story.book.core.caller.state is Caller.SPEAKING
+    assert story.book.user_state() is Caller.SPEAKING
     assert [what for what in story.book.announced if isinstance(what, a.CallerStopped)] != []
     story.pauses()
     story.hears("In Rome?")
@@ -189,9 +189,9 @@ def test_a_strategy_that_fails_is_replaced_by_silence(strategy: Any, why: str) -
     for words in ("What time is it?", "And in Rome?"):
         paused(story, words)
         story.is_silent(620)
-        assert story.book.core.caller.state is Caller.HOLDING
+        assert story.book.user_state() is Caller.HOLDING
         story.is_silent(640)
-        assert story.book.core.caller.state is Caller.ENDED
+        assert story.book.user_state() is Caller.ENDED
         story.answers("Noon.")
     (failure,) = failures(story)
     assert failure.strategy == "mine"
@@ -204,7 +204,7 @@ def test_a_strategy_that_is_not_installed_is_replaced_by_silence() -> None:
     story = Story(end_of_turn="absent", silence_ms=640)
     paused(story)
     story.is_silent(640)
-    assert story.book.core.caller.state is Caller.ENDED
+    assert story.book.user_state() is Caller.ENDED
     assert failures(story) == [NoteStrategyFailure("absent", "expected the name of an installed strategy")]
 
 
@@ -217,12 +217,12 @@ def test_a_strategy_that_failed_is_not_tried_again() -> None:
     story.changes(end_of_turn="adaptive", silence_ms=720)
     paused(story, "I would like the")
     story.is_silent(1_280)
-    assert story.book.core.caller.state is Caller.HOLDING
+    assert story.book.user_state() is Caller.HOLDING
     story.is_silent(1_300)
-    assert story.book.core.caller.state is Caller.ENDED
+    assert story.book.user_state() is Caller.ENDED
     story.answers("Yes?")
     story.changes(end_of_turn="mine", silence_ms=640)
     paused(story)
     story.is_silent(640)
-    assert story.book.core.caller.state is Caller.ENDED
+    assert story.book.user_state() is Caller.ENDED
     assert len(failures(story)) == 1

@@ -13,7 +13,7 @@ from voicepipe.turn.finals import FinalTimes
 from voicepipe.turn.machine import Core
 from voicepipe.turn.settings import TurnSettings
 from voicepipe.turn.states import Agent, Caller
-from voicepipe.turn.utterances import REMEMBERED_UTTERANCES
+from voicepipe.turn.transcripts import REMEMBERED_UTTERANCES
 
 
 def heard_quickly(story: Story, times: int = 3) -> None:
@@ -173,8 +173,8 @@ def test_many_short_utterances_are_all_told_of() -> None:
         tell(e.CommitRequested(None, 300, None))
         now_ms += 300
         tell(e.TimePassed())
-    while core.floor.due:
-        now_ms = min(core.floor.due.values())
+    while core.floor.timers.due:
+        now_ms = min(core.floor.timers.due.values())
         tell(e.TimePassed())
     done = [what.item_id for what in told if isinstance(what, a.TranscriptDone)]
     assert len(set(done)) == len(done) == 2 * REMEMBERED_UTTERANCES - 1

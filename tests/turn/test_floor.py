@@ -385,7 +385,7 @@ def test_echo_outlasts_the_agent() -> None:
     story.passes(3_000)
     assert len(story.said(a.CallerSpoke)) == 1
     assert len(story.started()) == 1
-    assert not story.book.core.floor.due
+    assert not story.book.core.floor.timers.due
 
 
 # --- what was heard -------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def test_a_turn_remembers_what_delayed_it_before_it_is_heard() -> None:
         story.loop_was_held(30)
     turn = story.book.core.agent.turn
     assert turn is not None
-    assert len(turn.holds) <= REMEMBERED + 1
+    assert len(turn.account.holds) <= REMEMBERED + 1
     story.clause("It")
     story.leaves()
     (record,) = story.book.records.values()

@@ -17,8 +17,7 @@ from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.silence import Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines, ReplySettings
-from voicepipe.turn.states import Agent, Caller
-from voicepipe.turn.steps import Move
+from voicepipe.turn.states import Agent, Caller, Move
 
 Plot = Callable[[Story], object]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
+from tests import docs
 from voicepipe.errors import ConfigError
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.silence import Silence
@@ -13,8 +17,18 @@ from voicepipe.turn.endpointing.strategy import NOTHING
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
-from voicepipe.turn.states import AGENT_LAW, CALLER_LAW, Agent, Caller, diagram, may_follow
-from voicepipe.turn.steps import Steps
+from voicepipe.turn.states import (
+    AGENT_LAW,
+    CALLER_LAW,
+    Agent,
+    Caller,
+    OverlapState,
+    SpeechEnd,
+    Steps,
+    diagram,
+    may_follow,
+)
+from voicepipe.turn.timers import Due, Timer
 
 # --- settings -------------------------------------------------------------------------------------
 
@@ -87,12 +101,14 @@ def test_ids_name_their_session() -> None:
 def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
     """A later one is seen when the earlier has passed."""
     floor = Floor("s", CoreSettings(), TurnSettings())
-    for name, at_ms in (("b", 500), ("c", 900), ("a", 300)):
-        floor.due[name] = at_ms
-        floor.arm()
-    assert [getattr(order, "at_ms", None) for order in floor.orders] == [500, 300]
-    assert floor.expired(500) == ["a", "b"]
-    assert floor.due == {"c": 900}
+    alarms = []
+    a, b, c = Timer(Due.REPLY, 1), Timer(Due.REPLY, 2), Timer(Due.DOUBT)
+    for timer, at_ms in ((b, 500), (c, 900), (a, 300)):
+        floor.timers.set(timer, at_ms)
+        alarms.append(floor.timers.wake_ms())
+    assert alarms == [500, None, 300]
+    assert floor.timers.passed(500) == [a, b]
+    assert floor.timers.due == {c: 900}
 
 
 # --- the law --------------------------------------------------------------------------------------
@@ -101,7 +117,7 @@ def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
 def test_a_move_against_the_law_is_counted() -> None:
     """And carried out: our bug must not hold up a call."""
     steps = Steps()
-    steps.face(e.SpeechPaused(0, 0))
+    steps.fact = e.SpeechPaused
     assert steps.take(Caller.QUIET, Caller.ENDED) is Caller.ENDED
     assert steps.unlawful == ["caller quiet -> ended by SpeechPaused"]
     assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()
@@ -124,3 +140,19 @@ def test_the_law_as_a_drawing() -> None:
     assert len(arrows) == len(set(arrows))
     pairs = {(s, t) for law in (CALLER_LAW, AGENT_LAW) for (s, _), targets in law.items() for t in targets}
     assert len(arrows) == len(pairs) + 2
+
+
+def test_the_drawing_for_people_has_every_arrow_of_the_law() -> None:
+    """And no other; the sub-states are those of the code."""
+    (drawing, *_) = docs.code("mermaid", docs.section("The states"))
+    drawn = set(re.findall(r"((?:caller|agent)_\w+) --> ((?:caller|agent)_\w+)", drawing))
+    laws: dict[str, Mapping[Any, Any]] = {"caller": CALLER_LAW, "agent": AGENT_LAW}
+    assert drawn == {
+        (f"{machine}_{source.value}", f"{machine}_{target.value}")
+        for machine, law in laws.items()
+        for (source, _), targets in law.items()
+        for target in targets
+    }
+    assert set(re.findall(r"^ +(\w+): ", drawing, re.MULTILINE)) == {each.value for each in SpeechEnd}
+    names = set(re.findall(r"\w+", drawing.partition("state overlap")[2]))
+    assert {each.value for each in OverlapState} <= names

@@ -61,7 +61,8 @@ def test_a_revision_begins_its_route_anew() -> None:
     turn = story.book.core.agent.turn
     assert turn is not None
     story.speaks()
-    assert (turn.revision, turn.route, turn.attempts, turn.actions) == (1, "", [], [])
+    reply = turn.reply
+    assert (reply.revision, reply.route, reply.attempts, reply.actions) == (1, [], [], [])
 
 
 def test_a_turn_that_is_watched_tells_its_actions() -> None:
@@ -82,11 +83,11 @@ def test_sound_that_is_still_to_be_heard_is_known() -> None:
     story.sound()
     turn = story.book.core.agent.turn
     assert turn is not None
-    arrived_ms = turn.arrived_ms
-    assert turn.queued_ms(story.book.now_ms) == arrived_ms > 0
+    arrived_ms = turn.audio.arrived_ms
+    assert turn.audio.queued_ms(story.book.now_ms) == arrived_ms > 0
     story.sent()
-    assert 0 < turn.queued_ms(story.book.now_ms) <= arrived_ms
-    assert turn.queued_ms(story.book.now_ms + 60_000) == 0
+    assert 0 < turn.audio.queued_ms(story.book.now_ms) <= arrived_ms
+    assert turn.audio.queued_ms(story.book.now_ms + 60_000) == 0
 
 
 def test_connecting_to_the_voice_is_on_the_record() -> None:

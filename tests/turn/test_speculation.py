@@ -317,11 +317,11 @@ def test_what_does_not_pay_is_given_up_and_taken_up_again() -> None:
         story.passes(5_000)
     assert n_started[0] > 0
     assert n_started[-3:] == [0, 0, 0]
-    refused = story.book.core.floor.speculation.total.refused
+    refused = story.book.core.floor.learned.speculation.total.refused
     assert refused > 0
     for _ in range(12):
         answered_turn(story)
-    total = story.book.core.floor.speculation.total
+    total = story.book.core.floor.learned.speculation.total
     assert speculation(story, 18).starts == 1
     assert total.refused > refused
     assert total.kept > 0
@@ -340,7 +340,7 @@ def test_tokens_that_cost_nothing_always_pay() -> None:
         story.stops()
         story.answers()
         story.passes(5_000)
-    assert story.book.core.floor.speculation.total.refused == 0
+    assert story.book.core.floor.learned.speculation.total.refused == 0
 
 
 def test_one_late_answer_makes_the_next_begin_early_again() -> None:

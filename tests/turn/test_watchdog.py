@@ -33,7 +33,7 @@ def test_what_nothing_would_end_is_ended(plot: Callable[[Story], None]) -> None:
     """Whatever lost the deadlines: the turn ends with a reason, it is counted, and the call goes on."""
     story = Story()
     plot(story)
-    story.book.core.floor.due.clear()
+    story.book.core.floor.timers.clear_all()
     story.truncates("nothing", 0)  # any fact: it looks behind each
     story.passes(60_000)
     assert story.book.core.n_stuck >= 1

@@ -36,7 +36,7 @@ def test_a_caller_who_speaks_on_takes_it_back() -> None:
     story.hears("What time is it?")
     story.stops()
     assert story.book.core.caller.turn is not None
-    assert story.book.core.caller.turn.question == "What time is it?"
+    assert story.book.core.caller.turn.question.text == "What time is it?"
     assert story.book.core.unlawful == []
 
 

@@ -17,7 +17,7 @@ from voicepipe.clock import SessionClock
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.pace import Pace
 from voicepipe.stages.transcriber import TranscriberCapabilities, TranscriptStream
-from voicepipe.telemetry.journal import NO_JOURNAL, Journal
+from voicepipe.telemetry.journal import Journal
 from voicepipe.turn import events as e
 
 SLICE_MS = 100
@@ -48,7 +48,7 @@ class Listener:
         capabilities: TranscriberCapabilities,
         clock: SessionClock,
         post: Post,
-        journal: Journal = NO_JOURNAL,
+        journal: Journal | None = None,
     ) -> None:
         """`journal` gets the audio of both sides."""
         self._capabilities = capabilities
@@ -133,7 +133,8 @@ class Listener:
         self._watch()
 
     def _hear_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
-        self._journal.heard(samples, self._ear.rate_hz)
+        if self._journal is not None:
+            self._journal.heard(samples, self._ear.rate_hz)
         if self._capabilities.streams or self._utterance is not None:
             self._push(samples)
         for edge in self._ear.push(samples, now_ms, more_ms=more_ms):
@@ -210,7 +211,8 @@ class Listener:
 
     def agent_says(self, samples: Samples, rate_hz: int) -> None:
         """Record audio that is sent to the client: it may return as an echo."""
-        self._journal.said(samples, rate_hz)
+        if self._journal is not None:
+            self._journal.said(samples, rate_hz)
         self._echo.plays(samples, rate_hz, self._now_ms())
 
     def agent_stops(self) -> None:

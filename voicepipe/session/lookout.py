@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import announcements as a
 from voicepipe.turn import ledger
 from voicepipe.turn.live import news
@@ -32,6 +33,12 @@ class Lookout:
 
     def follow(self, now_ms: int) -> None:
         """Report what the latest fact changed. A subscriber that joins in mid-turn receives all of that turn so far."""
+        try:
+            self._follow(now_ms)
+        except Exception as bug:
+            log_crash("lookout", bug)  # a subscriber that fails does not end the session
+
+    def _follow(self, now_ms: int) -> None:
         if not self._is_watched():
             self._followed.clear()
             return

@@ -57,4 +57,4 @@ class Mind:
 
     def _queued_ms(self, turn: int, revision: int) -> int:
         running = self._core.agent.find(turn, revision)
-        return 0 if running is None else running.queued_ms(self._clock.now_ms())
+        return 0 if running is None else running.audio.queued_ms(self._clock.now_ms())

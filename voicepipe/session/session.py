@@ -37,6 +37,7 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.session.voices import Voices
 from voicepipe.stages.transcriber import Hearing
 from voicepipe.telemetry.apart import JournalApart, apart
+from voicepipe.telemetry.journal import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import announcements as a
@@ -82,7 +83,8 @@ class Session:
         believes_short = stages.transcriber.capabilities.short_words
         core = replace(settings, believes_short=believes_short)
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
-        self._core, self._journal = opening.rebuilt(), JournalApart(hooks.open_journal(opening))
+        self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
+        self._journal = None if journal is NO_JOURNAL else JournalApart(journal)
         self._listener = Listener(config, stages.transcriber.capabilities, self._clock, post, self._journal)
         self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, post)
         self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
@@ -132,7 +134,8 @@ class Session:
             hear_no_more()
             self._comebacks.end()
             self._listener.detach()
-            self._journal.close()
+            if self._journal is not None:
+                self._journal.close()
 
     def _begin(self, group: asyncio.TaskGroup, line: Line) -> None:
         self._group = group
@@ -291,9 +294,9 @@ class Session:
             while self._facts:
                 fact, now_ms = self._facts[0], self._clock.now_ms()
                 orders = self._core.handle(fact, now_ms)
-                self._journal.note(now_ms, fact, orders)
-                with apart("lookout"):
-                    self._lookout.follow(now_ms)
+                if self._journal is not None:
+                    self._journal.note(now_ms, fact, orders)
+                self._lookout.follow(now_ms)
                 for order in orders:
                     self._do(order)
                 self._facts.popleft()

@@ -12,8 +12,7 @@ from voicepipe.turn.events import Fact, TimePassed
 from voicepipe.turn.machine import Core
 from voicepipe.turn.record import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, Caller
-from voicepipe.turn.steps import Move
+from voicepipe.turn.states import Agent, Caller, Move
 
 SESSION = "s"
 
@@ -29,6 +28,12 @@ class Playbook:
     core_settings: CoreSettings = field(default_factory=CoreSettings)
     strategies: Strategies = field(default_factory=lambda: BUILT_IN, kw_only=True)
     now_ms: int = 0
+    late_ms: int = 0
+    """How late wake-ups are delivered, as on a busy machine."""
+
+    facts: list[tuple[int, Fact]] = field(default_factory=list)
+    """All that the core was told, and when."""
+
     orders: list[Order] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     """What the facts moved, in order."""
@@ -42,8 +47,8 @@ class Playbook:
     def at(self, now_ms: int, *facts: Fact) -> list[Order]:
         """Let time pass to `now_ms`, then tell these facts; returns the orders of both."""
         got: list[Order] = []
-        while self._wake_ms is not None and self._wake_ms <= now_ms:
-            wake_ms, self._wake_ms = self._wake_ms, None
+        while self._wake_ms is not None and self._wake_ms + self.late_ms <= now_ms:
+            wake_ms, self._wake_ms = self._wake_ms + self.late_ms, None
             self.now_ms = max(self.now_ms, wake_ms)
             got += self._tell(TimePassed())
         self.now_ms = now_ms
@@ -52,6 +57,7 @@ class Playbook:
         return got
 
     def _tell(self, fact: Fact) -> list[Order]:
+        self.facts.append((self.now_ms, fact))
         orders = self.core.handle(fact, self.now_ms)
         self.moves += self.core.steps.moves
         for order in orders:

@@ -19,19 +19,15 @@ from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import SayFiller, ShortenClause
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Caller
-from voicepipe.turn.turns import Turn
-
-FILLER: Final = "filler"
-SHORTEN: Final = "shorten"
-DUE: Final = (FILLER, SHORTEN)
-"""The deadlines set here. When one has passed, `follow` acts."""
+from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.turns import FILLER, Turn
 
 WORTH_MS: Final = 250
 """Minimum expected wait for a filler, in ms. Below it, a phrase would only delay the answer."""
 
 
 class Actions:
-    """Check the conversation's running answer after every event."""
+    """Check the conversation's running answer after each event that may change when it is heard."""
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
@@ -44,44 +40,51 @@ class Actions:
         self._noted = 0
         """The latest turn whose times were learned."""
 
+        self.over = False
+        """The answer checked last has been heard: no more can be done for it."""
+
+        self.restless = False
+        """The answer is late, and not yet late enough for a filler: any event may find that it is."""
+
     def follow(self, now_ms: int) -> None:
         """Update the projection, do what is due, and schedule the next check in time."""
-        for name in DUE:
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
+        self.over = self.restless = False
         turn = self._agent.turn
-        if turn is None or not turn.reply.audible or turn.words or budget.VOICED_LAST not in turn.marks:
+        if turn is None or not turn.settings.audible or turn.words or budget.VOICED_LAST not in turn.marks:
             return
         if turn.number != self._turn:
             self._turn, self._filled, self._filled_before = turn.number, False, self._filled
         self._project(turn, now_ms)
         self._shorten(turn, now_ms)
         self._fill(turn, now_ms)
+        self.over = turn.number == self._noted and budget.HEARD in turn.marks
 
     def apologise(self, now_ms: int) -> bool:
         """Start an apology for an answer that has just failed; return False when there is none to make.
 
         There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
         """
-        failed, self._floor.failed = self._floor.failed, []
+        failed, self._floor.turns.failed = self._floor.turns.failed, []
         taken = self._agent.busy or any(self._answers.n_pending) or self._caller.state is not Caller.QUIET
         if not failed or taken:
             return False
         apology = self._floor.new_turn("apology")
         apology.words = words_for(self._floor)
         told = ((APOLOGY_KEY, failed[0].id),)
-        self._answers.recite(apology, replace(failed[0].reply, tools=(), metadata=told), now_ms)
-        failed[0].actions.append(APOLOGY)
+        self._answers.recite(apology, replace(failed[0].settings, tools=(), metadata=told), now_ms)
+        failed[0].reply.actions.append(APOLOGY)
         ledger.keep(self._floor, failed[0], now_ms)
         return True
 
     # --- the projection -----------------------------------------------------------------------
 
     def _project(self, turn: Turn, now_ms: int) -> None:
-        marks, usual = turn.marks, self._floor.usual
-        new = [mark for mark in (budget.ASKED, *projection.MARKS) if mark in marks and mark not in turn.projected]
+        marks, usual = turn.marks, self._floor.learned.usual
+        new = [mark for mark in (budget.ASKED, *projection.MARKS) if mark in marks and mark not in turn.reply.projected]
         if new:
             wait_ms = usual.heard_ms(marks, now_ms) - marks[budget.VOICED_LAST]
-            turn.projected.update(dict.fromkeys(new, wait_ms))
+            turn.reply.projected.update(dict.fromkeys(new, wait_ms))
         if budget.HEARD in marks and turn.number != self._noted:
             self._noted = turn.number
             usual.note(marks)
@@ -90,41 +93,43 @@ class Actions:
 
     def _shorten(self, turn: Turn, now_ms: int) -> None:
         after_ms, first_ms = self._floor.core.rescue.shorten_after_ms, turn.marks.get(budget.FIRST_DELTA)
-        if after_ms is None or first_ms is None or turn.shortened or budget.FIRST_CLAUSE in turn.marks:
+        if after_ms is None or first_ms is None or turn.reply.shortened or budget.FIRST_CLAUSE in turn.marks:
             return
-        if not turn.text.strip() or turn.finish_reason:
+        if not turn.reply.text.strip() or turn.reply.finish_reason:
             return
         if now_ms < first_ms + after_ms:
-            self._floor.due[SHORTEN] = first_ms + after_ms
+            self._floor.timers.set(Timer(Due.SHORTEN), first_ms + after_ms)
             return
-        turn.shortened = True
-        self._floor.order(ShortenClause(turn.number, turn.revision))
+        turn.reply.shortened = True
+        self._floor.order(ShortenClause(turn.number, turn.reply.revision))
 
     # --- a filler -----------------------------------------------------------------------------
 
     def _fill(self, turn: Turn, now_ms: int) -> None:
         if not self._may_fill(turn):
             return
-        t0_ms, usual = turn.marks[budget.VOICED_LAST], self._floor.usual
+        t0_ms, usual = turn.marks[budget.VOICED_LAST], self._floor.learned.usual
         late_ms = usual.late_from_ms(turn.marks, t0_ms + self._floor.core.rescue.filler_over_ms)
         if now_ms < late_ms:
-            self._floor.due[FILLER] = late_ms
+            self._floor.timers.set(Timer(Due.FILLER), late_ms)
         elif usual.heard_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
             self._say_filler(turn)
+        else:
+            self.restless = True
 
     def _may_fill(self, turn: Turn) -> bool:
         """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
         phrase = self._floor.core.rescue.filler
-        waits = turn.response_open and not turn.released and turn.reply.in_conversation
-        empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.calls
-        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler)
+        waits = turn.reply.response_open and not turn.reply.released and turn.settings.in_conversation
+        empty = budget.ASKED in turn.marks and budget.FIRST_SOUND not in turn.marks and not turn.reply.calls
+        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._floor.phrases and waits and empty and alone
 
     def _say_filler(self, turn: Turn) -> None:
         floor, words = self._floor, self._floor.core.rescue.filler
-        self._filled, turn.filler, turn.filler_item_id = True, words, floor.new_id("filler")
-        turn.actions.append(FILLER)
+        self._filled, turn.filler.words, turn.filler.item_id = True, words, floor.new_id("filler")
+        turn.reply.actions.append(FILLER)
         item = telling.filler(turn)
         previous = floor.join(item)
-        floor.say(a.OutputStarted(turn.response_id, replace(item, parts=(), status="in_progress"), previous))
-        floor.order(SayFiller(turn.number, turn.revision, turn.response_id, words))
+        floor.say(a.OutputStarted(turn.reply.response_id, replace(item, parts=(), status="in_progress"), previous))
+        floor.order(SayFiller(turn.number, turn.reply.revision, turn.reply.response_id, words))

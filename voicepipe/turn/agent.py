@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, budget, ledger, patience, playback, telling
+from voicepipe.turn import apology, budget, ledger, playback, telling
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
@@ -13,8 +13,8 @@ from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import Outcome, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
-from voicepipe.turn.states import Agent
-from voicepipe.turn.steps import Steps
+from voicepipe.turn.states import Agent, Steps
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn
 
 REMEMBERED_TURNS = 8
@@ -43,7 +43,7 @@ class AgentSide:
     @property
     def busy(self) -> bool:
         """Return whether a reply of the conversation is being generated; one that only plays does not count."""
-        return self.turn is not None and (self.turn.response_open or not self.turn.released)
+        return self.turn is not None and (self.turn.reply.response_open or not self.turn.reply.released)
 
     @property
     def n_asides(self) -> int:
@@ -53,73 +53,85 @@ class AgentSide:
     @property
     def asides(self) -> list[ReplySettings]:
         """Return the settings of each out-of-band reply."""
-        return [turn.reply for turn in self._asides.values()]
+        return [turn.settings for turn in self._asides.values()]
 
     @property
     def playing(self) -> Turn | None:
         """Return the turn of the conversation whose audio the user hears or may hear any moment, or None."""
-        audible = (t for t in (*self._tails, self.turn) if t and t.released and t.reply.audible and t.arrived_ms)
+        audible = (
+            t for t in (*self._tails, self.turn) if t and t.reply.released and t.settings.audible and t.audio.arrived_ms
+        )
         return next(audible, None)
 
     def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
         """Return what the agent said between two instants of the session, or will have said by the later instant."""
         said = []
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            heard_ms = turn.heard_ms(now_ms) - now_ms
-            speech = OutputAudio("", tuple(turn.clauses))
+            heard_ms = turn.audio.heard_ms(now_ms) - now_ms
+            speech = OutputAudio("", tuple(turn.reply.clauses))
             said.append(speech.heard_until(heard_ms + to_ms)[len(speech.heard_until(heard_ms + from_ms)) :])
         return " ".join(said)
 
     def find(self, turn: int, revision: int) -> Turn | None:
         """Return the running turn of that number and revision, or None when the event is stale."""
-        return next((t for t in self._running() if t.number == turn and t.revision == revision), None)
+        return next((t for t in self._running() if t.number == turn and t.reply.revision == revision), None)
 
     def remembered(self, item_id: str) -> Turn | None:
         """Return the turn that made this item, if it still runs or ended lately."""
-        return next((t for t in (*self._ended, *self._running()) if t.item_id == item_id), None)
+        return next((t for t in (*self._ended, *self._running()) if t.reply.item_id == item_id), None)
 
     def item_deleted(self, item_id: str) -> None:
         """Stop writing into an item that the client has deleted."""
         for turn in (*self._ended, *self._running()):
-            if item_id in (*turn.started_items, turn.filler_item_id):
+            if item_id in (*turn.reply.started_items, turn.filler.item_id):
                 turn.deleted_items.add(item_id)
 
-    def overdue(self, name: str) -> tuple[Turn, str, str] | None:
-        """Handle a passed deadline: return the turn, the stage that it waits for, and the reason to report."""
-        return patience.missed(self._floor, name, self._running())
+    def overdue(self, timer: Timer) -> tuple[Turn, str, str] | None:
+        """Handle a reply's timeout: return the turn, the stage that it waits for, and the reason to report."""
+        turn = next((t for t in self._running() if t.number == timer.number), None)
+        if turn is None:
+            return None
+        limits = self._floor.core.deadlines
+        if timer.due is Due.FIRST_OUTPUT:
+            stage = "tts" if budget.FIRST_CLAUSE in turn.marks else "llm"
+            return turn, stage, f"nothing to say within {limits.first_output_ms} ms"
+        if timer.due is Due.REPLY:
+            return turn, "reply", f"not complete within {limits.reply_ms} ms"
+        return turn, _awaited(turn), f"no progress for {limits.progress_ms} ms"
 
     # --- start --------------------------------------------------------------------------------
 
     def start(self, turn: Turn, items: tuple[Item, ...], now_ms: int) -> None:
         """Send the request to the LLM. The reply's output is held until the gate opens."""
-        if turn.reply.in_conversation:
+        self._steps.changed = True
+        if turn.settings.in_conversation:
             if self.turn is not None:
                 self._tails.append(self.turn)
             self.turn = turn
             self._move(Agent.PREPARING)
         else:
             self._asides[turn.number] = turn
-        turn.item_id = self._floor.new_id("item")
-        turn.heard_question = turn.question
-        context = items if turn.reply.context is None else turn.reply.context
-        turn.began_ms = now_ms
-        turn.input_tokens = input_tokens_of(turn.reply, context)
-        left_ms = self._floor.usual.left_ms(turn.marks, now_ms) if turn.reply.audible else None
-        key = (turn.number, turn.revision, turn.item_id)
-        self._floor.order(StartReply(*key, turn.reply, context, left_ms, turn.words))
-        patience.await_output(self._floor, turn, now_ms)
+        turn.reply.item_id = self._floor.new_id("item")
+        turn.reply.heard_question = turn.question.text
+        context = items if turn.settings.context is None else turn.settings.context
+        turn.reply.began_ms = now_ms
+        turn.account.input_tokens = input_tokens_of(turn.settings, context)
+        left_ms = self._floor.learned.usual.left_ms(turn.marks, now_ms) if turn.settings.audible else None
+        key = (turn.number, turn.reply.revision, turn.reply.item_id)
+        self._floor.order(StartReply(*key, turn.settings, context, left_ms, turn.words))
+        self._floor.timers.await_output(turn.number, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
         telling.start_response(self._floor, turn)
-        turn.released = True
+        turn.reply.released = self._steps.changed = True
         turn.mark(budget.GATE_OPENED, now_ms)
-        self._floor.speculation.opened(turn, now_ms)
-        patience.output_came(self._floor, turn)
+        self._floor.learned.speculation.opened(turn, now_ms)
+        self._floor.timers.output_came(turn.number)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
         telling.start_items(self._floor, turn)
-        self._floor.order(OpenGate(turn.number, turn.revision, turn.response_id))
+        self._floor.order(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id))
         self._go_on(turn, now_ms)
 
     # --- reply events -------------------------------------------------------------------------
@@ -128,68 +140,70 @@ class AgentSide:
         """Record that the request was sent."""
         turn.mark(budget.ASKED, now_ms)
         if not turn.words:
-            turn.providers["llm"] = fact.provider
-            self._floor.speculation.asked(fact.provider)
+            turn.account.providers["llm"] = fact.provider
+            self._floor.learned.speculation.asked(fact.provider)
 
     def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""
         turn.note_delta(now_ms)
-        turn.text += fact.text
-        self._step(turn, now_ms, ready=not turn.reply.audible)
+        turn.reply.text += fact.text
+        self._step(turn, now_ms, ready=not turn.settings.audible)
 
     def call_grew(self, turn: Turn, fact: e.CallGrew, now_ms: int) -> None:
         """Add a piece of a function call. Only the first piece is sure to name the function."""
         turn.note_delta(now_ms)
-        old = turn.calls.get(fact.index)
+        old = turn.reply.calls.get(fact.index)
         if old is None:
-            item_id = call_item_id(turn.item_id, fact.index)
-            turn.calls[fact.index] = FunctionCall(item_id, fact.call_id, fact.name, fact.arguments, "in_progress")
+            item_id = call_item_id(turn.reply.item_id, fact.index)
+            turn.reply.calls[fact.index] = FunctionCall(item_id, fact.call_id, fact.name, fact.arguments, "in_progress")
         else:
-            turn.calls[fact.index] = replace(old, arguments=old.arguments + fact.arguments)
-        self._step(turn, now_ms, ready=not turn.text)
+            turn.reply.calls[fact.index] = replace(old, arguments=old.arguments + fact.arguments)
+        self._step(turn, now_ms, ready=not turn.reply.text)
 
     def tokens_counted(self, turn: Turn, fact: e.TokensCounted, now_ms: int) -> None:
         """Record the provider's token count."""
-        turn.tokens = TokenCount(fact.input_tokens, fact.output_tokens, fact.cached_tokens, fact.cache_write_tokens)
+        turn.reply.tokens = TokenCount(
+            fact.input_tokens, fact.output_tokens, fact.cached_tokens, fact.cache_write_tokens
+        )
 
     def model_finished(self, turn: Turn, fact: e.ModelFinished, now_ms: int) -> None:
         """Record that all text and function calls have come."""
         turn.note_whole(fact.reason)
-        self._step(turn, now_ms, ready=bool(turn.calls))
+        self._step(turn, now_ms, ready=bool(turn.reply.calls))
 
     def clause_handed_over(self, turn: Turn, fact: e.ClauseHandedOver, now_ms: int) -> None:
         """Record that a clause was given to the TTS."""
         turn.mark(budget.FIRST_CLAUSE, now_ms)
-        turn.providers["tts"] = fact.provider
-        turn.clauses.append(ClauseSound(fact.text))
-        turn.voiced.give(fact.provider, len(fact.text) if fact.n_chars is None else fact.n_chars)
-        turn.actions += ["short_clause"] if fact.shortened else []
+        turn.account.providers["tts"] = fact.provider
+        turn.reply.clauses.append(ClauseSound(fact.text))
+        turn.account.voiced.give(fact.provider, len(fact.text) if fact.n_chars is None else fact.n_chars)
+        turn.reply.actions += ["short_clause"] if fact.shortened else []
         self._step(turn, now_ms, ready=False)
 
     def sound_arrived(self, turn: Turn, fact: e.SoundArrived, now_ms: int) -> None:
         """Record audio from the TTS: the reply has something to play."""
-        if fact.audible_after_ms is not None and turn.audible_at_ms is None:
-            turn.audible_at_ms = turn.arrived_ms + fact.audible_after_ms
+        if fact.audible_after_ms is not None and turn.audio.audible_at_ms is None:
+            turn.audio.audible_at_ms = turn.audio.arrived_ms + fact.audible_after_ms
             turn.mark(budget.FIRST_SOUND, now_ms)
         turn.add_sound(fact.clause, fact.duration_ms, fact.word_starts_ms)
         self._step(turn, now_ms, ready=True)
 
     def voice_finished(self, turn: Turn, fact: e.VoiceFinished, now_ms: int) -> None:
         """Record that all audio has come."""
-        turn.voice_done = True
+        turn.reply.voice_done = True
         self._step(turn, now_ms, ready=True)
 
     def output_sent(self, turn: Turn, fact: e.OutputSent, now_ms: int) -> None:
         """Record output sent to the client. Without playback reports, audio is assumed to play at once, after what
         plays already.
         """
-        if not turn.reply.audible:
+        if not turn.settings.audible:
             turn.mark(budget.FIRST_SENT, now_ms)
         if fact.duration_ms:
             starts_ms = self._playback.send(fact.duration_ms, now_ms)
-            turn.sent_ms += fact.duration_ms
-            turn.plays_until_ms = self._playback.ends_ms
-            turn.latest_ms = self._playback.prompt_ends_ms + self._floor.core.deadlines.progress_ms
+            turn.audio.sent_ms += fact.duration_ms
+            turn.audio.plays_until_ms = self._playback.ends_ms
+            turn.audio.latest_ms = self._playback.prompt_ends_ms + self._floor.core.deadlines.progress_ms
             self._mark_heard(turn, starts_ms, fact.duration_ms, now_ms)
         self._go_on(turn, now_ms)
 
@@ -197,7 +211,7 @@ class AgentSide:
         """Record filler audio sent to the client. The answer's own audio plays after it."""
         turn.mark(budget.FILLER_SENT, now_ms)
         turn.mark(budget.FILLER_HEARD, self._playback.send(fact.duration_ms, now_ms))
-        turn.filler_ms += fact.duration_ms
+        turn.filler.sent_ms += fact.duration_ms
         telling.put(self._floor, turn, telling.filler(turn))
 
     # --- end ----------------------------------------------------------------------------------
@@ -209,38 +223,39 @@ class AgentSide:
         """
         if not turn.words:  # the client is not notified of an apology that cannot be made
             telling.start_response(self._floor, turn)
-        self._cut(turn, turn.sent_ms)
+        self._cut(turn, turn.audio.sent_ms)
         self._stop(turn)
         telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)
         if apology.is_owed(self._floor, turn, stage):
-            self._floor.failed.append(turn)
+            self._floor.turns.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
     def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, told: str) -> None:
         """End a turn early. `told` is the reason sent to the client: `turn_detected` or `client_cancelled`."""
-        self._cut(turn, turn.heard_ms(now_ms))
+        self._cut(turn, turn.audio.heard_ms(now_ms))
         self._stop(turn)
         telling.end_response(self._floor, turn, "cancelled", told)
         self._close(turn, outcome, reason, now_ms)
-        if turn.released or turn.filler:
+        if turn.reply.released or turn.filler.words:
             self._fall_silent(now_ms)
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:
         """Cancel the running response for the client; return False when none runs, or none of that id."""
-        found = [t for t in self._running() if t.response_open and response_id in (None, t.response_id)]
+        found = [t for t in self._running() if t.reply.response_open and response_id in (None, t.reply.response_id)]
         target = next(iter(sorted(found, key=lambda t: t is not self.turn)), None)  # the conversation's own reply first
         if target is None:
             return False
-        outcome: Outcome = "interrupted" if target.released else "abandoned"
+        outcome: Outcome = "interrupted" if target.reply.released else "abandoned"
         self.give_up(target, outcome, "client_cancelled", now_ms, told="client_cancelled")
         return True
 
     def revise(self, turn: Turn) -> None:
         """Start the turn's next revision: the user goes on before any audio was played."""
         if self.turn is turn:
+            self._steps.changed = True
             self._stop(turn)
             telling.end_response(self._floor, turn, "cancelled", "turn_detected")
-            self._floor.speculation.put_away(turn)
+            self._floor.learned.speculation.put_away(turn)
             self._stand_down()
         turn.revise()
 
@@ -259,19 +274,19 @@ class AgentSide:
         if self.state in (Agent.SPEAKING, Agent.DUCKED):
             self._move(Agent.YIELDED)
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            outcome: Outcome = "interrupted" if turn.released else "abandoned"
+            outcome: Outcome = "interrupted" if turn.reply.released else "abandoned"
             self.give_up(turn, outcome, "turn_detected", now_ms, told="turn_detected")
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
         """Cut a reply at the position that the client reports. A reply that was only playing is silent now."""
         whole = self._recut(turn, cut_ms)
-        turn.cut_told = True
+        turn.audio.cut_told = True
         if turn.outcome is not None:
             turn.outcome, turn.reason = (
                 _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
             )
             ledger.keep(self._floor, turn, now_ms)
-        elif not whole and turn.released and not turn.response_open:
+        elif not whole and turn.reply.released and not turn.reply.response_open:
             self._stop(turn)
             self._close(turn, *_how_it_went(turn), now_ms)
             self._fall_silent(now_ms)
@@ -279,19 +294,19 @@ class AgentSide:
     def playback_reported(self, fact: e.PlaybackReported, now_ms: int) -> None:
         """Apply the client's playback report: it moves the end of a running reply, or the cut of a truncated reply."""
         turn = self.remembered(fact.item_id)
-        if turn is None or not turn.sent_ms:
+        if turn is None or not turn.audio.sent_ms:
             return
         played_ms = playback.believed_ms(turn, fact.played_ms)
         is_news = playback.note_heard(turn, played_ms, fact.input_ms, now_ms)
         if turn.outcome is None:
             playback.move_end(turn, played_ms, self._running(), now_ms)
-            self._playback.ends_ms = max(each.plays_until_ms for each in self._running())
+            self._playback.ends_ms = max(each.audio.plays_until_ms for each in self._running())
             self._await_playback(turn, now_ms)
             return
-        before_ms = turn.cut_ms
-        if turn.outcome != "completed" and not turn.cut_told:
+        before_ms = turn.audio.cut_ms
+        if turn.outcome != "completed" and not turn.audio.cut_told:
             self._recut(turn, played_ms)
-        if is_news or turn.cut_ms != before_ms:
+        if is_news or turn.audio.cut_ms != before_ms:
             ledger.keep(self._floor, turn, now_ms)
 
     def played(self, now_ms: int) -> None:
@@ -302,7 +317,7 @@ class AgentSide:
 
     def line_resumed(self, missed: dict[int, int], now_ms: int) -> None:
         """Resume playback after a reconnect: what had not arrived (turn -> ms) plays from now on."""
-        self._floor.due.pop("playback", None)
+        self._floor.timers.clear(Timer(Due.PLAYBACK))
         self._playback.resume(self._running(), missed, now_ms, self._floor.core.deadlines.progress_ms)
         self.played(now_ms)
 
@@ -323,63 +338,67 @@ class AgentSide:
 
     def _step(self, turn: Turn, now_ms: int, *, ready: bool) -> None:
         """Advance the reply by one step."""
-        if turn.released:
-            telling.start_items(self._floor, turn)
+        if turn.reply.released:
+            if len(turn.reply.started_items) <= len(turn.reply.calls):  # the message, or a call, has not begun
+                telling.start_items(self._floor, turn)
             self._go_on(turn, now_ms)
         elif turn is not self.turn:
             if ready:
                 self.open_gate(turn, now_ms)
         elif ready and self.state is Agent.PREPARING:
             self._move(Agent.READY)
-            patience.output_came(self._floor, turn)
+            self._floor.timers.output_came(turn.number)
 
     def _go_on(self, turn: Turn, now_ms: int) -> None:
         """Advance a reply whose gate is open.
 
         Once all output has come the response is over; the turn is over when the output has been played.
         """
-        if turn.response_open and turn.finish_reason and turn.voice_done:
+        if turn.reply.response_open and turn.reply.finish_reason and turn.reply.voice_done:
+            self._steps.changed = True
             telling.finish_response(self._floor, turn)
-            patience.await_nothing(self._floor, turn)
+            self._floor.timers.await_nothing(turn.number)
             ledger.keep(self._floor, turn, now_ms)
-        if turn.response_open:
-            patience.await_progress(self._floor, turn, now_ms)
+        if turn.reply.response_open:
+            self._floor.timers.await_progress(turn.number, now_ms)
         else:
             self._await_playback(turn, now_ms)
 
     def _await_playback(self, turn: Turn, now_ms: int) -> None:
-        if turn.response_open or not turn.released:
+        if turn.reply.response_open or not turn.reply.released:
             return
         if not turn.all_sent:
-            patience.await_progress(self._floor, turn, now_ms)
-        elif turn.plays_until_ms <= now_ms and self._floor.lost_ms is None:
+            self._floor.timers.await_progress(turn.number, now_ms)
+        elif turn.audio.plays_until_ms <= now_ms and self._floor.timers.lost_ms is None:
             self._close(turn, *_how_it_went(turn), now_ms)
         else:
-            patience.await_nothing(self._floor, turn)
-            self._floor.due["playback"] = min(turn.plays_until_ms, self._floor.due.get("playback", turn.plays_until_ms))
+            self._floor.timers.await_nothing(turn.number)
+            timers, timer = self._floor.timers, Timer(Due.PLAYBACK)
+            timers.set(timer, min(turn.audio.plays_until_ms, timers.due.get(timer, turn.audio.plays_until_ms)))
 
     def _cut(self, turn: Turn, at_ms: int) -> None:
-        whole = turn.voice_done and at_ms >= turn.arrived_ms
-        if turn.reply.audible and turn.released and turn.cut_ms is None and not whole:
-            turn.cut_ms = at_ms
+        whole = turn.reply.voice_done and at_ms >= turn.audio.arrived_ms
+        if turn.settings.audible and turn.reply.released and turn.audio.cut_ms is None and not whole:
+            turn.audio.cut_ms = at_ms
             telling.write_down(self._floor, turn)
 
     def _recut(self, turn: Turn, cut_ms: int) -> bool:
         """Move the cut of a reply; return whether the cut is beyond the reply's end, so that the reply is whole."""
-        whole = turn.voice_done and cut_ms >= turn.arrived_ms
-        turn.cut_ms = None if whole else cut_ms
+        whole = turn.reply.voice_done and cut_ms >= turn.audio.arrived_ms
+        turn.audio.cut_ms = None if whole else cut_ms
         telling.write_down(self._floor, turn)
         return whole
 
     def _stop(self, turn: Turn) -> None:
-        if turn.item_id:  # otherwise the reply was never started
-            self._floor.order(StopReply(turn.number, turn.revision))
-        patience.await_nothing(self._floor, turn)
+        if turn.reply.item_id:  # otherwise the reply was never started
+            self._floor.order(StopReply(turn.number, turn.reply.revision))
+        self._floor.timers.await_nothing(turn.number)
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
-        patience.await_nothing(self._floor, turn)
-        self._floor.speculation.put_away(turn)
+        self._floor.timers.await_nothing(turn.number)
+        self._floor.learned.speculation.put_away(turn)
         ledger.close(self._floor, turn, outcome, reason, now_ms)
+        self._steps.changed = True
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._asides.pop(turn.number, None)
         if turn in self._tails:
@@ -395,22 +414,29 @@ class AgentSide:
 
     def _fall_silent(self, now_ms: int) -> None:
         """Flush playback after a cut: the client's buffer holds only what the other replies have sent."""
-        self._playback.flush(max([now_ms, *(turn.plays_until_ms for turn in self._running())]))
+        self._playback.flush(max([now_ms, *(turn.audio.plays_until_ms for turn in self._running())]))
 
     def _mark_heard(self, turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
         """Stamp when the first audible sample was sent, and when it plays if the client plays at once."""
-        audible_ms = turn.audible_at_ms
-        if audible_ms is None or budget.HEARD in turn.marks or turn.sent_ms <= audible_ms:
+        audible_ms = turn.audio.audible_at_ms
+        if audible_ms is None or budget.HEARD in turn.marks or turn.audio.sent_ms <= audible_ms:
             return
         turn.mark(budget.FIRST_SENT, now_ms)
-        turn.mark(budget.HEARD, starts_ms + max(0, audible_ms - (turn.sent_ms - duration_ms)))
+        turn.mark(budget.HEARD, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
 
     def _move(self, to: Agent) -> None:
         self.state = self._steps.take(self.state, to)
 
 
+def _awaited(turn: Turn) -> str:
+    """Return the stage whose next output a running reply waits for."""
+    if turn.audio.sent_ms < turn.audio.arrived_ms:
+        return "client"
+    return "tts" if turn.reply.finish_reason else "llm"
+
+
 def _how_it_went(turn: Turn) -> tuple[Outcome, str]:
     """Return the outcome of a reply that was generated to its end, and the reason unless it simply completed."""
-    if turn.cut_ms is not None and turn.cut_ms < turn.arrived_ms:
+    if turn.audio.cut_ms is not None and turn.audio.cut_ms < turn.audio.arrived_ms:
         return "interrupted", "client_truncated"
-    return "completed", "" if turn.finish_reason in ("stop", "tool_calls") else turn.finish_reason
+    return "completed", "" if turn.reply.finish_reason in ("stop", "tool_calls") else turn.reply.finish_reason

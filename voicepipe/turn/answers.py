@@ -31,6 +31,9 @@ class Answers:
         self._unanswered: Turn | None = None
         """The latest turn that is over and has no request for a reply; `response.create` answers it."""
 
+        self.words_known = False
+        """The words of all that the user has said in the running turn were known at the latest look."""
+
     @property
     def n_pending(self) -> tuple[int, int]:
         """Return how many replies wait to be started; the numbers change whenever a reply starts."""
@@ -46,7 +49,7 @@ class Answers:
 
     def postpone(self, turn: Turn, now_ms: int) -> None:
         """Queue this turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
-        turn.settled = True
+        turn.question.settled = True
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
@@ -61,7 +64,7 @@ class Answers:
 
     def drop(self, turn: Turn, why: str, now_ms: int, *, told: str = "client_cancelled") -> None:
         """End a turn without an answer."""
-        if self._agent.turn is turn or turn.response_open:
+        if self._agent.turn is turn or turn.reply.response_open:
             self._agent.give_up(turn, "abandoned", why, now_ms, told=told)
         elif turn.outcome is None:
             ledger.close(self._floor, turn, "abandoned", why, now_ms)
@@ -70,7 +73,8 @@ class Answers:
 
     def _meet_caller(self, now_ms: int) -> None:
         turn = self._caller.turn
-        if turn is None or not turn.transcribed:
+        self.words_known = turn is not None and turn.question.transcribed
+        if turn is None or not self.words_known:
             return
         if self._caller.state is Caller.ENDED and turn.outcome is None:
             self._answer(turn, now_ms)
@@ -80,25 +84,27 @@ class Answers:
     def _guess(self, turn: Turn, now_ms: int) -> None:
         """Start a speculative reply at a short silence, before the turn is over; or drop one that is of no use."""
         wanted = self._floor.core.speculate and self._floor.settings.create_response
-        if not (wanted and turn.question and not turn.lost and not turn.guess_failed):
+        if not (wanted and turn.question.text and not turn.question.lost and not turn.guess_failed):
             self._drop_guess()
         elif not (self._agent.turn is turn and turn.current):
             self._drop_guess()
             free = not (self._asked or self._waiting or self._agent.busy)
-            if free and self._caller.may_begin(self._floor.speculation.answer_ms):
+            if free and self._caller.may_begin(self._floor.learned.speculation.answer_ms):
                 self._bet(turn, now_ms)
 
     def _bet(self, turn: Turn, now_ms: int) -> None:
         """Start the reply although the user may go on, if that is expected to pay."""
-        book, limits = self._floor.speculation, self._floor.core.speculation
-        if turn.speculation.starts >= limits.max_starts or (turn.waived and turn.waived[0] == turn.pause):
+        book, limits = self._floor.learned.speculation, self._floor.core.speculation
+        if turn.account.speculation.starts >= limits.max_starts or (
+            turn.question.waived and turn.question.waived[0] == turn.pause
+        ):
             return  # do not speculate on a user who stops and goes on repeatedly
         items = self._items_with(turn)
-        if not book.pays(input_tokens_of(turn.reply, items), limits):
+        if not book.pays(input_tokens_of(turn.settings, items), limits):
             book.waive(turn, now_ms)
             return
         self._agent.start(turn, items, now_ms)
-        turn.guess = True
+        turn.reply.guess = True
         book.started(turn)
 
     def _drop_guess(self) -> Turn | None:
@@ -111,10 +117,10 @@ class Answers:
 
     def _answer(self, turn: Turn, now_ms: int) -> None:
         """Answer a turn that is over and whose transcript is known, unless there is nothing to reply to."""
-        if turn.response_open and turn.current:
+        if turn.reply.response_open and turn.current:
             return  # already running
-        self._floor.speculation.ended(turn, now_ms)
-        if not turn.question and not turn.lost:
+        self._floor.learned.speculation.ended(turn, now_ms)
+        if not turn.question.text and not turn.question.lost:
             self.drop(turn, "nothing was said", now_ms, told="turn_detected")
         elif not self._floor.settings.create_response:
             if self._agent.turn is turn:
@@ -124,8 +130,8 @@ class Answers:
                 self._caller.leave()
         elif self._taken_by_another(turn):
             self.postpone(turn, now_ms)
-        elif not turn.question:
-            self._agent.fail(turn, "stt", turn.lost, now_ms)
+        elif not turn.question.text:
+            self._agent.fail(turn, "stt", turn.question.lost, now_ms)
         else:
             self._forget_unanswered(now_ms)
             self._prepare(turn, now_ms)
@@ -144,7 +150,7 @@ class Answers:
         """Return the conversation plus what the user says in this turn, even before that is an item."""
         self._agent.write_down()
         items = self._floor.read_by_model()
-        unborn = (u for u in turn.utterances if not u.committed)
+        unborn = (u for u in turn.question.utterances if not u.committed)
         return (*items, *(Message(u.item_id, "user", (InputAudio(u.text),)) for u in unborn))
 
     # --- waiting turns ------------------------------------------------------------------------
@@ -152,18 +158,18 @@ class Answers:
     def _taken_by_another(self, turn: Turn | None = None) -> bool:
         """Return whether another reply of the conversation is coming: no two are generated at a time."""
         busy = self._agent.busy and self._agent.turn is not turn
-        return busy or any(asked.reply.in_conversation for asked in self._asked)
+        return busy or any(asked.settings.in_conversation for asked in self._asked)
 
     def _start_waiting(self, now_ms: int) -> None:
         """Answer the waiting turns. Of several turns the latest is answered: its LLM request includes the others."""
-        known = [turn for turn in self._waiting if turn.transcribed]
+        known = [turn for turn in self._waiting if turn.question.transcribed]
         if not known or self._taken_by_another():
             return
         self._waiting = [turn for turn in self._waiting if turn not in known]
-        latest = ([turn for turn in known if turn.question] or known)[-1]
+        latest = ([turn for turn in known if turn.question.text] or known)[-1]
         for turn in known:
             if turn is not latest:
-                self.drop(turn, "answered with the next turn" if turn.question else "nothing was said", now_ms)
+                self.drop(turn, "answered with the next turn" if turn.question.text else "nothing was said", now_ms)
         self._answer(latest, now_ms)
 
     def _forget_unanswered(self, now_ms: int) -> None:
@@ -193,7 +199,7 @@ class Answers:
         self._due(turn, reply, now_ms)
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
-        turn.reply, turn.settled = reply, True
+        turn.settings, turn.question.settled = reply, True
         for mark in (budget.VOICED_LAST, budget.ENDED, budget.REQUESTED):
             turn.mark(mark, now_ms)
         self._asked.append(turn)
@@ -203,7 +209,7 @@ class Answers:
         """Drop a speculative reply or an apology not yet heard: a reply that the client requests goes first."""
         if (guess := self._drop_guess()) is not None:
             guess.guess_failed = True
-        unheard = [turn for turn in (*self._asked, self._agent.turn) if turn and turn.words and not turn.released]
+        unheard = [turn for turn in (*self._asked, self._agent.turn) if turn and turn.words and not turn.reply.released]
         self._asked = [turn for turn in self._asked if turn not in unheard]
         for turn in unheard:
             self.drop(turn, "overtaken", now_ms)
@@ -218,7 +224,7 @@ class Answers:
         )
 
     def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
-        asked = [turn.reply for turn in self._asked if not turn.reply.in_conversation]
+        asked = [turn.settings for turn in self._asked if not turn.settings.in_conversation]
         running = [*self._agent.asides, *asked]
         if len(running) >= MOST_ASIDES:
             return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
@@ -245,8 +251,8 @@ class Answers:
             return
         asked, self._asked = self._asked, []
         for turn in asked:
-            if turn.lost and not turn.question:
-                self._agent.fail(turn, "stt", turn.lost, now_ms)
+            if turn.question.lost and not turn.question.text:
+                self._agent.fail(turn, "stt", turn.question.lost, now_ms)
             else:
                 self._agent.start(turn, self._items_with(turn), now_ms)
 
@@ -256,7 +262,7 @@ class Answers:
         """Cancel a response for the client: one that runs, or one that waits for the transcript."""
         if self._agent.cancel(fact.response_id, now_ms):
             return
-        asked = next((turn for turn in self._asked if fact.response_id in (None, turn.response_id)), None)
+        asked = next((turn for turn in self._asked if fact.response_id in (None, turn.reply.response_id)), None)
         if asked is not None:
             self._asked.remove(asked)
             self.drop(asked, "client_cancelled", now_ms)
@@ -269,7 +275,7 @@ class Answers:
     def interrupt(self, now_ms: int) -> None:
         """Stop the conversation's replies and start none: the user speaks."""
         self._agent.yield_floor(now_ms)
-        kept = [turn for turn in self._asked if not turn.reply.in_conversation]
+        kept = [turn for turn in self._asked if not turn.settings.in_conversation]
         overtaken = [turn for turn in (*self._asked, *self._waiting) if turn not in kept]
         self._asked, self._waiting = kept, []
         for turn in overtaken:

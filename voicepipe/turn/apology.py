@@ -46,6 +46,6 @@ def is_owed(floor: Floor, turn: Turn, stage: str) -> bool:
     There is none if the client is what failed, nor for an apology that failed. If the TTS failed, there is one only if
     its audio is cached.
     """
-    words, reply = words_for(floor), turn.reply
+    words, reply = words_for(floor), turn.settings
     can_be_said = stage != "client" and (stage != "tts" or words in floor.phrases)
     return bool(words) and can_be_said and reply.audible and reply.in_conversation and not turn.words

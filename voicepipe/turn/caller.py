@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from voicepipe.turn import announcements as a
-from voicepipe.turn import budget, dictation
+from voicepipe.turn import budget, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.conversation import InputAudio, Message
@@ -15,10 +15,9 @@ from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.endpointing.supervisor import SupervisedStrategy
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Caller
-from voicepipe.turn.steps import Steps
+from voicepipe.turn.states import Caller, SpeechEnd, Steps
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Turn, Utterance
-from voicepipe.turn.utterances import Utterances, common_words
 
 MIN_COMMIT_MS = 100
 """Shortest audio of a commit, in ms: a shorter one is refused, as the hosted service does."""
@@ -32,9 +31,6 @@ The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when
 HOLD_GRACE_MS = 2_000
 """How much later than the required silence a pause ends by the clock alone, should the VAD send nothing either."""
 
-IRREVOCABLE = "irrevocable"
-"""The name of the deadline after which a turn that is over cannot be continued."""
-
 
 class CallerSide:
     """Opens and closes utterances, requests their transcripts, and holds the user's state."""
@@ -46,10 +42,10 @@ class CallerSide:
 
         self._floor, self._steps = floor, steps
         self._utterance: Utterance | None = None
-        self._doubtful = False
-        """HOLDING rests on the STT's event alone: the VAD has not detected the end of speech."""
+        self.speech_end = SpeechEnd.DETECTED
+        """The sub-state of HOLDING."""
 
-        self.utterances = Utterances(floor)
+        self.utterances = transcripts.Utterances(floor)
         self._silence_ms = 0
         """How long the latest pause has lasted, in ms."""
 
@@ -68,6 +64,11 @@ class CallerSide:
         """Return whether speech that starts has no effect: the client decides the turns, or the user speaks already."""
         return self.manual or self.state is Caller.SPEAKING
 
+    @property
+    def _doubtful(self) -> bool:
+        """Return whether only the STT reports the end of speech."""
+        return self.speech_end is SpeechEnd.REPORTED
+
     # --- VAD ----------------------------------------------------------------------------------
 
     def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
@@ -82,8 +83,7 @@ class CallerSide:
             self._open(self.turn, fact.audio_start_ms, now_ms)
         self._move(Caller.SPEAKING)
         self._believe()
-        for name in ("holding", IRREVOCABLE):
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.HOLDING), Timer(Due.IRREVOCABLE))
 
     def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
@@ -104,9 +104,9 @@ class CallerSide:
         self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms, speech_ms=speech_ms)
         utterance.audio_end_ms = fact.audio_end_ms
         turn.marks[budget.VOICED_LAST] = fact.last_voiced_ms
-        turn.t0_audio_ms = fact.audio_end_ms
+        turn.question.t0_audio_ms = fact.audio_end_ms
         self._move(Caller.HOLDING)
-        self._floor.due["holding"] = now_ms + self.strategy.longest_ms + HOLD_GRACE_MS
+        self._floor.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.longest_ms + HOLD_GRACE_MS)
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
         """Decide whether the user has finished."""
@@ -114,11 +114,11 @@ class CallerSide:
         self._silence_ms = fact.silence_ms
         if not holding:
             return
-        decision = self._decision(fact.silence_ms, self._floor.speculation.answer_ms)
+        decision = self._decision(fact.silence_ms, self._floor.learned.speculation.answer_ms)
         if fact.silence_ms >= decision.audible_ms:
             self.end(now_ms)
             if decision.final_ms is not None:
-                self._floor.due[IRREVOCABLE] = now_ms + max(0, decision.final_ms - fact.silence_ms)
+                self._floor.timers.set(Timer(Due.IRREVOCABLE), now_ms + max(0, decision.final_ms - fact.silence_ms))
 
     def endpoint_scored(self, fact: e.EndpointScored, now_ms: int) -> None:
         """Store a model's score of the current pause as evidence."""
@@ -144,7 +144,7 @@ class CallerSide:
     def overdue(self, now_ms: int) -> None:
         """End the turn: the user spoke for the longest time allowed. Speech that goes on is the next turn."""
         if self.turn is not None:
-            self.turn.overlong = True
+            self.turn.question.overlong = True
         self.end(now_ms)
 
     def end(self, now_ms: int) -> None:
@@ -156,7 +156,7 @@ class CallerSide:
             self._believe()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._floor.core.deadlines.utterance_ms
-            turn.marks[budget.VOICED_LAST], turn.t0_audio_ms = now_ms, None
+            turn.marks[budget.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
         self._move(Caller.ENDED)
         turn.marks[budget.ENDED] = now_ms
         self._floor.say(a.CallerStopped(utterance.item_id, utterance.audio_end_ms))
@@ -205,15 +205,15 @@ class CallerSide:
         utterance = self.utterances.find(fact.utterance)
         if utterance is None or utterance.done:
             return
-        stable = common_words(utterance.interim, fact.text)
+        stable = transcripts.common_words(utterance.interim, fact.text)
         utterance.interim = fact.text
-        dictation.show(self._floor, utterance, stable)
+        transcripts.show(self._floor, utterance, stable)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
         itself).
         """
-        self._floor.purse.hear(fact.provider, fact.heard_ms)
+        self._floor.learned.purse.hear(fact.provider, fact.heard_ms)
         utterance = self.utterances.find(fact.utterance)
         if utterance is None:
             return
@@ -227,22 +227,22 @@ class CallerSide:
             return
         utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
         if utterance.known:
-            dictation.text_came(self._floor, utterance, fact.provider, now_ms)
+            transcripts.text_came(self._floor, utterance, fact.provider, now_ms)
         if utterance.turn is not None and self.state is Caller.HOLDING:
             # The VAD has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(budget.VOICED_LAST, now_ms)
             self._silence_ms = max(self._silence_ms, paused_ms)
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
-            utterance.turn.providers["stt"] = fact.provider
-            self._floor.purse.charge(utterance.turn)
+            utterance.turn.account.providers["stt"] = fact.provider
+            self._floor.learned.purse.charge(utterance.turn)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, fact.language)
         if utterance.turn is not None and fact.language:
-            utterance.turn.language = fact.language
+            utterance.turn.question.language = fact.language
         if utterance.committed:
-            self._floor.due.pop(f"transcript {utterance.number}", None)
-            dictation.write_down(self._floor, utterance)
+            self._floor.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
+            transcripts.write_down(self._floor, utterance)
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
         """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
@@ -253,12 +253,12 @@ class CallerSide:
     def text_overdue(self, number: int, now_ms: int) -> None:
         """Use the interim text for now: the final text has taken longer than it usually takes."""
         utterance = self.utterances.find(number)
-        if utterance is None or self._grows(utterance) or not dictation.take_guess(utterance):
+        if utterance is None or self._grows(utterance) or not transcripts.take_guess(utterance):
             return
         if utterance.turn is not None:
             utterance.turn.mark(budget.TRANSCRIBED, now_ms)
         if utterance.committed:
-            dictation.write_down(self._floor, utterance)
+            transcripts.write_down(self._floor, utterance)
         else:
             self._weigh(utterance)
 
@@ -267,11 +267,11 @@ class CallerSide:
         if not self._floor.core.speculate or not fact.text.strip() or utterance.turn is None:
             return
         utterance.text = fact.text.strip()
-        utterance.turn.providers["stt"] = fact.provider
+        utterance.turn.account.providers["stt"] = fact.provider
         if self.state is Caller.SPEAKING:
-            self._doubtful = True
+            self.speech_end = SpeechEnd.REPORTED
             self._move(Caller.HOLDING)
-            self._floor.due["doubt"] = now_ms + DOUBT_MS
+            self._floor.timers.set(Timer(Due.DOUBT), now_ms + DOUBT_MS)
 
     def go_on(self) -> Turn | None:
         """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn if that changes anything."""
@@ -283,8 +283,8 @@ class CallerSide:
 
     def _believe(self) -> None:
         """Clear the doubt: the VAD has reported, or the STT's event no longer matters."""
-        self._doubtful = False
-        self._floor.due.pop("doubt", None)
+        self.speech_end = SpeechEnd.DETECTED
+        self._floor.timers.clear(Timer(Due.DOUBT))
 
     def transcript_failed(self, fact: e.TranscriberFailed) -> None:
         """Mark an utterance's transcript as lost, unless all that was said in it is known already."""
@@ -292,14 +292,14 @@ class CallerSide:
         if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
             return
         if utterance.turn is not None:
-            utterance.turn.providers["stt"] = fact.provider
-        dictation.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
+            utterance.turn.account.providers["stt"] = fact.provider
+        transcripts.lose(self._floor, utterance, f"{fact.provider}: {fact.why}")
 
     def transcript_overdue(self, number: int) -> None:
         """Handle the timeout of this utterance's transcript."""
         utterance = self.utterances.find(number)
         if utterance is not None and utterance.open:
-            dictation.lose(
+            transcripts.lose(
                 self._floor, utterance, f"no transcript within {self._floor.core.deadlines.transcript_ms} ms"
             )
 
@@ -328,7 +328,7 @@ class CallerSide:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
             turn.marks[budget.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
-            turn.t0_audio_ms = fact.last_voiced_audio_ms
+            turn.question.t0_audio_ms = fact.last_voiced_audio_ms
         turn.marks[budget.ENDED] = now_ms
         turn.cause = "commit"
         if speaking is not None:
@@ -373,7 +373,7 @@ class CallerSide:
         """Leave the turn: the agent speaks, or neither side does, and the turn cannot be revised any more."""
         self._move(Caller.QUIET)
         self.turn = None
-        self._floor.due.pop(IRREVOCABLE, None)
+        self._floor.timers.clear(Timer(Due.IRREVOCABLE))
         if not self.manual:
             self._utterance = None
 
@@ -390,8 +390,7 @@ class CallerSide:
         self._move(Caller.QUIET)
         self.turn = None
         self._utterance = None
-        for name in ("utterance", "holding"):
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
 
     def _begin_manual(self) -> None:
         if self.manual:
@@ -403,23 +402,23 @@ class CallerSide:
     def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._utterance = utterance
         turn.add(utterance)
-        self._floor.due["utterance"] = now_ms + self._floor.core.deadlines.utterance_ms
+        self._floor.timers.set(Timer(Due.UTTERANCE), now_ms + self._floor.core.deadlines.utterance_ms)
         self._floor.say(a.CallerSpoke(utterance.item_id, utterance.audio_start_ms))
 
     def _ask(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         utterance.asked_pause = utterance.pauses
         self._floor.order(FlushTranscript(utterance.number, utterance.pauses))
         turn.mark(budget.FLUSHED, now_ms)
-        dictation.await_text(self._floor, utterance, turn.marks.get(budget.VOICED_LAST, now_ms), now_ms)
+        transcripts.await_text(self._floor, utterance, turn.marks.get(budget.VOICED_LAST, now_ms), now_ms)
 
     def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._believe()
         if utterance.asked_pause < utterance.pauses:
             self._ask(turn, utterance, now_ms)
-        for name in ("utterance", "holding"):
-            self._floor.due.pop(name, None)
+        self._floor.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
         if utterance.open:
-            self._floor.due[f"transcript {utterance.number}"] = now_ms + self._floor.core.deadlines.transcript_ms
+            due_ms = now_ms + self._floor.core.deadlines.transcript_ms
+            self._floor.timers.set(Timer(Due.TRANSCRIPT, utterance.number), due_ms)
         utterance.committed = True
         self._floor.order(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))
@@ -429,9 +428,9 @@ class CallerSide:
         if not self.manual:
             self._utterance = None
         if utterance.failed:
-            dictation.lose(self._floor, utterance, utterance.failed)
+            transcripts.lose(self._floor, utterance, utterance.failed)
         elif utterance.known:
-            dictation.write_down(self._floor, utterance)
+            transcripts.write_down(self._floor, utterance)
 
     def _grows(self, utterance: Utterance) -> bool:
         """Return whether the user is speaking in this utterance right now, as far as the core knows."""

@@ -21,24 +21,24 @@ KEPT_OPEN: Final = 32
 
 def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
     """Return what a turn has cost so far, as far as prices are known."""
-    provider = turn.providers.get("llm", "")
+    provider = turn.account.providers.get("llm", "")
     tariff = prices.models.get(provider)
     answer_tokens = _answer_tokens(turn)
-    wasted = turn.speculation
+    wasted = turn.account.speculation
     answer_usd = speculation_usd = 0.0
     if tariff is not None:
         cache = (answer_tokens.cached, answer_tokens.cache_write)
         answer_usd = tariff.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
         speculation_usd = tariff.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
-    speech_usd = _sum_usd(turn.voiced.heard, prices.voices) / MILLION
-    hearing_usd = _sum_usd(turn.ear_ms, prices.ears) / MINUTE_MS
-    in_vain = [call.cost_usd for call in turn.attempts if call.outcome != "spoke"]
-    losers_usd = sum(usd or 0.0 for usd in in_vain) + _sum_usd(turn.voiced.in_vain, prices.voices) / MILLION
+    speech_usd = _sum_usd(turn.account.voiced.heard, prices.voices) / MILLION
+    hearing_usd = _sum_usd(turn.account.ear_ms, prices.ears) / MINUTE_MS
+    in_vain = [call.cost_usd for call in turn.reply.attempts if call.outcome != "spoke"]
+    losers_usd = sum(usd or 0.0 for usd in in_vain) + _sum_usd(turn.account.voiced.in_vain, prices.voices) / MILLION
     unknown = (
         (bool(provider) and tariff is None)
-        or not _priced(turn.voiced.heard, prices.voices)
-        or not _priced(turn.voiced.in_vain, prices.voices)
-        or not _priced(turn.ear_ms, prices.ears)
+        or not _priced(turn.account.voiced.heard, prices.voices)
+        or not _priced(turn.account.voiced.in_vain, prices.voices)
+        or not _priced(turn.account.ear_ms, prices.ears)
         or any(usd is None for usd in in_vain)
     )
     return TurnCost(
@@ -49,7 +49,7 @@ def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
         speech_usd=speech_usd,
         hearing_usd=hearing_usd,
         whole=not unknown,
-        estimated=bool(provider) and not turn.tokens.input + turn.tokens.output,
+        estimated=bool(provider) and not turn.reply.tokens.input + turn.reply.tokens.output,
     )
 
 
@@ -63,11 +63,11 @@ def _priced(used: Mapping[str, int], prices: Mapping[str, float]) -> bool:
 
 def _answer_tokens(turn: Turn) -> TokenCount:
     """Return what the running reply's LLM has read and written: as its provider reports, or estimated from the text."""
-    told = turn.tokens.input + turn.tokens.output > 0
-    if told or not turn.providers.get("llm") or budget.ASKED not in turn.marks:
-        return turn.tokens
-    calls = (call.arguments for call in turn.calls.values())
-    return TokenCount(turn.input_tokens, tokens_of(turn.text, *calls))
+    told = turn.reply.tokens.input + turn.reply.tokens.output > 0
+    if told or not turn.account.providers.get("llm") or budget.ASKED not in turn.marks:
+        return turn.reply.tokens
+    calls = (call.arguments for call in turn.reply.calls.values())
+    return TokenCount(turn.account.input_tokens, tokens_of(turn.reply.text, *calls))
 
 
 @dataclass(slots=True)
@@ -102,17 +102,17 @@ class Purse:
         too.
         """
         for provider, duration_ms in self._ear_ms.items():
-            turn.ear_ms[provider] = turn.ear_ms.get(provider, 0) + duration_ms
+            turn.account.ear_ms[provider] = turn.account.ear_ms.get(provider, 0) + duration_ms
         self._ear_ms.clear()
 
     def note(self, turn: Turn) -> None:
         """Record what a turn has cost by now."""
-        cost, tokens = turn_cost(turn, self.prices), turn.tokens
+        cost, tokens = turn_cost(turn, self.prices), turn.reply.tokens
         self._latest[turn.number] = _Sum(
             cost.usd,
             cost.losers_usd,
             cost.speculation_usd,
-            turn.active_ms,
+            turn.account.active_ms,
             tokens.input,
             tokens.cached,
             cost.whole,

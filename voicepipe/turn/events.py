@@ -9,24 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.ear_events import EarChanged as EarChanged
-from voicepipe.turn.ear_events import EarReached as EarReached
-from voicepipe.turn.ear_events import TranscriberFailed as TranscriberFailed
-from voicepipe.turn.ear_events import TranscriptFinished as TranscriptFinished
-from voicepipe.turn.ear_events import TranscriptGrew as TranscriptGrew
-from voicepipe.turn.line_events import LineLost as LineLost
-from voicepipe.turn.line_events import LineResumed as LineResumed
-from voicepipe.turn.line_events import LoopHeld as LoopHeld
-from voicepipe.turn.model_events import ModelAsked as ModelAsked
-from voicepipe.turn.model_events import ModelAttempted as ModelAttempted
-from voicepipe.turn.model_events import ModelChosen as ModelChosen
-from voicepipe.turn.model_events import ModelJoined as ModelJoined
-from voicepipe.turn.model_events import ModelReached as ModelReached
+from voicepipe.turn.record import ModelAttempt
 from voicepipe.turn.settings import ReplySettings, TurnSettings
-from voicepipe.turn.voice_events import VoiceChanged as VoiceChanged
-from voicepipe.turn.voice_events import VoiceReached as VoiceReached
-from voicepipe.turn.voice_events import VoiceRecited as VoiceRecited
-from voicepipe.turn.voice_events import VoiceUnheard as VoiceUnheard
 
 StageName = Literal["stt", "llm", "tts"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -102,6 +86,60 @@ class SilenceCommitted:
 
     audio_end_ms: int
     """A position in the user's audio."""
+
+
+# --- STT --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EarReached:
+    """The STT has its connection, which is kept between utterances."""
+
+    took_ms: int
+    """How long connecting took, in ms."""
+
+    hidden_ms: int
+    """How much of that was over when the current utterance began, in ms; all of it if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarChanged:
+    """The session's STT provider changed. The new provider also transcribes what was said of the utterance before."""
+
+    utterance: int
+    provider: str
+    role: Literal["hedge", "replacement", "continuation"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptGrew:
+    """The interim text of the utterance so far; may change."""
+
+    utterance: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptFinished:
+    """The utterance's text up to that flush (0: the transcriber ended it by itself)."""
+
+    utterance: int
+    flush: int
+    text: str
+    language: str | None = None
+    provider: str = ""
+    heard_ms: int = 0
+    """How much audio the transcriber was given since its text before, in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriberFailed:
+    """The STT provider refused, stalled or failed; no more text of this utterance will come."""
+
+    utterance: int
+    provider: str
+    why: str
 
 
 # --- client requests --------------------------------------------------------------------------
@@ -201,6 +239,101 @@ class PlaybackReported:
 
     input_ms: int
     """How much of the user's audio the client had captured at that instant, in ms."""
+
+
+# --- LLM --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAsked:
+    """The request was sent to the LLM."""
+
+    turn: int
+    revision: int
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReached:
+    """The request has a connection to its provider, kept from before or new."""
+
+    turn: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJoined:
+    """Another LLM was asked for the answer too."""
+
+    turn: int
+    revision: int
+    provider: str
+    role: Literal["hedge", "replacement", "continuation"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChosen:
+    """Of several LLMs this one answers, or continues the answer."""
+
+    turn: int
+    revision: int
+    provider: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttempted:
+    """One of the requests made for the answer is over, heard or not."""
+
+    turn: int
+    revision: int
+    attempt: ModelAttempt
+
+
+# --- TTS --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceChanged:
+    """Another TTS than the first choice speaks from here on."""
+
+    turn: int
+    revision: int
+    provider: str
+    role: Literal["hedge", "replacement", "continuation"]
+    why: str
+    n_chars: int = 0
+    """How many characters of the text that had been given away it says, in place of the TTS before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceUnheard:
+    """A TTS was given this text in vain: another TTS was sooner."""
+
+    turn: int
+    revision: int
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceRecited:
+    """This text was played from disk, without the TTS."""
+
+    turn: int
+    revision: int
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceReached:
+    """The reply has a connection to its TTS provider, kept from before or new."""
+
+    turn: int
+    revision: int
+    hidden_ms: int
+    """How much of connecting was over when the reply began, in ms: the part that did not wait for the reply."""
 
 
 # --- reply ------------------------------------------------------------------------------------
@@ -329,6 +462,27 @@ class StageFailed:
 @dataclass(frozen=True, slots=True)
 class TimePassed:
     """An instant that `WakeAt` requested has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopHeld:
+    """Our own event loop was blocked: events of that time are late, and their instants do not show it."""
+
+    from_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineLost:
+    """The connection is lost, and the client may resume. Until then no audio comes in and nothing can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineResumed:
+    """The client has resumed on another connection."""
+
+    missed: tuple[tuple[int, int], ...] = ()
+    """(turn, ms of its audio): what was sent and had not arrived. It has been sent again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from voicepipe.turn.announcements import Announcement, ItemForgotten, Refused
-from voicepipe.turn.commands import Announce, Order, WakeAt
+from voicepipe.turn.commands import Announce, Order
 from voicepipe.turn.conversation import Conversation, Item
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
 from voicepipe.turn.cost import Purse
@@ -16,7 +16,49 @@ from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record import Cause
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationBook
+from voicepipe.turn.timers import Timers
 from voicepipe.turn.turns import Turn
+
+
+class Learned:
+    """What the turns of this session have shown: usual durations, whether early replies pay, and what was spent."""
+
+    def __init__(self, core: CoreSettings) -> None:
+        self.usual = UsualTimes(core.budget)
+        self.finals = FinalTimes()
+        self.speculation = SpeculationBook()
+        self.purse = Purse(core.prices)
+
+
+@dataclass(slots=True)
+class Turns:
+    """The turns of this session, as far as the core still acts on them."""
+
+    begun: list[Turn] = field(default_factory=list)
+    """Turns that the latest event began."""
+
+    failed: list[Turn] = field(default_factory=list)
+    """Turns that the latest event failed, and whose user gets an apology."""
+
+    running: list[Turn] = field(default_factory=list)
+    """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
+
+    # Bounded: the oldest is dropped. Running turns have their own.
+    holds: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST))
+    """When the event loop was blocked lately."""
+
+    def begin(self, turn: Turn) -> None:
+        """Add a turn."""
+        turn.account.holds = list(self.holds)
+        self.begun.append(turn)
+        self.running = [each for each in self.running if each.outcome is None] + [turn]
+
+    def note_hold(self, hold: Span) -> None:
+        """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
+        self.holds.append(hold)
+        for turn in self.running:
+            if turn.outcome is None:
+                turn.account.holds = noted(turn.marks, turn.account.holds, hold)
 
 
 @dataclass(slots=True)
@@ -30,39 +72,18 @@ class Floor:
     settings: TurnSettings
     conversation: Conversation = field(default_factory=Conversation)
     orders: list[Order] = field(default_factory=list)
-    due: dict[str, int] = field(default_factory=dict)
-    """Deadline -> session ms. Every state that can last has a deadline."""
-
-    lost_ms: int | None = None
-    """Since when the connection is down: deadlines stand still until it is back."""
-
-    armed_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
-    speculation: SpeculationBook = field(default_factory=SpeculationBook)
-    finals: FinalTimes = field(default_factory=FinalTimes)
-    begun: list[Turn] = field(default_factory=list)
-    """Turns that the latest event began."""
-
-    failed: list[Turn] = field(default_factory=list)
-    """Turns that the latest event failed, and whose user gets an apology."""
-
     phrases: frozenset[str] = frozenset()
     """Phrases whose audio is cached."""
 
-    # Bounded: the oldest is dropped. Running turns have their own.
-    holds: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST))
-    """When the event loop was blocked lately."""
-
-    running: list[Turn] = field(default_factory=list)
-    """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
-
-    usual: UsualTimes = field(init=False)
-    purse: Purse = field(init=False)
+    timers: Timers = field(init=False)
+    learned: Learned = field(init=False)
+    turns: Turns = field(default_factory=Turns)
     history: ModelHistory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.usual = UsualTimes(self.core.budget)
-        self.purse = Purse(self.core.prices)
+        self.timers = Timers(self.core.deadlines)
+        self.learned = Learned(self.core)
         self.history = ModelHistory(self.core.conversation)
 
     def order(self, what: Order) -> None:
@@ -97,37 +118,6 @@ class Floor:
 
     def new_turn(self, cause: Cause) -> Turn:
         turn_id = self.new_id("turn")
-        turn = Turn(self.counts["turn"], turn_id, cause, reply=self.settings.reply)
-        turn.holds = list(self.holds)
-        self.begun.append(turn)
-        self.running = [each for each in self.running if each.outcome is None] + [turn]
+        turn = Turn(self.counts["turn"], turn_id, cause, settings=self.settings.reply)
+        self.turns.begin(turn)
         return turn
-
-    def note_hold(self, hold: Span) -> None:
-        """Record that the event loop was blocked: this may have delayed any running turn, and the next turn."""
-        self.holds.append(hold)
-        for turn in self.running:
-            if turn.outcome is None:
-                turn.holds = noted(turn.marks, turn.holds, hold)
-
-    def arm(self) -> None:
-        """Order a wake-up for the nearest deadline, unless a wake-up is set that comes no later."""
-        if not self.due or self.lost_ms is not None:
-            return
-        nearest_ms = min(self.due.values())
-        if self.armed_ms is None or nearest_ms < self.armed_ms:
-            self.armed_ms = nearest_ms
-            self.order(WakeAt(nearest_ms))
-
-    def resume(self, now_ms: int) -> None:
-        """Resume after a reconnect: move every deadline by the time that the connection was down."""
-        away_ms = now_ms - (now_ms if self.lost_ms is None else self.lost_ms)
-        self.due = {name: at_ms + away_ms for name, at_ms in self.due.items()}
-        self.lost_ms = self.armed_ms = None
-
-    def expired(self, now_ms: int) -> list[str]:
-        """Remove and return the deadlines that have passed, nearest first."""
-        passed = sorted((at_ms, name) for name, at_ms in self.due.items() if at_ms <= now_ms)
-        for _, name in passed:
-            del self.due[name]
-        return [name for _, name in passed]

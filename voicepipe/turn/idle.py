@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
 from voicepipe.turn.agent import AgentSide
@@ -13,9 +11,7 @@ from voicepipe.turn.commands import CommitSilence
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.states import Agent, Caller
-
-IDLE: Final = "idle"
-"""The name of its deadline."""
+from voicepipe.turn.timers import Due, Timer
 
 
 class Idle:
@@ -30,11 +26,11 @@ class Idle:
         """Update after an event: set the deadline while both sides are silent, and only then."""
         if self._agent.state is not Agent.IDLE:
             self._spoke = True
-        timeout_ms = self._floor.settings.idle_timeout_ms
+        timers, timeout_ms = self._floor.timers, self._floor.settings.idle_timeout_ms
         if timeout_ms is None or not self._spoke or not self._all_silent():
-            self._floor.due.pop(IDLE, None)
-        else:
-            self._floor.due.setdefault(IDLE, now_ms + timeout_ms)
+            timers.clear(Timer(Due.IDLE))
+        elif Timer(Due.IDLE) not in timers.due:
+            timers.set(Timer(Due.IDLE), now_ms + timeout_ms)
 
     def overdue(self) -> None:
         """Commit the silence: the timeout has passed."""
@@ -52,7 +48,7 @@ class Idle:
         previous = self._floor.join(item)
         self._floor.say(a.AudioCommitted(item.id, previous))
         self._floor.say(a.ItemAdded(item, previous))
-        self._answers.ask(self._floor.new_turn(IDLE), self._floor.settings.reply, now_ms)
+        self._answers.ask(self._floor.new_turn("idle"), self._floor.settings.reply, now_ms)
 
     def _all_silent(self) -> bool:
         settings = self._floor.settings

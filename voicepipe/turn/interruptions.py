@@ -17,12 +17,9 @@ from voicepipe.turn.answers import Answers
 from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import Duck
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.states import Agent, Caller, OverlapState
+from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turns import Utterance
-
-VERDICT: Final = "verdict"
-OVERLAP: Final = "overlap"
-"""The names of its deadlines: of the ducking, and of the whole overlap."""
 
 SUSTAINED_MS: Final = 1_000
 """How long near speech must last to be an interruption, whatever its words, in ms.
@@ -45,7 +42,7 @@ _ECHO_TAIL_MS: Final = 2_000
 
 
 @dataclass(slots=True)
-class _Overlap:
+class Overlap:
     """The speech over the agent's, from its onset until it is an interruption or has ended."""
 
     utterance: Utterance
@@ -72,6 +69,13 @@ class _Overlap:
     meaning: backchannels.Meaning = "nothing"
 
     @property
+    def state(self) -> OverlapState:
+        """Return what is known of it."""
+        if self.undecided:
+            return OverlapState.UNDECIDED
+        return OverlapState.OVER if self.over else OverlapState.TOLERATED
+
+    @property
     def kept_by(self) -> a.KeptBy:
         """Return why it is not an interruption so far."""
         if self.echoes or self.meaning == "echo":
@@ -86,7 +90,9 @@ class Interruptions:
 
     def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
         self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
-        self._overlap: _Overlap | None = None
+        self.overlap: Overlap | None = None
+        """The speech over the agent's that is being judged."""
+
         self._hears_itself = False
         """The latest overlap was the agent's own echo: the agent is not ducked for another until that proves to be no
         echo.
@@ -95,19 +101,19 @@ class Interruptions:
     @property
     def undecided(self) -> bool:
         """Return whether the agent is ducked, so that nothing new may begin."""
-        return self._overlap is not None and self._overlap.undecided
+        return self.overlap is not None and self.overlap.state is OverlapState.UNDECIDED
 
     # --- VAD ----------------------------------------------------------------------------------
 
     def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> bool:
         """Handle speech that starts, for the first time or again; return whether it is judged here."""
-        overlap = self._overlap
+        overlap = self.overlap
         if overlap is None:
             if not self._to_be_judged():
                 return False
             utterance = self._caller.listen_aside(fact)
-            self._overlap = overlap = _Overlap(utterance, fact.onset_ms)
-            self._floor.due[OVERLAP] = now_ms + self._floor.core.deadlines.utterance_ms
+            self.overlap = overlap = Overlap(utterance, fact.onset_ms)
+            self._floor.timers.set(Timer(Due.OVERLAP), now_ms + self._floor.core.deadlines.utterance_ms)
         elif overlap.paused is None:
             return True
         overlap.paused, overlap.over = None, False
@@ -122,7 +128,7 @@ class Interruptions:
 
     def speech_went_on(self, fact: e.SpeechWentOn, now_ms: int) -> None:
         """Handle speech that lasts: after the limit it is an interruption, unless it is the agent's own echo."""
-        overlap = self._overlap
+        overlap = self.overlap
         if overlap is None or overlap.paused is not None:
             return
         overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + fact.voiced_ms, fact.echoes
@@ -132,7 +138,7 @@ class Interruptions:
 
     def speech_paused(self, fact: e.SpeechPaused) -> bool:
         """Request the transcript at a pause. Return whether there was an overlap."""
-        overlap = self._overlap
+        overlap = self.overlap
         if overlap is None:
             return False
         if overlap.paused is None:
@@ -140,36 +146,33 @@ class Interruptions:
             self._caller.pause_aside(overlap.utterance, fact)
         return True
 
-    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> bool:
-        """Handle a longer silence: after the silence of a turn the overlap is over. Return whether there was an
-        overlap.
-        """
-        overlap = self._overlap
+    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+        """Handle a longer silence: after the silence of a turn the overlap is over."""
+        overlap = self.overlap
         if overlap is None:
-            return False
+            return
         if overlap.paused and not overlap.over and fact.silence_ms >= self._caller.strategy.wait_ms():
             overlap.over = True
-            self._floor.due[OVERLAP] = now_ms + self._floor.core.deadlines.transcript_ms
+            self._floor.timers.set(Timer(Due.OVERLAP), now_ms + self._floor.core.deadlines.transcript_ms)
             self._caller.ask_aside(overlap.utterance)
             self._dismiss(now_ms)
-        return True
 
     # --- transcriber --------------------------------------------------------------------------
 
     def transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
         """Judge the interim text. A backchannel may go on: it is no verdict yet."""
-        overlap = self._overlap
+        overlap = self.overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
         if overlap is not None and overlap.utterance.number == fact.utterance and not known:
             self._weigh(overlap, fact.text, self._floor.settings.language, now_ms)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """Judge the final text."""
-        overlap = self._overlap
+        overlap = self.overlap
         if overlap is None or overlap.utterance.number != fact.utterance:
             return
         self._weigh(overlap, fact.text, fact.language or self._floor.settings.language, now_ms)
-        if self._overlap is overlap:
+        if self.overlap is overlap:
             self._restore(overlap, now_ms)
             self._dismiss(now_ms)
 
@@ -177,7 +180,7 @@ class Interruptions:
         """Stop waiting for the transcript: there will be none."""
         self._dismiss(now_ms)
 
-    def _weigh(self, overlap: _Overlap, text: str, language: str | None, now_ms: int) -> None:
+    def _weigh(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
         said = self._agent.words_between(overlap.began_ms - _MEMORY_MS, now_ms + _AHEAD_MS, now_ms)
         overlap.meaning = backchannels.meaning(text, language, agent=said)
         match overlap.meaning:
@@ -188,7 +191,7 @@ class Interruptions:
             case "acknowledgement" | "echo":
                 overlap.excused_ms = overlap.voiced_ms
 
-    def _believes(self, overlap: _Overlap) -> bool:
+    def _believes(self, overlap: Overlap) -> bool:
         """Return whether this text can be the user's words, and words at all."""
         spoke = overlap.voiced_ms >= SUSTAINED_MS or not overlap.hums
         return not overlap.echoes and (self._floor.core.believes_short or spoke)
@@ -197,8 +200,8 @@ class Interruptions:
 
     def verdict_due(self, now_ms: int) -> None:
         """Restore the agent's volume: there was no evidence of an interruption in time. Later evidence still counts."""
-        if self._overlap is not None:
-            self._restore(self._overlap, now_ms)
+        if self.overlap is not None:
+            self._restore(self.overlap, now_ms)
 
     def overdue(self, now_ms: int) -> None:
         """Drop the overlap: its transcript never came, or it neither lasts nor ends. The next speech starts anew."""
@@ -209,7 +212,7 @@ class Interruptions:
 
         This includes a backchannel: so close to the end it is an answer. Only the agent's own echo is left out.
         """
-        overlap = self._overlap
+        overlap = self.overlap
         if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_pending):
             return
         if overlap.kept_by != "echo":
@@ -218,12 +221,13 @@ class Interruptions:
             self.drop(now_ms)
         else:
             overlap.undecided = False
-            self._floor.due.pop(VERDICT, None)
-            self._floor.due[OVERLAP] = min(self._floor.due[OVERLAP], now_ms + _ECHO_TAIL_MS)
+            timers = self._floor.timers
+            timers.clear(Timer(Due.VERDICT))
+            timers.set(Timer(Due.OVERLAP), min(timers.due[Timer(Due.OVERLAP)], now_ms + _ECHO_TAIL_MS))
 
     def committed(self, now_ms: int) -> None:
         """Make the overlap a turn: the client commits it."""
-        if self._overlap is not None:
+        if self.overlap is not None:
             self._take("client", now_ms)
 
     def settings_changed(self, now_ms: int) -> None:
@@ -234,7 +238,7 @@ class Interruptions:
 
     def drop(self, now_ms: int) -> None:
         """Drop the overlap."""
-        overlap = self._overlap
+        overlap = self.overlap
         if overlap is not None:
             self._restore(overlap, now_ms)
             self._hears_itself = overlap.kept_by == "echo"
@@ -243,7 +247,7 @@ class Interruptions:
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _duck(self, overlap: _Overlap, now_ms: int) -> None:
+    def _duck(self, overlap: Overlap, now_ms: int) -> None:
         playing = self._agent.playing
         overlap.undecided, overlap.ducked_ms = playing is not None and not self._hears_itself, now_ms
         if playing is None:  # an answer is being generated, and none of it can be heard
@@ -252,37 +256,36 @@ class Interruptions:
         if not overlap.undecided:
             return
         self._agent.duck()
-        self._floor.due[VERDICT] = now_ms + self._floor.core.deadlines.verdict_ms
+        self._floor.timers.set(Timer(Due.VERDICT), now_ms + self._floor.core.deadlines.verdict_ms)
         if self._floor.settings.ducks:
-            self._floor.say(a.AgentDucked(playing.id, playing.item_id))
+            self._floor.say(a.AgentDucked(playing.id, playing.reply.item_id))
 
-    def _restore(self, overlap: _Overlap, now_ms: int) -> None:
+    def _restore(self, overlap: Overlap, now_ms: int) -> None:
         if not overlap.undecided:
             return
         overlap.undecided = False
-        self._floor.due.pop(VERDICT, None)
+        self._floor.timers.clear(Timer(Due.VERDICT))
         self._agent.restore()
         if self._floor.settings.ducks and (playing := self._agent.playing) is not None:
             after_ms = now_ms - overlap.ducked_ms
-            self._floor.say(a.AgentRestored(playing.id, playing.item_id, overlap.kept_by, after_ms))
+            self._floor.say(a.AgentRestored(playing.id, playing.reply.item_id, overlap.kept_by, after_ms))
 
     def _take(self, reason: a.TakenBy, now_ms: int) -> None:
         """Make the overlap an interruption. The client is notified of the speech first, and then of what it ends."""
-        overlap, playing = self._overlap, self._agent.playing
+        overlap, playing = self.overlap, self._agent.playing
         assert overlap is not None
         self._hears_itself = False
         self._end()
         self._caller.take_floor(overlap.utterance, overlap.paused, now_ms)
         if playing is not None and self._floor.settings.ducks:
-            self._floor.say(a.AgentYielded(playing.id, playing.item_id, reason, now_ms - overlap.ducked_ms))
+            self._floor.say(a.AgentYielded(playing.id, playing.reply.item_id, reason, now_ms - overlap.ducked_ms))
         self._answers.interrupt(now_ms)
 
     def _dismiss(self, now_ms: int) -> None:
         """Dismiss the overlap if it is over and its words are known: they were no interruption."""
-        if self._overlap is not None and self._overlap.over and self._overlap.utterance.known:
+        if self.overlap is not None and self.overlap.over and self.overlap.utterance.known:
             self.drop(now_ms)
 
     def _end(self) -> None:
-        self._overlap = None
-        self._floor.due.pop(VERDICT, None)
-        self._floor.due.pop(OVERLAP, None)
+        self.overlap = None
+        self._floor.timers.clear(Timer(Due.VERDICT), Timer(Due.OVERLAP))

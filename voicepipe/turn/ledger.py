@@ -9,7 +9,6 @@ from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.cost import turn_cost
 from voicepipe.turn.floor import Floor
 from voicepipe.turn.holds import held_ms, with_holds
-from voicepipe.turn.pace import itl_ms
 from voicepipe.turn.record import HeardBy, Outcome, TurnRecord
 from voicepipe.turn.route import ear_actions, whole_route
 from voicepipe.turn.turns import Turn
@@ -17,31 +16,33 @@ from voicepipe.turn.turns import Turn
 
 def keep(floor: Floor, turn: Turn, now_ms: int) -> None:
     """Order the turn's record as it is, and one log entry for each stage over its limit."""
-    floor.purse.note(turn)
+    floor.learned.purse.note(turn)
     record = record_of(floor, turn, now_ms)
     floor.order(KeepRecord(record))
     for span in record.stages:
-        if span.verdict == "over" and span.stage not in turn.noted:
-            turn.noted.add(span.stage)
+        if span.verdict == "over" and span.stage not in turn.account.noted:
+            turn.account.noted.add(span.stage)
             floor.order(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
 
 
 def close(floor: Floor, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
     """End a turn, and order its last record."""
     turn.outcome, turn.reason = outcome, reason
-    turn.active_ms = sum(u.speech_ms for u in turn.utterances) + now_ms - turn.marks.get(budget.VOICED_LAST, now_ms)
+    turn.account.active_ms = (
+        sum(u.speech_ms for u in turn.question.utterances) + now_ms - turn.marks.get(budget.VOICED_LAST, now_ms)
+    )
     keep(floor, turn, now_ms)
 
 
 def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
     """Return the record of a turn, judged by the marks that it has so far."""
     limits = floor.core.budget
-    marks = with_holds(turn.marks, turn.holds)
+    marks = with_holds(turn.marks, turn.account.holds)
     judged = budget.judge(
         marks,
         limits,
         _owners(turn, marks),
-        audible=turn.reply.audible,
+        audible=turn.settings.audible,
         silence_set_by=floor.settings.silence_set_by,
     )
     between_ms = itl_ms(turn)
@@ -50,7 +51,7 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         id=turn.id,
         session=floor.session,
         turn=turn.number,
-        revision=turn.revision,
+        revision=turn.reply.revision,
         cause=turn.cause,
         outcome=turn.outcome,
         reason=turn.reason,
@@ -64,40 +65,40 @@ def record_of(floor: Floor, turn: Turn, now_ms: int) -> TurnRecord:
         contributions=judged.contributions,
         unattributed_ms=judged.unattributed_ms,
         breach=judged.breach,
-        providers=tuple(sorted(turn.providers.items())),
-        tokens=turn.tokens,
-        caller_text=turn.question,
-        agent_text=turn.text,
+        providers=tuple(sorted(turn.account.providers.items())),
+        tokens=turn.reply.tokens,
+        caller_text=turn.question.text,
+        agent_text=turn.reply.text,
         heard_text=turn.heard_text(now_ms),
-        spoken_ms=turn.sent_ms,
-        actions=(*turn.actions, *ear_actions(turn)),
-        projected=tuple(turn.projected.items()),
-        filler=turn.filler,
-        language=turn.language or floor.settings.language or "",
+        spoken_ms=turn.audio.sent_ms,
+        actions=(*turn.reply.actions, *ear_actions(turn)),
+        projected=tuple(turn.reply.projected.items()),
+        filler=turn.filler.words,
+        language=turn.question.language or floor.settings.language or "",
         route=whole_route(turn),
-        attempts=tuple(turn.attempts),
+        attempts=tuple(turn.reply.attempts),
         itl_ms=between_ms,
         tokens_per_s=None if between_ms is None else 1_000 / between_ms,
-        connect_hidden_ms=turn.connect_hidden_ms,
-        ear_connect_hidden_ms=next((u.ear_hidden_ms for u in turn.utterances), None),
-        speculation=turn.speculation,
-        session_speculation=floor.speculation.total,
+        connect_hidden_ms=turn.reply.connect_hidden_ms,
+        ear_connect_hidden_ms=next((u.ear_hidden_ms for u in turn.question.utterances), None),
+        speculation=turn.account.speculation,
+        session_speculation=floor.learned.speculation.total,
         cost=turn_cost(turn, floor.core.prices),
-        session_cost=floor.purse.total(),
+        session_cost=floor.learned.purse.total(),
     )
 
 
 def _heard_by(turn: Turn) -> HeardBy:
-    if turn.reported:
+    if turn.audio.reported:
         return "reported"
     return "estimated" if budget.HEARD in turn.marks else "nobody"
 
 
 def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
-    llm, tts = turn.providers.get("llm", "server"), turn.providers.get("tts", "server")
+    llm, tts = turn.account.providers.get("llm", "server"), turn.account.providers.get("tts", "server")
     # The LLM's wording decides when a clause closes. Without playback reports only the TTS's leading silence is known
     # of playback.
-    player = "client" if turn.reported else tts
+    player = "client" if turn.audio.reported else tts
     return {
         "endpoint": _endpoint_owner(turn, marks),
         "llm_ttft": llm,
@@ -122,11 +123,11 @@ def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], 
     would not have helped. An LLM request sent before the turn was over did not wait for the turn's end, unless the
     answer did.
     """
-    t0_ms, stt = marks.get(budget.VOICED_LAST, 0), turn.providers.get("stt", "server")
+    t0_ms, stt = marks.get(budget.VOICED_LAST, 0), turn.account.providers.get("stt", "server")
     end = "settings" if turn.cause == "vad" else "client"
     ended_ms = marks.get(budget.ENDED, t0_ms)
     asked_ms = marks.get(budget.ASKED, ended_ms)
-    if asked_ms < ended_ms and not budget.waited_for_the_gate(marks, audible=turn.reply.audible):
+    if asked_ms < ended_ms and not budget.waited_for_the_gate(marks, audible=turn.settings.audible):
         known_ms = min(asked_ms, marks.get(budget.TRANSCRIBED, asked_ms))
         silent_ms = min(known_ms, marks.get(budget.FLUSHED, known_ms))
         return (t0_ms, silent_ms, end), (silent_ms, known_ms, stt), (known_ms, asked_ms, end)
@@ -139,3 +140,20 @@ def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], 
         (known_ms, wished_ms, "client"),
         (wished_ms, max(wished_ms + 1, asked_ms), "server"),
     )
+
+
+def itl_ms(turn: Turn) -> float | None:
+    """Return the mean time between two tokens of the running reply, in ms: from first to last, by the provider's own
+    count.
+
+    None while the answer is incomplete, and where it cannot be computed: there is no count, everything came at once, or
+    another LLM continued it. An answer that a router held back began when its LLM did, not when it was released.
+    """
+    last_ms, n_gaps = turn.marks.get(budget.LAST_DELTA), turn.reply.tokens.output - 1
+    speakers = [each for each in turn.reply.attempts if each.outcome == "spoke"]
+    if last_ms is None or n_gaps < 1 or any(each.role == "continuation" for each in speakers):
+        return None
+    first_ms = turn.marks[budget.FIRST_DELTA]
+    for each in speakers:
+        first_ms = min(first_ms, turn.marks.get(budget.ASKED, first_ms) + each.began_ms + (each.first_ms or 0))
+    return (last_ms - first_ms) / n_gaps if last_ms > first_ms else None

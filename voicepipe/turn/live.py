@@ -25,19 +25,19 @@ class Spotlight:
 
     def __init__(self, floor: Floor) -> None:
         self._floor = floor
-        self._watched: list[_Watched] = []  # bounded: turns that run; each ends by a deadline
+        self.watched: list[_Watched] = []  # bounded: turns that run; each ends by a deadline
 
     def follow(self, now_ms: int) -> None:
         """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
         if self._floor.settings.watched:
-            self._watched += [_Watched(turn) for turn in self._floor.begun]
-        self._floor.begun.clear()
-        told = [Announce(what) for each in self._watched for what in self._news_of(each, now_ms)]
+            self.watched += [_Watched(turn) for turn in self._floor.turns.begun]
+        self._floor.turns.begun.clear()
+        told = [Announce(what) for each in self.watched for what in self._news_of(each, now_ms)]
         orders = self._floor.orders
         # Before the record that ends a turn: the client has seen all of the turn by then.
         place = next((i for i, order in enumerate(orders) if isinstance(order, KeepRecord)), len(orders))
         orders[place:place] = told
-        self._watched = [each for each in self._watched if each.turn.outcome is None]
+        self.watched = [each for each in self.watched if each.turn.outcome is None]
 
     def _news_of(self, each: _Watched, now_ms: int) -> list[a.Announcement]:
         marks = tuple(each.turn.marks.items())

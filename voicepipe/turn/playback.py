@@ -29,13 +29,13 @@ class Playback:
     def resume(self, running: Iterable[Turn], missed: Mapping[int, int], now_ms: int, patience_ms: int) -> None:
         """Resume playback after a reconnect: what had not arrived, turn -> ms of its audio, plays from now on."""
         ends_ms = now_ms
-        for turn in sorted(running, key=lambda turn: turn.plays_until_ms):
+        for turn in sorted(running, key=lambda turn: turn.audio.plays_until_ms):
             missed_ms = missed.get(turn.number, 0)
             ends_ms += missed_ms
             if missed_ms:
                 _mark_missed(turn, missed_ms, now_ms)
-                turn.plays_until_ms = max(turn.plays_until_ms, ends_ms)
-            turn.latest_ms = max(turn.latest_ms, turn.plays_until_ms + patience_ms)
+                turn.audio.plays_until_ms = max(turn.audio.plays_until_ms, ends_ms)
+            turn.audio.latest_ms = max(turn.audio.latest_ms, turn.audio.plays_until_ms + patience_ms)
         self.ends_ms, self.prompt_ends_ms = max(self.ends_ms, ends_ms), max(self.prompt_ends_ms, ends_ms)
 
     def flush(self, until_ms: int) -> None:
@@ -46,15 +46,20 @@ class Playback:
 
 def _mark_missed(turn: Turn, missed_ms: int, now_ms: int) -> None:
     """Move the first audible sample to now, at the earliest, if it was sent and had not arrived."""
-    arrived_ms, heard_ms = turn.sent_ms - missed_ms, turn.marks.get(budget.HEARD)
-    if turn.reported or heard_ms is None or turn.audible_at_ms is None or arrived_ms > turn.audible_at_ms:
+    arrived_ms, heard_ms = turn.audio.sent_ms - missed_ms, turn.marks.get(budget.HEARD)
+    if (
+        turn.audio.reported
+        or heard_ms is None
+        or turn.audio.audible_at_ms is None
+        or arrived_ms > turn.audio.audible_at_ms
+    ):
         return
-    turn.marks[budget.HEARD] = max(heard_ms, now_ms + turn.audible_at_ms - arrived_ms)
+    turn.marks[budget.HEARD] = max(heard_ms, now_ms + turn.audio.audible_at_ms - arrived_ms)
 
 
 def believed_ms(turn: Turn, played_ms: int) -> int:
     """Return a reported playback position clamped to what is possible: from 0 to what was sent."""
-    return min(max(0, played_ms), turn.sent_ms)
+    return min(max(0, played_ms), turn.audio.sent_ms)
 
 
 def note_heard(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
@@ -65,15 +70,15 @@ def note_heard(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
     audio (there was no speech) the report's arrival counts. Impossible values are clamped: nothing is heard before it
     was sent, nor after it was reported.
     """
-    audible_ms, sent_ms = turn.audible_at_ms, turn.marks.get(budget.FIRST_SENT)
-    if turn.reported or audible_ms is None or sent_ms is None or played_ms < audible_ms:
+    audible_ms, sent_ms = turn.audio.audible_at_ms, turn.marks.get(budget.FIRST_SENT)
+    if turn.audio.reported or audible_ms is None or sent_ms is None or played_ms < audible_ms:
         return False
     since_ms = played_ms - audible_ms
     heard_ms = now_ms - since_ms
-    if turn.t0_audio_ms is not None:
-        heard_ms = turn.marks[budget.VOICED_LAST] + input_ms - since_ms - turn.t0_audio_ms
+    if turn.question.t0_audio_ms is not None:
+        heard_ms = turn.marks[budget.VOICED_LAST] + input_ms - since_ms - turn.question.t0_audio_ms
     turn.marks[budget.HEARD] = min(max(heard_ms, sent_ms), now_ms)
-    turn.reported = True
+    turn.audio.reported = True
     return True
 
 
@@ -81,9 +86,11 @@ def move_end(turn: Turn, played_ms: int, running: Iterable[Turn], now_ms: int) -
     """Move the end of playback: `played_ms` has been played by now, so the rest, and all audio after it, ends
     accordingly.
     """
-    ends_ms = now_ms + turn.sent_ms - played_ms
+    ends_ms = now_ms + turn.audio.sent_ms - played_ms
     if not played_ms:
-        ends_ms = max(ends_ms, turn.plays_until_ms)  # the reply before it may be playing yet
-    later_ms = min(ends_ms, turn.latest_ms) - turn.plays_until_ms
-    for each in [each for each in running if each.sent_ms and each.plays_until_ms >= turn.plays_until_ms]:
-        each.plays_until_ms += later_ms
+        ends_ms = max(ends_ms, turn.audio.plays_until_ms)  # the reply before it may be playing yet
+    later_ms = min(ends_ms, turn.audio.latest_ms) - turn.audio.plays_until_ms
+    for each in [
+        each for each in running if each.audio.sent_ms and each.audio.plays_until_ms >= turn.audio.plays_until_ms
+    ]:
+        each.audio.plays_until_ms += later_ms

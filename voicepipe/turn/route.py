@@ -13,54 +13,56 @@ ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "
 
 def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
     """Record the router's choice of LLM: the stage belongs to it from here on."""
-    turn.providers["llm"] = fact.provider
-    turn.route = f"{turn.route}; {fact.why}" if turn.route else fact.why
+    turn.account.providers["llm"] = fact.provider
+    if fact.why or turn.reply.route:
+        turn.reply.route.append(fact.why)
 
 
 def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
     """Record that a router replaced the first choice of TTS from here on."""
-    turn.voiced.move(fact.n_chars, since=turn.providers.get("tts", fact.provider), to=fact.provider)
-    turn.providers["tts"] = fact.provider
-    why = f"{fact.provider} speaks: {fact.why}"
-    turn.route = f"{turn.route}; {why}" if turn.route else why
-    turn.actions.append(ACTIONS[fact.role])
+    turn.account.voiced.move(fact.n_chars, since=turn.account.providers.get("tts", fact.provider), to=fact.provider)
+    turn.account.providers["tts"] = fact.provider
+    turn.reply.route.append(f"{fact.provider} speaks: {fact.why}")
+    turn.reply.actions.append(ACTIONS[fact.role])
 
 
 def voice_unheard(turn: Turn, fact: e.VoiceUnheard, now_ms: int) -> None:
     """Record a TTS that was asked in vain."""
-    turn.voiced.waste(fact.provider, fact.n_chars)
+    turn.account.voiced.waste(fact.provider, fact.n_chars)
 
 
 def voice_recited(turn: Turn, fact: e.VoiceRecited, now_ms: int) -> None:
     """Record audio that needed no request to the TTS."""
-    turn.voiced.recite(fact.provider, fact.n_chars)
+    turn.account.voiced.recite(fact.provider, fact.n_chars)
 
 
 def voice_reached(turn: Turn, fact: e.VoiceReached, now_ms: int) -> None:
     """Record that the TTS has its connection. Of several, the first one reached is recorded."""
-    if turn.connect_hidden_ms is None:
-        turn.connect_hidden_ms = fact.hidden_ms
+    if turn.reply.connect_hidden_ms is None:
+        turn.reply.connect_hidden_ms = fact.hidden_ms
 
 
 def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
     """Record that another LLM is asked for the answer too."""
-    turn.actions.append(ACTIONS[fact.role])
+    turn.reply.actions.append(ACTIONS[fact.role])
 
 
 def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
     """Record that one of the requests made for the answer is over."""
-    turn.attempts.append(fact.attempt)
+    turn.reply.attempts.append(fact.attempt)
     action = ACTIONS.get(fact.attempt.role, "")
-    if action and turn.actions.count(action) < sum(each.role == fact.attempt.role for each in turn.attempts):
-        turn.actions.append(action)
+    if action and turn.reply.actions.count(action) < sum(
+        each.role == fact.attempt.role for each in turn.reply.attempts
+    ):
+        turn.reply.actions.append(action)
 
 
 def ear_actions(turn: Turn) -> tuple[str, ...]:
     """Return the fallback actions of the STT."""
-    return tuple(ACTIONS[each.role] for utterance in turn.utterances for each in utterance.ears)
+    return tuple(ACTIONS[each.role] for utterance in turn.question.utterances for each in utterance.ears)
 
 
 def whole_route(turn: Turn) -> str:
     """Return the route: the fallbacks of STT, and why that LLM and TTS."""
-    ears = (f"{each.provider} hears: {each.why}" for utterance in turn.utterances for each in utterance.ears)
-    return "; ".join([*ears, *([turn.route] if turn.route else [])])
+    ears = (f"{each.provider} hears: {each.why}" for utterance in turn.question.utterances for each in utterance.ears)
+    return "; ".join([*ears, *turn.reply.route])

@@ -111,23 +111,23 @@ class SpeculationBook:
         """Record that a start was waived, once per pause."""
         self.went_on(turn)
         self._add(turn, refused=1)
-        turn.waived = turn.pause, now_ms
+        turn.question.waived = turn.pause, now_ms
 
     def went_on(self, turn: Turn) -> None:
         """Record that the user goes on, or went on: a waived start would have been wasted."""
-        if turn.waived is not None:
-            turn.waived = None
+        if turn.question.waived is not None:
+            turn.question.waived = None
             self._account().note(kept=False)
 
     def ended(self, turn: Turn, now_ms: int) -> None:
         """Record that the turn is over: a waived start would have been kept."""
-        if turn.waived is None:
+        if turn.question.waived is None:
             return
-        pause, at_ms = turn.waived
+        pause, at_ms = turn.question.waived
         if pause != turn.pause:
             self.went_on(turn)
             return
-        turn.waived = None
+        turn.question.waived = None
         head_start_ms = now_ms - at_ms
         answer_ms = self.answer_ms
         self._account().note(kept=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
@@ -136,23 +136,25 @@ class SpeculationBook:
         """Record that the reply may be heard: if it was started early, it is kept."""
         if turn.words:
             return  # no early start was considered
-        ready_ms = turn.marks.get(budget.FIRST_SOUND if turn.reply.audible else budget.FIRST_DELTA)
+        ready_ms = turn.marks.get(budget.FIRST_SOUND if turn.settings.audible else budget.FIRST_DELTA)
         if ready_ms is not None:
-            self._account().answers_ms.append(ready_ms - turn.began_ms)
-        if not turn.guess:
+            self._account().answers_ms.append(ready_ms - turn.reply.began_ms)
+        if not turn.reply.guess:
             return
         over_ms = turn.marks.get(budget.ENDED, now_ms)
-        saved_ms = max(0, min(over_ms, now_ms if ready_ms is None else ready_ms) - turn.began_ms)
-        turn.guess = False
+        saved_ms = max(0, min(over_ms, now_ms if ready_ms is None else ready_ms) - turn.reply.began_ms)
+        turn.reply.guess = False
         self._account().note(kept=True, saved_ms=saved_ms)
         self._add(turn, kept=1, saved_ms=saved_ms)
 
     def put_away(self, turn: Turn) -> None:
         """Record that the reply is cancelled or over: if it was started early and is not kept, it is wasted."""
-        was_guess, turn.guess = turn.guess, False
-        told = turn.tokens.input + turn.tokens.output > 0
-        input_tokens = turn.tokens.input if told else turn.input_tokens
-        output_tokens = turn.tokens.output if told else tokens_of(turn.text, *_arguments(turn.calls.values()))
+        was_guess, turn.reply.guess = turn.reply.guess, False
+        told = turn.reply.tokens.input + turn.reply.tokens.output > 0
+        input_tokens = turn.reply.tokens.input if told else turn.account.input_tokens
+        output_tokens = (
+            turn.reply.tokens.output if told else tokens_of(turn.reply.text, *_arguments(turn.reply.calls.values()))
+        )
         if not was_guess:
             self._heard_tokens += input_tokens + output_tokens
             return
@@ -165,7 +167,7 @@ class SpeculationBook:
         return self._accounts.setdefault(self._provider, _Account())
 
     def _add(self, turn: Turn, **more: int) -> None:
-        turn.speculation = _sum(turn.speculation, more)
+        turn.account.speculation = _sum(turn.account.speculation, more)
         self.total = _sum(self.total, more)
 
 

@@ -1,11 +1,12 @@
 """The transition table of a turn, as data: which event may move which machine from which state to which.
 
-There are two machines and one gate. `machine` has the handlers; this module only lists what they may do, and draws it.
-A move that the table does not name is our bug: it is counted, and fails tests.
+There are two machines and one gate. `machine` has the handlers; this module lists what they may do, checks each move,
+and draws the table. A move that the table does not name is our bug: it is counted, and fails tests.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -26,6 +27,16 @@ class Caller(Enum):
     """The turn is over; nothing of the reply is audible yet, so it can still be revised."""
 
 
+class SpeechEnd(Enum):
+    """What HOLDING rests on: its two sub-states."""
+
+    DETECTED = "detected"
+    """The VAD has detected the pause."""
+
+    REPORTED = "reported"
+    """The STT alone reports an end of speech. Without a pause in the VAD soon, the user has gone on."""
+
+
 class Agent(Enum):
     """The agent's state in a reply."""
 
@@ -44,6 +55,19 @@ class Agent(Enum):
 
     YIELDED = "yielded"
     """The user interrupted; the reply is being cancelled."""
+
+
+class OverlapState(Enum):
+    """What is known of speech over the agent's, until it is an interruption or is dropped."""
+
+    UNDECIDED = "undecided"
+    """The agent is ducked, for a moment. Nothing new may begin."""
+
+    TOLERATED = "tolerated"
+    """Nothing has shown an interruption so far; the agent goes on, and later evidence still counts."""
+
+    OVER = "over"
+    """The user is silent again; only the words are still to come."""
 
 
 _State = TypeVar("_State", Caller, Agent)
@@ -127,6 +151,47 @@ def may_follow(source: Caller | Agent, fact: type) -> frozenset[Caller] | frozen
     if isinstance(source, Caller):
         return CALLER_LAW.get((source, fact), frozenset())
     return AGENT_LAW.get((source, fact), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move of one machine from one state to another, caused by that kind of event."""
+
+    source: Caller | Agent
+    fact: type
+    target: Caller | Agent
+
+    @property
+    def lawful(self) -> bool:
+        """Return whether the table names it."""
+        return self.target in may_follow(self.source, self.fact)
+
+    def __str__(self) -> str:
+        machine = type(self.source).__name__.lower()
+        return f"{machine} {self.source.value} -> {self.target.value} by {self.fact.__name__}"
+
+
+@dataclass(slots=True)
+class Steps:
+    """The moves of the latest event, and all moves ever made against the table."""
+
+    fact: type = object
+    """The kind of the latest event."""
+
+    moves: list[Move] = field(default_factory=list)
+    unlawful: list[str] = field(default_factory=list)
+    changed: bool = False
+    """The latest event has moved a machine, or a reply has begun, become audible, or ended."""
+
+    def take(self, source: _State, target: _State) -> _State:
+        """Go from `source` to `target`; return the machine's state."""
+        if target is not source:
+            move = Move(source, self.fact, target)
+            self.moves.append(move)
+            self.changed = True
+            if not move.lawful:
+                self.unlawful.append(str(move))
+        return target
 
 
 def diagram() -> str:

@@ -15,9 +15,9 @@ _CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 def start_response(floor: Floor, turn: Turn) -> None:
     """Notify the client that a response is being generated, once."""
-    if not turn.response_id:
-        turn.response_open, turn.response_id = True, floor.new_id("resp")
-        floor.say(a.ResponseStarted(turn.response_id, turn.reply, turn.id))
+    if not turn.reply.response_id:
+        turn.reply.response_open, turn.reply.response_id = True, floor.new_id("resp")
+        floor.say(a.ResponseStarted(turn.reply.response_id, turn.settings, turn.id))
 
 
 def start_items(floor: Floor, turn: Turn) -> None:
@@ -26,28 +26,28 @@ def start_items(floor: Floor, turn: Turn) -> None:
     The message begins with its first word, not with its first clause: words that reach the client's side of the gate
     before their item has begun would be lost.
     """
-    if turn.text.strip() and turn.item_id not in turn.started_items:
+    if turn.reply.text.strip() and turn.reply.item_id not in turn.reply.started_items:
         _start_item(floor, turn, replace(turn.message(), parts=(), status="in_progress"))
-    for call in turn.calls.values():
-        if call.id not in turn.started_items:
+    for call in turn.reply.calls.values():
+        if call.id not in turn.reply.started_items:
             _start_item(floor, turn, replace(call, arguments=""))
 
 
 def _start_item(floor: Floor, turn: Turn, item: a.OutputItem) -> None:
-    turn.started_items.append(item.id)
-    previous = floor.join(item) if turn.reply.in_conversation else None
-    floor.say(a.OutputStarted(turn.response_id, item, previous))
+    turn.reply.started_items.append(item.id)
+    previous = floor.join(item) if turn.settings.in_conversation else None
+    floor.say(a.OutputStarted(turn.reply.response_id, item, previous))
 
 
 def filler(turn: Turn) -> Message:
     """Return the filler said while the answer was awaited, as an item; as much of it has audio as was sent."""
-    speech = OutputAudio(turn.filler, (ClauseSound(turn.filler, turn.filler_ms),))
-    return Message(turn.filler_item_id, "assistant", (speech,), aside=True)
+    speech = OutputAudio(turn.filler.words, (ClauseSound(turn.filler.words, turn.filler.sent_ms),))
+    return Message(turn.filler.item_id, "assistant", (speech,), aside=True)
 
 
 def finish_response(floor: Floor, turn: Turn) -> None:
     """Notify the client that all of the reply has come, and whether the LLM was cut short."""
-    cut_by = _CUT_BY.get(turn.finish_reason)
+    cut_by = _CUT_BY.get(turn.reply.finish_reason)
     if cut_by is None:
         end_response(floor, turn, "completed")
     else:
@@ -56,15 +56,15 @@ def finish_response(floor: Floor, turn: Turn) -> None:
 
 def end_response(floor: Floor, turn: Turn, status: a.ResponseStatus, reason: str = "", message: str = "") -> None:
     """Notify the client that the response is over, if it is open."""
-    if not turn.response_open:
+    if not turn.reply.response_open:
         return
-    turn.response_open = False
+    turn.reply.response_open = False
     done: ItemStatus = "completed" if status == "completed" else "incomplete"
-    turn.item_status = done
-    turn.calls = {i: _ended_call(call, done) for i, call in turn.calls.items()}
+    turn.reply.item_status = done
+    turn.reply.calls = {i: _ended_call(call, done) for i, call in turn.reply.calls.items()}
     write_down(floor, turn)
-    t = turn.tokens
-    floor.say(a.ResponseEnded(turn.response_id, status, reason, message, t.input, t.output, t.cached))
+    t = turn.reply.tokens
+    floor.say(a.ResponseEnded(turn.reply.response_id, status, reason, message, t.input, t.output, t.cached))
 
 
 def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:
@@ -74,9 +74,9 @@ def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:
 
 def write_down(floor: Floor, turn: Turn) -> None:
     """Write what the reply has said into the conversation, unless the client has deleted the item."""
-    if turn.reply.in_conversation:
+    if turn.settings.in_conversation:
         put(floor, turn, turn.message())
-        for call in turn.calls.values():
+        for call in turn.reply.calls.values():
             put(floor, turn, call)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from voicepipe.turn import budget
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
-from voicepipe.turn.ear_events import EarChanged
+from voicepipe.turn.events import EarChanged
 from voicepipe.turn.holds import Span
 from voicepipe.turn.record import Cause, ModelAttempt, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.voiced import Voiced
 from voicepipe.turn.words import same_words
+
+FILLER: Final = "filler"
+"""The action of a filler."""
 
 
 @dataclass(slots=True)
@@ -85,55 +89,15 @@ class Utterance:
 
 
 @dataclass(slots=True)
-class Turn:
-    """One utterance (or other cause) and its reply."""
+class Question:
+    """What the user says in a turn. It outlives the revisions of the reply."""
 
-    number: int
-    id: str
-    cause: Cause
-    revision: int = 0
     utterances: list[Utterance] = field(default_factory=list)
-    marks: dict[str, int] = field(default_factory=dict)
-    reply: ReplySettings = field(default_factory=ReplySettings)
-    item_id: str = ""
-    response_id: str = ""
-    response_open: bool = False
-    """The client was sent the start of the response, and not yet its end."""
+    language: str = ""
+    """The language of the user's speech as the STT detected it, as BCP-47; empty while unknown."""
 
-    item_status: ItemStatus = "in_progress"
-    """The status of the reply's message."""
-
-    heard_question: str = ""
-    """The user's words that the running reply answers."""
-
-    text: str = ""
-    clauses: list[ClauseSound] = field(default_factory=list)
-    calls: dict[int, FunctionCall] = field(default_factory=dict)
-    started_items: list[str] = field(default_factory=list)
-    """Ids of the output items that the client was notified of."""
-
-    deleted_items: set[str] = field(default_factory=set)
-    """Ids of those that the client has deleted. The client may use an id again, for an item that does not belong to
-    this turn.
-    """
-
-    speculation: Speculation = field(default_factory=Speculation)
-    began_ms: int = 0
-    """When the running reply was started."""
-
-    guess: bool = False
-    """It was started before the turn was over, and whether it will be heard is not known yet."""
-
-    input_tokens: int = 0
-    """What the LLM reads for the running reply, in tokens, estimated from the text."""
-
-    waived: tuple[object, int] | None = None
-    """(pause, session ms): the latest start that was not made because it would not have paid."""
-
-    guess_failed: bool = False
-    """A reply that was started before the turn was over failed or was in the way: the LLM is asked again at the turn's
-    end.
-    """
+    t0_audio_ms: int | None = None
+    """t0 as a position in the user's audio; None when it has no position there."""
 
     settled: bool = False
     """The user cannot revise it any more: it has another cause than the user's speech, or the user may not interrupt.
@@ -142,84 +106,11 @@ class Turn:
     overlong: bool = False
     """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
 
-    released: bool = False
-    """The gate has opened."""
-
-    finish_reason: str = ""
-    voice_done: bool = False
-    arrived_ms: int = 0
-    audible_at_ms: int | None = None
-    """Where the first audible sample lies in the reply's audio."""
-
-    t0_audio_ms: int | None = None
-    """t0 as a position in the user's audio; None when it has no position there."""
-
-    sent_ms: int = 0
-    plays_until_ms: int = 0
-    latest_ms: int = 0
-    """Latest session time of its playback: no report moves its end beyond this."""
-
-    reported: bool = False
-    """The client has reported when its first audio was heard."""
-
-    cut_told: bool = False
-    """The client has reported with an event of its own where it was cut."""
-
-    cut_ms: int | None = None
-    """Where in the reply's audio it was cut, if it was."""
-
-    tokens: TokenCount = field(default_factory=TokenCount)
-    latest_delta_ms: int = 0
-    """When the latest text of the LLM came, or arguments of a call."""
-
-    providers: dict[str, str] = field(default_factory=dict)
-    language: str = ""
-    """The language of the user's speech as the STT detected it, as BCP-47; empty while unknown."""
-
-    route: str = ""
-    """Why that LLM answers."""
-
-    attempts: list[ModelAttempt] = field(default_factory=list)
-    connect_hidden_ms: int | None = None
-    """How much of connecting to the TTS was over when its reply began, in ms; None when it has no connection of its
-    own.
-    """
-
-    actions: list[str] = field(default_factory=list)
-    projected: dict[str, int] = field(default_factory=dict)
-    """Mark -> the heard latency that was expected then, in ms."""
-
-    words: str = ""
-    """What its reply says without a request to the LLM."""
-
-    shortened: bool = False
-    """The TTS was ordered to begin before a clause had closed."""
-
-    filler: str = ""
-    """The filler said while the answer was awaited."""
-
-    filler_item_id: str = ""
-    filler_ms: int = 0
-    """How much audio of the filler was sent, in ms."""
-
-    voiced: Voiced = field(default_factory=Voiced)
-    """The text given to the TTS, by all revisions."""
-
-    ear_ms: dict[str, int] = field(default_factory=dict)
-    """STT -> how much audio it was given for this turn's texts, and since the turn before, in ms."""
-
-    active_ms: int = 0
-    """How long it took, from the user's first audio to its end, in ms; set at the end."""
-    outcome: Outcome | None = None
-    reason: str = ""
-    holds: list[Span] = field(default_factory=list)
-    """When our event loop was blocked, as far as that may have delayed this turn."""
-
-    noted: set[str] = field(default_factory=set)
-    """Stages whose overrun was already logged."""
+    waived: tuple[object, int] | None = None
+    """(pause, session ms): the latest start of a reply that was not made because it would not have paid."""
 
     @property
-    def question(self) -> str:
+    def text(self) -> str:
         """Return all that the user said in this turn."""
         return " ".join(u.text for u in self.utterances if u.text)
 
@@ -233,29 +124,194 @@ class Turn:
         """Return why the user's words are lost; empty when none were lost."""
         return next((u.failed for u in self.utterances if u.failed), "")
 
+
+@dataclass(slots=True)
+class Reply:
+    """One revision of the answer: from the request to the LLM to the end of the response."""
+
+    revision: int = 0
+    heard_question: str = ""
+    """The user's words that it answers."""
+
+    began_ms: int = 0
+    """When it was started."""
+
+    guess: bool = False
+    """It was started before the turn was over, and whether it will be heard is not known yet."""
+
+    released: bool = False
+    """The gate has opened."""
+
+    # --- the response -------------------------------------------------------------------------
+    response_id: str = ""
+    response_open: bool = False
+    """The client was sent the start of the response, and not yet its end."""
+
+    item_id: str = ""
+    item_status: ItemStatus = "in_progress"
+    """The status of its message."""
+
+    started_items: list[str] = field(default_factory=list)
+    """Ids of the output items that the client was notified of."""
+
+    # --- what the LLM and the TTS have sent ---------------------------------------------------
+    text: str = ""
+    clauses: list[ClauseSound] = field(default_factory=list)
+    calls: dict[int, FunctionCall] = field(default_factory=dict)
+    latest_delta_ms: int = 0
+    """When the latest text of the LLM came, or arguments of a call."""
+
+    finish_reason: str = ""
+    tokens: TokenCount = field(default_factory=TokenCount)
+    voice_done: bool = False
+
+    # --- how it came about --------------------------------------------------------------------
+    route: list[str] = field(default_factory=list)
+    """Why that LLM and that TTS answer: one entry for each decision of a router."""
+
+    attempts: list[ModelAttempt] = field(default_factory=list)
+    connect_hidden_ms: int | None = None
+    """How much of connecting to the TTS was over when it began, in ms; None when the TTS has no connection of its own.
+    """
+
+    actions: list[str] = field(default_factory=list)
+    projected: dict[str, int] = field(default_factory=dict)
+    """Mark -> the heard latency that was expected then, in ms."""
+
+    shortened: bool = False
+    """The TTS was ordered to begin before a clause had closed."""
+
+    def next_revision(self) -> Reply:
+        """Return the reply that takes the place of this one. Only a filler that was said remains."""
+        return Reply(self.revision + 1, actions=[action for action in self.actions if action == FILLER])
+
+
+@dataclass(slots=True)
+class ReplyAudio:
+    """The audio of one reply: what has come from the TTS, was sent to the client, and was played there."""
+
+    arrived_ms: int = 0
+    audible_at_ms: int | None = None
+    """Where the first audible sample lies in it."""
+
+    sent_ms: int = 0
+    plays_until_ms: int = 0
+    latest_ms: int = 0
+    """Latest session time of its playback: no report moves its end beyond this."""
+
+    reported: bool = False
+    """The client has reported when its first audio was heard."""
+
+    cut_told: bool = False
+    """The client has reported with an event of its own where it was cut."""
+
+    cut_ms: int | None = None
+    """Where it was cut, if it was."""
+
+    def queued_ms(self, now_ms: int) -> int:
+        """Return how much of the audio that has come is still to be played, in ms."""
+        return self.arrived_ms - self.heard_ms(now_ms)
+
+    def heard_ms(self, now_ms: int) -> int:
+        """Return how much of it has been played by now, in ms, as far as the core knows."""
+        if self.cut_ms is not None:
+            return self.cut_ms
+        return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))
+
+
+@dataclass(slots=True)
+class Filler:
+    """The filler said while the answer was awaited."""
+
+    words: str = ""
+    item_id: str = ""
+    sent_ms: int = 0
+    """How much of its audio was sent, in ms."""
+
+
+@dataclass(slots=True)
+class Accounting:
+    """What a turn has used, by all of its revisions, and what has delayed it."""
+
+    providers: dict[str, str] = field(default_factory=dict)
+    """Stage -> the provider that served it latest."""
+
+    speculation: Speculation = field(default_factory=Speculation)
+    input_tokens: int = 0
+    """What the LLM reads for the latest reply, in tokens, estimated from the text."""
+
+    voiced: Voiced = field(default_factory=Voiced)
+    """The text given to the TTS."""
+
+    ear_ms: dict[str, int] = field(default_factory=dict)
+    """STT -> how much audio it was given for this turn's texts, and since the turn before, in ms."""
+
+    active_ms: int = 0
+    """How long the turn took, from the user's first audio to its end, in ms; set at the end."""
+
+    holds: list[Span] = field(default_factory=list)
+    """When our event loop was blocked, as far as that may have delayed this turn."""
+
+    noted: set[str] = field(default_factory=set)
+    """Stages whose overrun was already logged."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One utterance (or other cause) and its reply."""
+
+    number: int
+    id: str
+    cause: Cause
+    settings: ReplySettings = field(default_factory=ReplySettings)
+    """How its reply is made."""
+
+    words: str = ""
+    """What its reply says without a request to the LLM."""
+
+    marks: dict[str, int] = field(default_factory=dict)
+    question: Question = field(default_factory=Question)
+    reply: Reply = field(default_factory=Reply)
+    audio: ReplyAudio = field(default_factory=ReplyAudio)
+    filler: Filler = field(default_factory=Filler)
+    account: Accounting = field(default_factory=Accounting)
+    deleted_items: set[str] = field(default_factory=set)
+    """Ids of its output items that the client has deleted. The client may use an id again, for an item that does not
+    belong to this turn.
+    """
+
+    guess_failed: bool = False
+    """A reply that was started before the turn was over failed or was in the way: the LLM is asked again at the turn's
+    end.
+    """
+
+    outcome: Outcome | None = None
+    reason: str = ""
+
     @property
     def pause(self) -> object:
         """Return an identifier of the user's latest pause."""
-        return self.revision, [u.pauses for u in self.utterances]
+        return self.reply.revision, [u.pauses for u in self.question.utterances]
 
     @property
     def current(self) -> bool:
         """Return whether the running reply answers what the user is known to have said: the same words, however
         written.
         """
-        return self.transcribed and same_words(self.heard_question, self.question)
+        return self.question.transcribed and same_words(self.reply.heard_question, self.question.text)
 
     def add(self, utterance: Utterance) -> None:
         """Count this utterance as part of the turn."""
         if utterance.turn is not self:
-            self.utterances.append(utterance)
+            self.question.utterances.append(utterance)
             utterance.turn = self
 
     @property
     def all_sent(self) -> bool:
         """Return whether the reply is complete and was sent to the client."""
-        told = self.reply.audible or not self.text.strip() or budget.FIRST_SENT in self.marks
-        return self.released and not self.response_open and self.sent_ms >= self.arrived_ms and told
+        told = self.settings.audible or not self.reply.text.strip() or budget.FIRST_SENT in self.marks
+        sent = self.audio.sent_ms >= self.audio.arrived_ms
+        return self.reply.released and not self.reply.response_open and sent and told
 
     def mark(self, name: str, now_ms: int) -> None:
         """Stamp a mark, once."""
@@ -264,62 +320,46 @@ class Turn:
     def note_delta(self, now_ms: int) -> None:
         """Record that the LLM has sent text, or more of a call."""
         self.mark(budget.FIRST_DELTA, now_ms)
-        self.latest_delta_ms = now_ms
+        self.reply.latest_delta_ms = now_ms
 
     def note_whole(self, finish_reason: str) -> None:
         """Record that the LLM has sent everything, and its finish reason."""
-        self.finish_reason = finish_reason
+        self.reply.finish_reason = finish_reason
         if budget.FIRST_DELTA in self.marks:
-            self.mark(budget.LAST_DELTA, self.latest_delta_ms)
+            self.mark(budget.LAST_DELTA, self.reply.latest_delta_ms)
 
     def revise(self) -> None:
-        """Begin the next revision: the reply's state is reset, the user's state is kept."""
-        self.revision += 1
+        """Begin the next revision: a new reply, without audio. The user's state is kept."""
+        self.reply, self.audio = self.reply.next_revision(), ReplyAudio()
         kept = (budget.VOICED_LAST, budget.FLUSHED, budget.TRANSCRIBED, budget.ENDED, *budget.FILLER_MARKS)
         self.marks = {name: ms for name, ms in self.marks.items() if name in kept}
-        self.text, self.heard_question, self.finish_reason = "", "", ""
-        self.clauses, self.calls, self.started_items = [], {}, []
-        self.voice_done, self.arrived_ms, self.audible_at_ms = False, 0, None
-        self.reported, self.cut_told = False, False
-        self.response_id, self.item_id, self.item_status = "", "", "in_progress"
-        self.tokens = TokenCount()
-        self.route, self.attempts, self.connect_hidden_ms = "", [], None
-        self.actions = [action for action in self.actions if action == "filler"]  # it was said
-        self.projected, self.shortened = {}, False
-
-    def queued_ms(self, now_ms: int) -> int:
-        """Return how much of the audio that has come is still to be played, in ms."""
-        return self.arrived_ms - self.heard_ms(now_ms)
-
-    def heard_ms(self, now_ms: int) -> int:
-        """Return how much of the reply's audio has been played by now, in ms, as far as the core knows."""
-        if self.cut_ms is not None:
-            return self.cut_ms
-        return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))
 
     def heard_text(self, now_ms: int) -> str:
         """Return the words of the reply that were heard by now."""
-        if not self.reply.audible:
-            return self.text
-        if self.cut_ms is None and self.heard_ms(now_ms) >= self.arrived_ms and self.voice_done:
-            return self.text
-        return OutputAudio("", tuple(self.clauses)).heard_until(self.heard_ms(now_ms))
+        reply, audio = self.reply, self.audio
+        if not self.settings.audible:
+            return reply.text
+        if audio.cut_ms is None and audio.heard_ms(now_ms) >= audio.arrived_ms and reply.voice_done:
+            return reply.text
+        return OutputAudio("", tuple(reply.clauses)).heard_until(audio.heard_ms(now_ms))
 
     def message(self) -> Message:
         """Return the reply's words as an item of the conversation, as far as they have come."""
-        if not self.reply.audible:
-            return Message(self.item_id, "assistant", (OutputText(self.text),), self.item_status)
-        speech = OutputAudio(self.text, tuple(self.clauses))
-        if self.cut_ms is None:
-            return Message(self.item_id, "assistant", (speech,), self.item_status, aside=bool(self.words))
-        heard = OutputAudio(speech.heard_until(self.cut_ms), speech.clauses)
-        return Message(self.item_id, "assistant", (heard,), "incomplete", aside=bool(self.words))
+        reply, cut_ms = self.reply, self.audio.cut_ms
+        if not self.settings.audible:
+            return Message(reply.item_id, "assistant", (OutputText(reply.text),), reply.item_status)
+        speech = OutputAudio(reply.text, tuple(reply.clauses))
+        if cut_ms is None:
+            return Message(reply.item_id, "assistant", (speech,), reply.item_status, aside=bool(self.words))
+        heard = OutputAudio(speech.heard_until(cut_ms), speech.clauses)
+        return Message(reply.item_id, "assistant", (heard,), "incomplete", aside=bool(self.words))
 
     def add_sound(self, clause: int, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> None:
         """Count audio of a clause. Audio of a clause that was never given to the TTS counts for the last clause."""
-        self.arrived_ms += duration_ms
-        if self.clauses:
-            place = min(max(clause, 0), len(self.clauses) - 1)
-            old = self.clauses[place]
+        self.audio.arrived_ms += duration_ms
+        clauses = self.reply.clauses
+        if clauses:
+            place = min(max(clause, 0), len(clauses) - 1)
+            old = clauses[place]
             starts_ms = old.word_starts_ms + word_starts_ms
-            self.clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms, starts_ms)
+            clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms, starts_ms)

@@ -13,11 +13,8 @@ from voicepipe.turn.answers import Answers
 from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import NoteStuck
 from voicepipe.turn.floor import Floor
-from voicepipe.turn.idle import IDLE
 from voicepipe.turn.states import Agent, Caller
-
-WATCHDOG: Final = "watchdog"
-"""The name of its deadline."""
+from voicepipe.turn.timers import Due, Timer
 
 _PATIENCE_MS: Final = 15_000
 """Longer than any step may take, in ms, so that the watchdog never acts before a deadline."""
@@ -39,10 +36,11 @@ class Watchdog:
             or any(self._answers.n_pending)
             or self._agent.n_asides
         )
-        if under_way and not self._floor.due.keys() - {WATCHDOG, IDLE}:
-            self._floor.due.setdefault(WATCHDOG, now_ms + _PATIENCE_MS)
-        else:
-            self._floor.due.pop(WATCHDOG, None)
+        timers, watchdog = self._floor.timers, Timer(Due.WATCHDOG)
+        if not under_way or timers.end_work:
+            timers.clear(watchdog)
+        elif watchdog not in timers.due:
+            timers.set(watchdog, now_ms + _PATIENCE_MS)
 
     def overdue(self, now_ms: int) -> None:
         """End the user's turn, or all replies that are being made: nothing has moved."""

@@ -1,0 +1,62 @@
+"""The walks of `tests.measure.walks`: they are found, and none of them grows longer unnoticed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tests.docs import section
+from tests.measure.walks import AT_MOST, PACKAGE, WALKS, Walk, measured, table
+
+PATH: Final = re.compile(r"`((?:\w+/)?\w+\.py)`")
+
+
+async def test_each_walk_is_found() -> None:
+    """Its own files are in it, and those of another walk are not."""
+    walks = await measured()
+    assert tuple(walks) == WALKS
+    silence, pause, delta, interruption = walks.values()
+    assert not any(path.startswith("turn/") for path in silence.files)
+    assert {"session/listen.py", "turn/caller.py"} <= set(pause.files)
+    assert {"session/reply.py", "session/outbox.py"} <= set(delta.files)
+    assert not {"session/reply.py", "session/listen.py"} & (set(pause.files) & set(delta.files))
+    assert {"session/hearing.py", "turn/interruptions.py", "turn/ledger.py"} <= set(interruption.files)
+    assert [line.split()[0] for line in table(walks).splitlines()] == ["walk", "frame", "frame", "text", "interruption"]
+
+
+async def test_no_walk_is_longer_than_it_was() -> None:
+    """A change that needs more files is measured, and raises the number knowingly."""
+    walks = await measured()
+    assert {name: len(walk.files) for name, walk in walks.items() if len(walk.files) > AT_MOST[name]} == {}
+
+
+def test_calls_outside_the_package_are_not_counted() -> None:
+    """Nor are those before and after the walk."""
+    walk = Walk()
+    table({})
+    walk.begin()
+    table({})
+    walk.end()
+    assert walk.calls == []
+    assert walk.n_moves == 0
+
+
+async def test_the_page_on_architecture_names_each_file_of_a_walk() -> None:
+    """And no other, and how many they are."""
+    walks = await measured()
+    measured_as = {"A frame": "frame in a pause", "A delta": "text delta", "An interruption": "interruption"}
+    for heading, name in measured_as.items():
+        named = set(PATH.findall(section(heading)))
+        missing = set(walks[name].files) - named
+        assert missing == set(), f"{heading}: {sorted(missing)}"
+        assert named - set(walks[name].files) == set(), heading
+        assert f"{len(walks[name].files)} files" in section(heading)
+
+
+def test_the_files_that_the_page_names_exist() -> None:
+    """Also in the walks that are not measured."""
+    for heading in ("The core", "A token", "A record"):
+        paths = PATH.findall(section(heading))
+        assert paths
+        assert [path for path in paths if not Path(PACKAGE, path).is_file()] == []
