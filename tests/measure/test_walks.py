@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.docs import section
 from tests.measure.walks import AT_MOST, PACKAGE, WALKS, Walk, measured, table
 
-PATH: Final = re.compile(r"`((?:\w+/)?\w+\.py)`")
+PATH: Final = re.compile(r"`((?:\w+/)*\w+\.py)`")
 
 
-async def test_each_walk_is_found() -> None:
+@pytest.fixture(scope="module")
+def walks() -> dict[str, Walk]:
+    """The walks of one conversation."""
+    return asyncio.run(measured())
+
+
+def test_each_walk_is_found(walks: dict[str, Walk]) -> None:
     """Its own files are in it, and those of another walk are not."""
-    walks = await measured()
     assert tuple(walks) == WALKS
     silence, pause, delta, interruption = walks.values()
     assert not any(path.startswith("turn/") for path in silence.files)
@@ -25,9 +33,8 @@ async def test_each_walk_is_found() -> None:
     assert [line.split()[0] for line in table(walks).splitlines()] == ["walk", "frame", "frame", "text", "interruption"]
 
 
-async def test_no_walk_is_longer_than_it_was() -> None:
+def test_no_walk_is_longer_than_it_was(walks: dict[str, Walk]) -> None:
     """A change that needs more files is measured, and raises the number knowingly."""
-    walks = await measured()
     assert {name: len(walk.files) for name, walk in walks.items() if len(walk.files) > AT_MOST[name]} == {}
 
 
@@ -42,9 +49,8 @@ def test_calls_outside_the_package_are_not_counted() -> None:
     assert walk.n_moves == 0
 
 
-async def test_the_page_on_architecture_names_each_file_of_a_walk() -> None:
+def test_the_page_on_architecture_names_each_file_of_a_walk(walks: dict[str, Walk]) -> None:
     """And no other, and how many they are."""
-    walks = await measured()
     measured_as = {"A frame": "frame in a pause", "A delta": "text delta", "An interruption": "interruption"}
     for heading, name in measured_as.items():
         named = set(PATH.findall(section(heading)))

@@ -142,15 +142,15 @@ def test_the_law_as_a_drawing() -> None:
     assert len(arrows) == len(pairs) + 2
 
 
-def test_the_drawing_for_people_has_every_arrow_of_the_law() -> None:
+def test_the_drawing_for_people_has_every_arrow_of_the_table() -> None:
     """And no other; the sub-states are those of the code."""
     (drawing, *_) = docs.code("mermaid", docs.section("The states"))
     drawn = set(re.findall(r"((?:caller|agent)_\w+) --> ((?:caller|agent)_\w+)", drawing))
-    laws: dict[str, Mapping[Any, Any]] = {"caller": CALLER_LAW, "agent": AGENT_LAW}
+    tables: dict[str, Mapping[Any, Any]] = {"caller": CALLER_LAW, "agent": AGENT_LAW}
     assert drawn == {
         (f"{machine}_{source.value}", f"{machine}_{target.value}")
-        for machine, law in laws.items()
-        for (source, _), targets in law.items()
+        for machine, table in tables.items()
+        for (source, _), targets in table.items()
         for target in targets
     }
     assert set(re.findall(r"^ +(\w+): ", drawing, re.MULTILINE)) == {each.value for each in SpeechEnd}

@@ -179,7 +179,7 @@ class Core:
             e.SpeechWentOn: (self._interruptions.speech_went_on, NOTHING),
             e.SpeechPaused: (self._speech_paused, EVERYTHING),
             e.SilenceGrew: (self._silence_grew, NOTHING),
-            e.EndpointScored: (self.caller.endpoint_scored, NOTHING),
+            e.EndpointScored: (self.caller.endpoint_scored, After(answers=True)),
             e.SilenceCommitted: (self._idle.silence_committed, EVERYTHING),
             e.TranscriptGrew: (self._transcript_grew, NOTHING),
             e.TranscriptFinished: (self._transcript_finished, EVERYTHING),
