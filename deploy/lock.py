@@ -34,7 +34,7 @@ EVERYWHERE = ("--universal",)
 LOCAL_ONLY = ("--python-platform", "x86_64-manylinux_2_34")
 
 
-def wishes() -> dict[str, list[str]]:
+def requirements() -> dict[str, list[str]]:
     """Return what each lock is asked to hold, from pyproject.toml; a lock's closure counts for the later ones."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
@@ -43,8 +43,8 @@ def wishes() -> dict[str, list[str]]:
     return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": test}
 
 
-def resolve(wish: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:
-    """Return the full closure of `wish`, every package with the hashes of all its files.
+def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:
+    """Return the full closure of `requirement`, every package with the hashes of all its files.
 
     Versions agree with the locks in `known`, and with `lock` as it is unless the options say to upgrade.
 
@@ -61,7 +61,7 @@ def resolve(wish: list[str], lock: Path, known: list[Path], *, options: list[str
         command += ["--excludes", str(excluded), *options]
         for path in known:
             command += ["--constraints", str(path)]
-        subprocess.run([*command, "-o", str(draft), "-"], input="\n".join(wish), text=True, check=True)
+        subprocess.run([*command, "-o", str(draft), "-"], input="\n".join(requirement), text=True, check=True)
         return draft.read_text()
 
 
@@ -89,10 +89,10 @@ def main(arguments: list[str]) -> None:
     LOCKS.mkdir(exist_ok=True)
     base: dict[str, str] = {}
     known: list[Path] = []
-    for name, wish in wishes().items():
+    for name, requirement in requirements().items():
         lock = LOCKS / f"{name}.txt"
         options = [*(LOCAL_ONLY if name == "local" else EVERYWHERE), *arguments]
-        closure = pins(resolve(wish, lock, known, options=options))
+        closure = pins(resolve(requirement, lock, known, options=options))
         own = {package: text for package, text in closure.items() if package not in base}
         lock.write_text("".join(own.values()))
         size_mb = round(download_bytes(lock) / 1e6)

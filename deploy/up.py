@@ -161,17 +161,17 @@ def summary(lock: Path) -> str:
 def parts(command: str, *, local: bool) -> list[Part]:
     """Return what must be installed for a command of voicepipe, for `test` or for `search`, in order."""
     tests = command in FOR_TESTS
-    wanted = [locked("base", "the server")]
+    required = [locked("base", "the server")]
     if local:
-        wanted.append(locked("local", "local models", fails_without=FAILS_WITHOUT[OPENMP] if tests else ""))
+        required.append(locked("local", "local models", fails_without=FAILS_WITHOUT[OPENMP] if tests else ""))
     if tests:
-        wanted.append(locked("test", "test tools"))
+        required.append(locked("test", "test tools"))
     if command in WHOLE:
         what, why = "clients in JavaScript (2 packages)", "the tests of clients in JavaScript will fail: they run them"
-        wanted.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
+        required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    return [*wanted, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]
+    return [*required, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]
 
 
 class Environment:
@@ -185,7 +185,7 @@ class Environment:
         """Return where a program of this environment is."""
         return self.folder / "bin" / name
 
-    def provide(self, wanted: list[Part]) -> list[str]:
+    def provide(self, required: list[Part]) -> list[str]:
         """Make the environment unless it stands, and install the parts that it lacks or has in another version.
 
         Two runs at once take turns. A run that was cut short is taken up where it left off. Returns what will fail for
@@ -196,11 +196,11 @@ class Environment:
         """
         missing: list[str] = []
         self.folder.mkdir(parents=True, exist_ok=True)
-        door = os.open(self.folder, os.O_RDONLY)
+        lock_fd = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(door, fcntl.LOCK_EX)
+            fcntl.flock(lock_fd, fcntl.LOCK_EX)
             installed = self._stand()
-            for part in wanted:
+            for part in required:
                 if installed.get(part.name) == part.digest():
                     continue
                 try:
@@ -215,7 +215,7 @@ class Environment:
                     self.note.write_text(json.dumps(installed, indent=1))
             return missing
         finally:
-            os.close(door)
+            os.close(lock_fd)
 
     def _stand(self) -> dict[str, str]:
         """Return what is installed, after making an empty environment if there is none for this Python and clone."""

@@ -17,7 +17,7 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.testing.attribution import Attribution
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.recording import Recording
-from voicepipe.turn import ledger
+from voicepipe.turn import record_builder
 from voicepipe.wiring import running
 
 DATA = Path(__file__).parent / "data"
@@ -42,7 +42,7 @@ def whole_run() -> Iterator[Attribution]:
     """Looks at every record that a core makes in this process, also between two tests."""
     attribution = Attribution()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "record_of", attribution.watching(ledger.record_of))
+        patch.setattr(record_builder, "record_of", attribution.watching(record_builder.record_of))
         yield attribution
     assert attribution.taken() == []
 
@@ -68,7 +68,7 @@ def recorded_wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]:
 
 
 @dataclass(frozen=True)
-class FakeHouse:
+class FakeServer:
     """A server that answers, and the vendor behind all its stages."""
 
     url: str
@@ -77,29 +77,29 @@ class FakeHouse:
     """Everything that it writes is below."""
 
 
-Open = Callable[..., AbstractAsyncContextManager[FakeHouse]]
+Open = Callable[..., AbstractAsyncContextManager[FakeServer]]
 
 
 @pytest.fixture
-def fake_house(tmp_path: Path) -> Open:
-    """`async with fake_house({"server.max_sessions": 1}) as house:`; a setting more by its dotted key."""
+def fake_server(tmp_path: Path) -> Open:
+    """`async with fake_server({"server.max_sessions": 1}) as server:`; a setting more by its dotted key."""
 
     @asynccontextmanager
-    async def opened(more: dict[str, object] | None = None) -> AsyncIterator[FakeHouse]:
+    async def opened(more: dict[str, object] | None = None) -> AsyncIterator[FakeServer]:
         async with FakeVendor() as vendor:
             overrides = {
                 "server.port": 0,
                 "server.drain_ms": 0,
                 "server.data_dir": str(tmp_path / "data"),
                 "providers.fake.base_url": vendor.base_url,
-                "agents.default.stt": "fake/ear",
-                "agents.default.llm": "fake/mind",
-                "agents.default.tts": "fake/mouth",
+                "agents.default.stt": "fake/stt",
+                "agents.default.llm": "fake/llm",
+                "agents.default.tts": "fake/tts",
                 **(more or {}),
             }
             settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
             async with running(settings) as server:
-                yield FakeHouse(server.base_url, vendor, tmp_path)
+                yield FakeServer(server.base_url, vendor, tmp_path)
 
     return opened
 

@@ -35,7 +35,7 @@ def wrong(text: str) -> list[str]:
     return [found[0] for found in ADVICE.finditer(text)]
 
 
-def test_no_text_sends_people_to_a_strangers_package() -> None:
+def test_no_text_advises_the_foreign_package() -> None:
     assert {str(path): found for path in texts() if (found := wrong(path.read_text(encoding="utf-8")))} == {}
 
 

@@ -22,15 +22,15 @@ from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
 from voicepipe.cli import options as command_line
 from voicepipe.cli import parser
 from voicepipe.config import load, markdown
-from voicepipe.protocol import client_events, writer
+from voicepipe.protocol import inbound, outbound
 from voicepipe.providers import catalog
-from voicepipe.providers.catalog.reading import parse
-from voicepipe.providers.catalog.speech import EARS, VOICES, SpeechFacts
+from voicepipe.providers.catalog.load import parse
+from voicepipe.providers.catalog.speech import TRANSCRIBERS, VOICES, SpeechFacts
 from voicepipe.server.app import build_app
-from voicepipe.server.parts import Parts
-from voicepipe.telemetry.store import KeptTurn, turn_plain
+from voicepipe.server.context import ServerContext
+from voicepipe.telemetry.store.port import StoredTurn, turn_plain
 from voicepipe.testing.fakes.cues import LlmCue
-from voicepipe.testing.fakes.vendor_laws import LAWS
+from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.settings import BudgetLimits
 from voicepipe.turn.states import diagram
@@ -45,9 +45,9 @@ def vendors() -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, facts in catalog.load().providers.items():
-        key = f"`{facts.key_env[0]}` ({facts.auth})" if LAWS[name].key else f"none, or `{facts.key_env[0]}`"
+        key = f"`{facts.key_env[0]}` ({facts.auth})" if VENDOR_RULES[name].key else f"none, or `{facts.key_env[0]}`"
         cells = (facts.evidence.replace("_", " "), key, DIALECTS[facts.kind], facts.cached_tokens, facts.affinity)
-        lines.append(f"| `{name}` | {' | '.join(cells)} | {LAWS[name].told() or '-'} |")
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {VENDOR_RULES[name].summary() or '-'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -64,7 +64,7 @@ def speech() -> str:
         "| named | kind | key | streams | turn events | word times | asked for, stopped by | sound | evidence | USD |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for its in (*EARS, *VOICES):
+    for its in (*TRANSCRIBERS, *VOICES):
         cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence, price(its))
         key = f"`{its.key_env}`" if its.key_env else "-"
         lines.append(f"| `{its.spec}` | `{its.kind}` | {key} | {' | '.join(cells)} |")
@@ -97,10 +97,10 @@ def test_the_limits_are_the_defaults() -> None:
     assert table == {each.name.removesuffix("_ms"): f"{getattr(limits, each.name)} ms" for each in fields(BudgetLimits)}
 
 
-def test_every_field_of_a_record_is_told() -> None:
-    kept = KeptTurn(record=turn_record(), project="p", agent="default", started_at_ms=0)
-    told = set().union(*(named(row[0]) for row in rows(section("A turn's record"))))
-    assert told == set(turn_plain(kept))
+def test_every_record_field_is_documented() -> None:
+    stored = StoredTurn(record=turn_record(), project="p", agent="default", started_at_ms=0)
+    documented = set().union(*(named(row[0]) for row in rows(section("A turn's record"))))
+    assert documented == set(turn_plain(stored))
 
 
 def commands(tree: argparse.ArgumentParser, before: str = "voicepipe") -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -112,17 +112,17 @@ def commands(tree: argparse.ArgumentParser, before: str = "voicepipe") -> Iterat
             yield from commands(command, f"{before} {name}")
 
 
-def test_every_command_and_option_is_told_and_no_other() -> None:
-    told = " ".join(row[0] for row in rows(section("Commands")))
+def test_every_command_and_option_is_documented() -> None:
+    documented = " ".join(row[0] for row in rows(section("Commands")))
     known = dict(commands(parser()))
-    commands_told = {re.sub(r" [A-Z]+", "", each) for each in named(told) if each.startswith("voicepipe ")}
-    assert commands_told == {*known, "voicepipe --version"}
-    options_told = {each.partition(" ")[0] for each in named(told) if each.startswith("--")}
+    documented_commands = {re.sub(r" [A-Z]+", "", each) for each in named(documented) if each.startswith("voicepipe ")}
+    assert documented_commands == {*known, "voicepipe --version"}
+    documented_options = {each.partition(" ")[0] for each in named(documented) if each.startswith("--")}
     options = {name for command in known.values() for action in command._actions for name in action.option_strings}
-    assert options_told == {name for name in options if name.startswith("--")} - {"--help"}
+    assert documented_options == {name for name in options if name.startswith("--")} - {"--help"}
 
 
-def test_options_are_told_where_they_are_taken() -> None:
+def test_options_are_documented_with_their_command() -> None:
     known = {name.removeprefix("voicepipe "): command for name, command in commands(parser())}
     for row in rows(section("Commands")):
         options = {each.partition(" ")[0] for each in named(row[0]) if each.startswith("--")}
@@ -134,27 +134,27 @@ def test_options_are_told_where_they_are_taken() -> None:
             assert takers == takes, option
 
 
-def test_every_endpoint_is_told_and_no_other() -> None:
-    app = build_app(cast(Parts, object()))
+def test_every_endpoint_is_documented() -> None:
+    app = build_app(cast(ServerContext, object()))
     routes = {
         (route.method, route.resource.canonical.rstrip("/") or "/") for route in app.router.routes() if route.resource
     }
     table = rows(section("Endpoints"))
-    told = {tuple(each.split()) for row in table for each in named(row[0]) if " " in each}
-    told |= {("GET", each) for row in table for each in named(row[1]) if each.startswith("/")}
-    assert told == {route for route in routes if route[0] != "HEAD"}
+    documented = {tuple(each.split()) for row in table for each in named(row[0]) if " " in each}
+    documented |= {("GET", each) for row in table for each in named(row[1]) if each.startswith("/")}
+    assert documented == {route for route in routes if route[0] != "HEAD"}
 
 
-def test_every_client_event_is_told_and_no_other() -> None:
-    taken = {kind.__struct_config__.tag for kind in client_events._Event.__subclasses__()}
-    told = {event for row in rows(section("The wire")) for event in named(row[0])}
-    assert taken <= told
-    assert told - taken == server_events()
+def test_every_client_event_is_documented() -> None:
+    taken = {kind.__struct_config__.tag for kind in inbound._Event.__subclasses__()}
+    documented = {event for row in rows(section("The wire")) for event in named(row[0])}
+    assert taken <= documented
+    assert documented - taken == server_events()
 
 
 def server_events() -> set[str]:
     """The published names that the writer knows, as they stand in its source."""
-    source = ast.parse(Path(writer.__file__).read_text(encoding="utf-8"))
+    source = ast.parse(Path(outbound.__file__).read_text(encoding="utf-8"))
     strings = {
         node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -208,14 +208,14 @@ def test_every_catalog_is_one_that_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("snippet", code("python"))
-async def test_the_snippets_run_as_they_stand(snippet: str, fake_house: Any, question: Path, tmp_path: Path) -> None:
+async def test_the_snippets_run_as_they_stand(snippet: str, fake_server: Any, question: Path, tmp_path: Path) -> None:
     """In a process of their own, against a server on another port."""
-    async with fake_house() as house:
-        house.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest."))
-        told = snippet.replace("http://127.0.0.1:8080", house.url)
-        assert told != snippet
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest."))
+        documented = snippet.replace("http://127.0.0.1:8080", server.url)
+        assert documented != snippet
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", told),
+            *(sys.executable, "-c", documented),
             stdout=asyncio.subprocess.PIPE,
             cwd=question.parent,
             env={**os.environ, "PYTHONPATH": str(Path(voicepipe.__file__).parents[1])},

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import voicepipe
 from tests.docs import section
-from voicepipe.server.rest_exchange import KINDS
-from voicepipe.telemetry.families import FAMILIES
+from voicepipe.server.gateway.exchange import KINDS
+from voicepipe.telemetry.metrics.catalog import FAMILIES
 
 
 def rows(text: str) -> list[tuple[str, ...]]:
@@ -19,10 +19,10 @@ def rows(text: str) -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in line.split("|")) for line in lines]
 
 
-def test_every_metric_is_told_and_no_other() -> None:
+def test_every_metric_is_documented() -> None:
     """With its kind, its labels and what it says."""
-    told = rows(section("Metrics"))
-    assert told == [
+    documented = rows(section("Metrics"))
+    assert documented == [
         (f"`{each.full_name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.help)
         for each in FAMILIES
     ]
@@ -58,20 +58,20 @@ def names(cell: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", cell))
 
 
-def test_every_line_of_the_log_is_told_and_no_other() -> None:
+def test_every_log_event_is_documented() -> None:
     """With its fields, and its level where that stands in the source."""
-    told = {event: row for row in rows(section("Logs")) for event in names(row[0])}
+    documented = {event: row for row in rows(section("Logs")) for event in names(row[0])}
     by_hand = {"crashed", "log_lines_dropped"}  # these two have no `log_event`
-    assert {event for its in log_calls() for event in its[0]} | by_hand == set(told)
+    assert {event for its in log_calls() for event in its[0]} | by_hand == set(documented)
     for logged, levels, fields, _ in log_calls():
         for event in logged:
-            _, level, its_fields, _ = told[event]
+            _, level, its_fields, _ = documented[event]
             assert set(level.split(", ")) <= LEVELS, event
             assert not levels or levels == set(level.split(", ")), event
             assert fields <= names(its_fields), event
 
 
-def test_every_field_that_is_told_is_logged_somewhere() -> None:
+def test_every_documented_field_is_logged() -> None:
     """Where all of an event's fields stand in the source."""
     sets: dict[str, set[str]] = {}
     open_ended = {"crashed", "log_lines_dropped"}

@@ -30,42 +30,42 @@ class Attack:
     """`file.py::name`, below `tests/`."""
 
 
-DOOR, TOKENS, TALK = "server/test_refusals.py", "server/test_tokens.py", "server/test_talk_page.py"
-HELD, PROXIED, ENTRY = "wiring/test_held_calls.py", "server/test_proxied.py", "server/test_entry.py"
-CHAT, LOCKOUT = "server/test_chat_tokens.py", "server/test_lockout.py"
+AUTH, TOKENS, TALK = "server/test_auth_errors.py", "server/test_tokens.py", "server/test_talk_page.py"
+HELD, PROXIED, ENTRY = "wiring/test_token_sessions.py", "server/test_proxied.py", "server/test_entry.py"
+CHAT, LOCKOUT = "server/test_chat_tokens.py", "server/test_credential_attempts.py"
 PROJECTS, CORS, TLS = "server/test_projects.py", "server/test_cors.py", "server/test_tls.py"
 
 ATTACKS: Final = (
-    Attack("An expired token", "401", f"{DOOR}::test_an_expired_token_is_refused"),
-    Attack("A token that is not yet valid", "401", f"{DOOR}::test_a_token_of_the_future_is_refused"),
-    Attack("A token for another audience", "401", f"{DOOR}::test_a_token_for_another_audience_is_refused"),
-    Attack("A token of another issuer", "401", f"{DOOR}::test_a_token_of_another_issuer_is_refused"),
-    Attack("`alg: none`", "401", f"{DOOR}::test_a_token_that_is_not_signed_is_refused"),
+    Attack("An expired token", "401", f"{AUTH}::test_an_expired_token_is_refused"),
+    Attack("A token that is not yet valid", "401", f"{AUTH}::test_a_token_of_the_future_is_refused"),
+    Attack("A token for another audience", "401", f"{AUTH}::test_a_token_for_another_audience_is_refused"),
+    Attack("A token of another issuer", "401", f"{AUTH}::test_a_token_of_another_issuer_is_refused"),
+    Attack("`alg: none`", "401", f"{AUTH}::test_a_token_that_is_not_signed_is_refused"),
     Attack(
         "HS/RS confusion: the public key used as a secret",
         "401",
-        f"{DOOR}::test_a_token_signed_with_the_public_key_as_secret_is_refused",
+        f"{AUTH}::test_a_token_signed_with_the_public_key_as_secret_is_refused",
     ),
-    Attack("An unknown `kid`", "401", f"{DOOR}::test_a_token_of_an_unknown_key_is_refused"),
+    Attack("An unknown `kid`", "401", f"{AUTH}::test_a_token_of_an_unknown_key_is_refused"),
     Attack(
-        "A known `kid`, another secret", "401", f"{DOOR}::test_a_token_of_a_known_key_with_another_secret_is_refused"
+        "A known `kid`, another secret", "401", f"{AUTH}::test_a_token_of_a_known_key_with_another_secret_is_refused"
     ),
-    Attack("An edited payload", "401", f"{DOOR}::test_a_token_with_an_edited_payload_is_refused"),
+    Attack("An edited payload", "401", f"{AUTH}::test_a_token_with_an_edited_payload_is_refused"),
     Attack("A token edited anywhere else", "401", "auth/test_tokens.py::test_a_token_edited_anywhere_is_refused"),
     Attack(
-        "A token used by a foreign page", "403", f"{DOOR}::test_a_token_used_by_a_page_that_it_is_not_for_is_refused"
+        "A token used by a foreign page", "403", f"{AUTH}::test_a_token_used_by_a_page_that_it_is_not_for_is_refused"
     ),
     Attack(
         "Another model or agent than the token allows",
         "403",
-        f"{DOOR}::test_a_token_asking_for_another_model_or_agent_is_refused",
+        f"{AUTH}::test_a_token_is_refused_for_another_model_or_agent",
     ),
-    Attack("A single-use token used twice, or by many at once", "401", f"{DOOR}::test_a_single_use_token_is_good_once"),
-    Attack("REST without the scope", "403", f"{DOOR}::test_a_token_without_the_scope_does_not_reach_rest"),
+    Attack("A single-use token used twice, or by many at once", "401", f"{AUTH}::test_a_single_use_token_is_good_once"),
+    Attack("REST without the scope", "403", f"{AUTH}::test_a_token_without_the_scope_does_not_reach_rest"),
     Attack(
         "A client secret that mints another one",
         "403",
-        f"{DOOR}::test_a_token_mints_and_revokes_nothing_whatever_it_says",
+        f"{AUTH}::test_a_token_mints_and_revokes_nothing_whatever_it_says",
     ),
     Attack(
         "A client secret that reads what others said",
@@ -75,7 +75,7 @@ ATTACKS: Final = (
     Attack(
         "Over the limit on turns",
         "closed after the turn",
-        f"{HELD}::test_the_last_turn_is_heard_to_its_end_before_the_call_ends",
+        f"{HELD}::test_the_last_turn_is_played_to_its_end_before_the_session_ends",
     ),
     Attack(
         "Over the limit on time",
@@ -109,7 +109,7 @@ ATTACKS: Final = (
         f"{HELD}::test_locked_fields_stay_and_hidden_ones_are_not_seen",
     ),
     Attack(
-        "A wrong or revoked API key", "401", f"{DOOR}::test_a_revoked_key_opens_nothing_and_does_not_open_the_server"
+        "A wrong or revoked API key", "401", f"{AUTH}::test_a_revoked_key_opens_nothing_and_does_not_open_the_server"
     ),
     Attack(
         "The dashboard's figures with a customer's key or a client secret",
@@ -118,13 +118,15 @@ ATTACKS: Final = (
     ),
     Attack("Guessing keys", "429", f"{ENTRY}::test_an_unknown_key_is_refused_and_slowed_down"),
     Attack(
-        "Guessing on under made-up addresses", "429", f"{PROXIED}::test_a_caller_can_not_say_who_they_are_without_one"
+        "Guessing on under made-up addresses",
+        "429",
+        f"{PROXIED}::test_a_client_can_not_set_its_address_without_a_trusted_proxy",
     ),
     Attack("Another project's turns", "404", f"{PROJECTS}::test_turns_are_not_read_across_projects"),
     Attack(
         "Another project's session settings",
         "401",
-        f"{PROJECTS}::test_a_kept_session_config_is_not_read_across_projects",
+        f"{PROJECTS}::test_a_stored_session_config_is_not_read_across_projects",
     ),
     Attack(
         "Another project's sessions", "nothing", f"{PROJECTS}::test_sessions_are_of_the_project_of_their_credential"
@@ -140,12 +142,12 @@ ATTACKS: Final = (
     Attack(
         "Chat completions with a token that was not minted for them",
         "403",
-        f"{CHAT}::test_a_secret_without_the_scope_asks_nothing",
+        f"{CHAT}::test_a_secret_without_the_scope_is_refused",
     ),
     Attack(
         "Chat completions of a model that the token does not name",
         "403",
-        f"{CHAT}::test_a_secret_asks_agents_and_what_it_names",
+        f"{CHAT}::test_a_secret_reaches_agents_and_the_models_it_names",
     ),
     Attack(
         "Several at once for a token's last turn",
@@ -161,12 +163,12 @@ ATTACKS: Final = (
     Attack(
         "A provider's words about our account",
         "only in the log",
-        f"{CHAT}::test_a_page_is_not_told_what_a_provider_says_of_us",
+        f"{CHAT}::test_a_page_does_not_get_a_providers_error_text",
     ),
     Attack(
         "The same in the events of a call",
         "only in the log",
-        "session/test_observers.py::test_a_vendors_words_are_told_to_keys_only",
+        "session/test_observers.py::test_provider_errors_are_sent_to_api_keys_only",
     ),
     Attack(
         "The same in turns and in the live stream",
@@ -191,16 +193,18 @@ ATTACKS: Final = (
     Attack(
         "Holding the places of who resumes",
         "nothing",
-        "extensions/test_resume.py::test_strangers_who_say_nothing_keep_nobody_from_coming_back",
+        "extensions/test_resume.py::test_silent_clients_do_not_block_resumption",
     ),
     Attack("A foreign page on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_foreign_page"),
     Attack("DNS rebinding on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_name_that_was_rebound"),
     Attack(
         "A stranger through a proxy on the same machine",
         "403",
-        f"{PROXIED}::test_an_open_server_takes_nobody_who_comes_through_a_proxy",
+        f"{PROXIED}::test_an_open_server_refuses_proxied_requests",
     ),
-    Attack("The talk page's mint: a foreign page, DNS rebinding, a proxy", "403", f"{TALK}::test_nobody_else_gets_one"),
+    Attack(
+        "The talk page's mint: a foreign page, DNS rebinding, a proxy", "403", f"{TALK}::test_no_other_page_gets_one"
+    ),
     Attack("The talk page's mint: no page at all", "403", f"{TALK}::test_a_program_that_is_no_page_gets_none"),
     Attack("The talk page's mint: another machine", "403", f"{TALK}::test_another_machine_gets_none"),
     Attack(
@@ -226,7 +230,7 @@ ATTACKS: Final = (
         "cut off",
         "server/test_turn_stream.py::test_a_key_that_is_revoked_is_cut_off",
     ),
-    Attack("Deleting what one may only read", "403", "server/test_forget.py::test_who_may_read_may_not_delete"),
+    Attack("Deleting what one may only read", "403", "server/test_deletion.py::test_who_may_read_may_not_delete"),
     Attack("A formula said to a spreadsheet", "a text", "server/test_turn_export.py::test_no_text_is_a_formula"),
     Attack(
         "A forged, changed or replayed webhook",
@@ -241,7 +245,7 @@ ATTACKS: Final = (
     Attack(
         "Words that are not kept, in webhooks and streams",
         "none",
-        "wiring/test_told.py::test_what_is_not_kept_is_not_told",
+        "wiring/test_webhooks.py::test_texts_that_are_not_stored_are_not_sent",
     ),
     Attack(
         "A webhook's address in the log",
@@ -284,12 +288,14 @@ def node() -> str | None:
 
 
 @pytest.mark.parametrize("language", ["py", "js"])
-async def test_the_examples_of_a_backend_give_a_page_its_secret(language: str, fake_house: Any, tmp_path: Path) -> None:
+async def test_the_examples_of_a_backend_give_a_page_its_secret(
+    language: str, fake_server: Any, tmp_path: Path
+) -> None:
     """As they stand, against a server and on ports of the test; the secret opens a session, and only one."""
-    async with fake_house() as house:
-        key = await asyncio.to_thread(ApiKeys(house.folder / "data").create, "default", now_s=unix_s())
+    async with fake_server() as server:
+        key = await asyncio.to_thread(ApiKeys(server.folder / "data").create, "default", now_s=unix_s())
         port = free_port()
-        text = snippet(language).replace("http://127.0.0.1:8080", house.url).replace("3000", str(port))
+        text = snippet(language).replace("http://127.0.0.1:8080", server.url).replace("3000", str(port))
         path = tmp_path / f"backend.{'mjs' if language == 'js' else 'py'}"
         path.write_text(text)
         program = sys.executable if language == "py" else node()
@@ -298,19 +304,19 @@ async def test_the_examples_of_a_backend_give_a_page_its_secret(language: str, f
             program, str(path), env={**os.environ, "VOICEPIPE_KEY": key.text}, stderr=asyncio.subprocess.DEVNULL
         )
         try:
-            secret = await eventually(lambda: asked(f"http://127.0.0.1:{port}/voice-token"))
+            secret = await eventually(lambda: fetched(f"http://127.0.0.1:{port}/voice-token"))
             headers = {"Authorization": f"Bearer {secret}"}
             async with aiohttp.ClientSession() as http:
-                async with http.ws_connect(f"{house.url}/v1/realtime", headers=headers) as line:
+                async with http.ws_connect(f"{server.url}/v1/realtime", headers=headers) as line:
                     assert (await line.receive_json(timeout=10))["type"] == "session.created"
-                async with http.get(f"{house.url}/v1/realtime", headers=headers) as answer:
+                async with http.get(f"{server.url}/v1/realtime", headers=headers) as answer:
                     assert (await answer.json())["error"]["code"] == "token_used_up"
         finally:
             process.kill()
             await process.wait()
 
 
-async def asked(url: str) -> str | None:
+async def fetched(url: str) -> str | None:
     try:
         async with aiohttp.ClientSession() as http, http.post(url) as answer:
             return str((await answer.json())["value"])

@@ -15,22 +15,22 @@ class Log:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.told: list[Change] = []
-        self.health = StorageHealth(lambda: self.now_ms, self.told.append)
+        self.changes: list[Change] = []
+        self.health = StorageHealth(lambda: self.now_ms, self.changes.append)
 
 
-def test_a_trouble_is_told_once_with_its_end() -> None:
+def test_each_failure_is_reported_once_with_its_end() -> None:
     """However often it is met, also when it turns into another one."""
     log = Log()
     log.health.worked("records")
     for kind in ("locked", "locked", "full"):
         log.health.failed("records", kind, f"/a/file: {kind}")
-    (trouble,) = log.health.troubles()
+    (trouble,) = log.health.failing_stores()
     assert (trouble.store, trouble.kind, trouble.since_ms) == ("records", "full", 1_000)
     log.now_ms += 70
     log.health.worked("records")
-    assert log.told == [StoreFailed("records", "locked", "/a/file: locked", 0), StoreRecovered("records", 70)]
-    assert (log.health.troubles(), log.health.failures("records")) == ((), 1)
+    assert log.changes == [StoreFailed("records", "locked", "/a/file: locked", 0), StoreRecovered("records", 70)]
+    assert (log.health.failing_stores(), log.health.failures("records")) == ((), 1)
 
 
 def test_a_store_that_comes_and_goes_does_not_fill_the_log() -> None:
@@ -40,22 +40,22 @@ def test_a_store_that_comes_and_goes_does_not_fill_the_log() -> None:
         log.health.failed("keys", "locked", "x")
         log.health.worked("keys")
     log.health.failed("keys", "full", "x")
-    assert log.told == [StoreFailed("keys", "locked", "x", 0), StoreRecovered("keys", 0)]
+    assert log.changes == [StoreFailed("keys", "locked", "x", 0), StoreRecovered("keys", 0)]
     log.now_ms += LOG_EVERY_MS
     log.health.failed("keys", "full", "y")
     log.health.worked("keys")
-    assert log.told[2:] == [StoreFailed("keys", "full", "y", 49), StoreRecovered("keys", LOG_EVERY_MS)]
+    assert log.changes[2:] == [StoreFailed("keys", "full", "y", 49), StoreRecovered("keys", LOG_EVERY_MS)]
     assert log.health.failures("keys") == 51
 
 
-def test_each_store_is_told_of_by_itself() -> None:
+def test_each_store_is_reported_by_itself() -> None:
     """And what is lost, each time."""
     log = Log()
     log.health.failed("keys", "locked", "x")
     log.health.failed("records", "unreachable", "y")
     log.health.lost("shared", 3, "counts")
-    assert [type(change) for change in log.told] == [StoreFailed, StoreFailed, StoreLost]
-    assert [trouble.store for trouble in log.health.troubles()] == ["keys", "records"]
+    assert [type(change) for change in log.changes] == [StoreFailed, StoreFailed, StoreLost]
+    assert [trouble.store for trouble in log.health.failing_stores()] == ["keys", "records"]
 
 
 @pytest.mark.parametrize(

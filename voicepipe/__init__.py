@@ -1,18 +1,18 @@
 """voicepipe: a realtime voice agent server that holds every stage of a turn to a one-second budget.
 
-This package is a house of floors. A room imports only rooms on lower floors:
+The packages lie in layers. A package imports only packages of lower layers:
 
     8  cli
     7  wiring
     6  config
     5  server/
     4  session/  router/  providers/  testing/  bench/  client/
-    3  protocol/  telemetry/  stages/  cluster/
+    3  protocol/  telemetry/  ports/  cluster/
     2  turn/  audio/  auth/  registry
-    1  clock  quantile  extras  freeing  storage
-    0  errors
+    1  clock  quantile  extras  storage  tasks
+    0  errors  freeing
 
-`tests/test_house.py` holds the house to it.
+`tests/test_architecture.py` checks this.
 """
 
 __version__ = "0.1.0"

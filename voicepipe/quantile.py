@@ -20,11 +20,11 @@ GAMMA: Final = 1.02
 RELATIVE_ERROR: Final = (GAMMA - 1) / (GAMMA + 1)
 """0.0099: a p95 of 1000 ms is told as something from 990 to 1010 ms."""
 
-FLOOR_MS: Final = 1e-3
+SMALLEST_MS: Final = 1e-3
 """What is shorter counts as 0: a microsecond is below what our clock tells apart."""
 
-CEILING_MS: Final = 1e9
-"""What is longer counts as this (11 days); with `FLOOR_MS` it bounds a sketch at 1400 buckets."""
+LARGEST_MS: Final = 1e9
+"""What is longer counts as this (11 days); with `SMALLEST_MS` it bounds a sketch at 1400 buckets."""
 
 _SLACK: Final = 1e-9
 """0.07 of 100 values are 7, though the product of these floats is a little more."""
@@ -64,8 +64,8 @@ class Sketch:
         """
         if not value_ms >= 0:
             raise ValueError(f"expected a duration of 0 ms or more, got {value_ms}")
-        value_ms = min(value_ms, CEILING_MS)
-        index = math.ceil(math.log(value_ms) / _LOG_GAMMA) if value_ms >= FLOOR_MS else _ZERO
+        value_ms = min(value_ms, LARGEST_MS)
+        index = math.ceil(math.log(value_ms) / _LOG_GAMMA) if value_ms >= SMALLEST_MS else _ZERO
         self._counts[index] = self._counts.get(index, 0) + 1
         self.count += 1
         self._min_ms, self._max_ms = min(self._min_ms, value_ms), max(self._max_ms, value_ms)

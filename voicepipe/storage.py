@@ -133,20 +133,20 @@ class _State:
 
 
 def _ignore(change: Change) -> None:
-    """Nobody is told."""
+    """Ignore a change."""
 
 
 @dataclass(slots=True)
 class StorageHealth:
     """The state of every store of this process. Threads may share one.
 
-    `tell` hears of each change of state, at most once in `LOG_EVERY_MS` for each store; it returns at once.
+    `on_change` is called for each change of state, at most once in `LOG_EVERY_MS` for each store; it returns at once.
     """
 
     now_ms: Callable[[], int]
     """Ms since 1970 UTC."""
 
-    tell: Callable[[Change], None] = _ignore
+    on_change: Callable[[Change], None] = _ignore
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _states: dict[StoreName, _State] = field(default_factory=lambda: {store: _State() for store in STORES})
 
@@ -155,7 +155,7 @@ class StorageHealth:
         with self._lock:
             change = self._failed(self._states[store], store, kind, detail)
         if change is not None:
-            self.tell(change)
+            self.on_change(change)
 
     def worked(self, store: StoreName) -> None:
         """Note that a store did what was asked of it. Cheap while nothing is wrong."""
@@ -163,15 +163,15 @@ class StorageHealth:
             return
         with self._lock:
             state = self._states[store]
-            was, told, state.trouble, state.is_logged = state.trouble, state.is_logged, None, False
-        if was is not None and told:
-            self.tell(StoreRecovered(store, self.now_ms() - was.since_ms))
+            was, was_logged, state.trouble, state.is_logged = state.trouble, state.is_logged, None, False
+        if was is not None and was_logged:
+            self.on_change(StoreRecovered(store, self.now_ms() - was.since_ms))
 
     def lost(self, store: StoreName, count: int, what: str) -> None:
         """Tell that something is gone that should have been stored."""
-        self.tell(StoreLost(store, count, what))
+        self.on_change(StoreLost(store, count, what))
 
-    def troubles(self) -> tuple[Trouble, ...]:
+    def failing_stores(self) -> tuple[Trouble, ...]:
         """Return the stores that are in trouble now."""
         return tuple(state.trouble for state in self._states.values() if state.trouble is not None)
 

@@ -1,20 +1,20 @@
 /**
  * One conversation: joins the wire, the microphone's frames and the loudspeaker. Knows who said what, interrupts the
- * agent when the caller speaks, and tells the server to the millisecond what was heard. No DOM.
+ * agent when the user speaks, and tells the server to the millisecond what was heard. No DOM.
  *
  * @module
  */
 
-import { ANSWERING, COMMITTED, Delivery } from "./delivery.js";
+import { ANSWERING, COMMITTED, QuestionDelivery } from "./question_delivery.js";
 import { Playback } from "./playback.js";
 
-/** @typedef {"listening" | "hearing" | "thinking" | "speaking"} Scene what goes on, seen from the caller */
+/** @typedef {"listening" | "user_speaking" | "thinking" | "speaking"} Scene what goes on, seen from the user */
 /**
  * @typedef {object} Entry one side's words
  * @property {string} id the item's
- * @property {"caller" | "agent"} who
+ * @property {"user" | "agent"} who
  * @property {string} text
- * @property {string | null} heard of an agent's words that were cut: those that the caller heard; null: not told yet
+ * @property {string | null} played of an agent's words that were cut: those that the user heard; null: not told yet
  * @property {boolean} cut
  * @property {boolean} done
  * @property {string} failure why the words are missing; empty when they are not
@@ -53,9 +53,9 @@ export class Call {
   constructor(line, speaker, listeners) {
     this.line = line;
     this.speaker = speaker;
-    this.tell = listeners;
+    this.listeners = listeners;
     this.playback = new Playback(line);
-    this.delivery = new Delivery(line);
+    this.delivery = new QuestionDelivery(line);
     /** @type {Map<string, Entry>} */
     this.entries = new Map();
     /** @type {Map<string, Entry>} */
@@ -68,7 +68,7 @@ export class Call {
     this.holdToTalk = false;
     this.held = 0;
     this.holding = false;
-    this.callerSpeaks = false;
+    this.userSpeaks = false;
     this.responding = false;
     this.written = 0;
     /** @type {Scene} */
@@ -88,40 +88,40 @@ export class Call {
     };
     line.on("session.created", ({ session }) => this.begin(session));
     line.on("voicepipe.resumed", () => {
-      // What the caller has chosen may have been lost with the line.
+      // What the user has chosen may have been lost with the line.
       if (this.holdToTalk === Boolean(line.session?.audio.input.turn_detection)) this.detect();
     });
     line.on("state", () => this.look());
-    line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.tell.onTrouble(error.message));
-    this.hearCaller();
-    this.hearAgent();
+    line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.listeners.onTrouble(error.message));
+    this.listenToUser();
+    this.listenToAgent();
   }
 
-  hearCaller() {
+  listenToUser() {
     const { line } = this;
     line.on("input_audio_buffer.speech_started", ({ item_id }) => {
-      this.callerSpeaks = true;
-      this.change(this.entry(item_id, "caller"));
+      this.userSpeaks = true;
+      this.change(this.entry(item_id, "user"));
       void this.interrupt();
     });
     line.on("input_audio_buffer.speech_stopped", () => {
-      this.callerSpeaks = false;
+      this.userSpeaks = false;
       this.look();
     });
     line.on("conversation.item.added", ({ item }) => this.added(item));
     line.on("conversation.item.input_audio_transcription.delta", ({ item_id, delta }) => {
-      const entry = this.entry(item_id, "caller");
+      const entry = this.entry(item_id, "user");
       this.change(entry, { text: entry.text + delta });
     });
     line.on("conversation.item.input_audio_transcription.completed", ({ item_id, transcript }) =>
-      this.change(this.entry(item_id, "caller"), { text: transcript, done: true }),
+      this.change(this.entry(item_id, "user"), { text: transcript, done: true }),
     );
     line.on("conversation.item.input_audio_transcription.failed", ({ item_id, error }) =>
-      this.change(this.entry(item_id, "caller"), { failure: error.message ?? "", done: true }),
+      this.change(this.entry(item_id, "user"), { failure: error.message ?? "", done: true }),
     );
   }
 
-  hearAgent() {
+  listenToAgent() {
     const { line } = this;
     line.on("response.created", ({ response }) => {
       this.responding = true;
@@ -147,32 +147,32 @@ export class Call {
       this.look();
     });
     line.on("voicepipe.agent.ducked", ({ item_id }) => this.speaker.open.has(item_id) && this.speaker.duck());
-    line.on("voicepipe.agent.restored", () => this.speaker.restore());
-    line.on("voicepipe.agent.yielded", () => void this.interrupt());
+    line.on("voicepipe.agent.unducked", () => this.speaker.restore());
+    line.on("voicepipe.agent.interrupted", () => void this.interrupt());
     line.on("response.output_audio.done", ({ item_id }) => this.speaker.finish(item_id));
     line.on("response.done", ({ response }) => this.answered(response));
     line.on("conversation.item.truncated", ({ item_id }) =>
       line.send({ type: "conversation.item.retrieve", item_id }),
     );
     line.on("conversation.item.retrieved", ({ item }) =>
-      this.change(this.entry(item.id, "agent"), { heard: item.content[0]?.transcript ?? "" }),
+      this.change(this.entry(item.id, "agent"), { played: item.content[0]?.transcript ?? "" }),
     );
   }
 
-  // --- what the caller does -----------------------------------------------------------------
+  // --- what the user does -----------------------------------------------------------------
 
   /**
    * Take 20 ms of the microphone.
    *
    * @param {Int16Array} samples
    */
-  hear(samples) {
+  push(samples) {
     if (this.muted || (this.holdToTalk && !this.holding)) return;
     this.held += 1;
     if (this.line.append(samples)) this.playback.sent();
   }
 
-  /** Begin to speak, where the caller says when. */
+  /** Begin to speak, where the user says when. */
   press() {
     if (!this.holdToTalk || this.holding) return;
     void this.interrupt();
@@ -192,28 +192,28 @@ export class Call {
     if (!this.holding) return true;
     this.holding = false;
     const enough = this.held >= SHORTEST_FRAMES;
-    if (enough) this.responding = this.delivery.ask(COMMITTED, () => this.line.send(COMMIT));
+    if (enough) this.responding = this.delivery.submit(COMMITTED, () => this.line.send(COMMIT));
     this.look();
     return enough;
   }
 
-  /** @param {string} text to send as the caller's words */
+  /** @param {string} text to send as the user's words */
   write(text) {
     void this.interrupt();
     this.cancel();
     this.written += 1;
     const id = `written_${Date.now().toString(36)}_${this.written}`;
-    if (!this.delivery.ask(id, () => this.line.say("user", text, id))) return false;
+    if (!this.delivery.submit(id, () => this.line.say("user", text, id))) return false;
     this.responding = true;
-    this.change(this.entry(id, "caller"), { text, done: true });
+    this.change(this.entry(id, "user"), { text, done: true });
     return true;
   }
 
-  /** @param {boolean} hold whether the caller says when a turn begins and ends */
+  /** @param {boolean} hold whether the user says when a turn begins and ends */
   setHoldToTalk(hold) {
     this.holdToTalk = hold;
     this.holding = false;
-    this.callerSpeaks = false;
+    this.userSpeaks = false;
     this.detect();
     this.look();
   }
@@ -242,26 +242,26 @@ export class Call {
     this.playback.begin();
     this.speaker.restore();
     this.detection = session.audio.input.turn_detection ?? this.detection ?? { type: "server_vad" };
-    this.callerSpeaks = false;
+    this.userSpeaks = false;
     this.responding = false;
     const output = this.voice ? { output: { voice: this.voice } } : {};
-    const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.wantedDetection() };
+    const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.requestedDetection() };
     this.line.update({ audio: { input, ...output } });
     // Of an answer that was on its way when the session before broke nothing more comes.
     for (const item of this.speaker.open) this.speaker.finish(item);
     // After a break the server has a new session: it is told what had been said, under the same ids.
-    for (const { id, who, text, heard } of this.entries.values()) {
-      if (text && !id.startsWith("filler_")) this.line.say(who === "agent" ? "assistant" : "user", heard ?? text, id);
+    for (const { id, who, text, played } of this.entries.values()) {
+      if (text && !id.startsWith("filler_")) this.line.say(who === "agent" ? "assistant" : "user", played ?? text, id);
     }
     if (this.delivery.giveUp()) this.responding = this.line.send({ type: "response.create" });
   }
 
   /** Have the server find the end of a turn, or not. */
   detect() {
-    this.line.update({ audio: { input: { turn_detection: this.wantedDetection() } } });
+    this.line.update({ audio: { input: { turn_detection: this.requestedDetection() } } });
   }
 
-  wantedDetection() {
+  requestedDetection() {
     return this.holdToTalk ? null : this.detection;
   }
 
@@ -270,7 +270,7 @@ export class Call {
     const { id, role, content } = item;
     // An assistant's message is made known by its response; before any words there is nothing to show.
     if (role !== "user" || this.entries.has(id)) return;
-    this.change(this.entry(id, "caller"), { text: content[0]?.text ?? "" });
+    this.change(this.entry(id, "user"), { text: content[0]?.text ?? "" });
   }
 
   /** @param {Record<string, any>} response */
@@ -283,7 +283,7 @@ export class Call {
     const silent = status === "cancelled" && !entry.text;
     if (silent) this.entries.delete(entry.id);
     else this.change(entry, { done: true, failure, turn, cut: entry.cut || status === "cancelled" });
-    if (turn && !silent) this.tell.onTurn(turn, entry);
+    if (turn && !silent) this.listeners.onTurn(turn, entry);
     this.look();
   }
 
@@ -291,13 +291,13 @@ export class Call {
 
   /**
    * @param {string} id
-   * @param {"caller" | "agent"} who
+   * @param {"user" | "agent"} who
    * @returns {Entry}
    */
   entry(id, who) {
     const known = this.entries.get(id);
     if (known) return known;
-    const entry = { id, who, text: "", heard: null, cut: false, done: false, failure: "", turn: "" };
+    const entry = { id, who, text: "", played: null, cut: false, done: false, failure: "", turn: "" };
     this.entries.set(id, entry);
     return entry;
   }
@@ -308,16 +308,16 @@ export class Call {
    */
   change(entry, changes = {}) {
     Object.assign(entry, changes);
-    this.tell.onEntry(entry);
+    this.listeners.onEntry(entry);
     this.look();
   }
 
   /** See what goes on now, and tell it when it is something else. */
   look() {
-    const scene = this.callerSpeaks || this.holding ? "hearing" : this.speaker.busy ? "speaking" : this.waiting();
+    const scene = this.userSpeaks || this.holding ? "user_speaking" : this.speaker.busy ? "speaking" : this.waiting();
     if (scene === this.scene) return;
     this.scene = scene;
-    this.tell.onScene(scene);
+    this.listeners.onScene(scene);
   }
 
   /** @returns {Scene} */

@@ -5,11 +5,11 @@
  */
 
 import { VIEWS, read, write } from "./dashboard/address.js";
-import { Door } from "./dashboard/door.js";
+import { OperatorKey } from "./dashboard/sign_in.js";
 import { ms } from "./dashboard/figures.js";
 import { Filters } from "./dashboard/filters.js";
-import { Now } from "./dashboard/now.js";
-import { link, swap } from "./dashboard/pieces.js";
+import { LiveTurnsPanel } from "./dashboard/live_turns.js";
+import { link, swap } from "./dashboard/components.js";
 import { storageNotice } from "./dashboard/storage.js";
 import { follow } from "./dashboard/stream.js";
 import { Views } from "./dashboard/views.js";
@@ -26,7 +26,7 @@ const ANYWAY_MS = 10_000;
 const LINES = { connecting: "Connecting …", open: "Live", waiting: "Connecting again …", held: "Held still" };
 
 const show = {
-  door: part("door", HTMLFormElement),
+  signIn: part("sign-in", HTMLFormElement),
   key: part("key", HTMLInputElement),
   refusal: part("refusal", HTMLElement),
   bar: part("bar", HTMLElement),
@@ -42,17 +42,17 @@ const show = {
 
 class Dashboard {
   constructor() {
-    this.door = new Door(() => this.signedOut(""));
+    this.operator = new OperatorKey(() => this.signedOut(""));
     this.view = read(location.search);
-    this.now = new Now(() => this.view);
+    this.now = new LiveTurnsPanel(() => this.view);
     this.views = new Views(
-      (signal, ...paths) => this.ask(signal, ...paths),
+      (signal, ...paths) => this.request(signal, ...paths),
       (changes) => this.go(changes),
       this.now,
       show.view,
     );
     this.filters = new Filters(
-      this.door,
+      this.operator,
       () => this.view,
       (changes) => this.go(changes),
     );
@@ -67,7 +67,7 @@ class Dashboard {
       ["Dropped", "–"],
     ]);
     this.line = new AbortController();
-    this.asking = new AbortController();
+    this.loading = new AbortController();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
     this.due_ms = Infinity;
@@ -75,14 +75,14 @@ class Dashboard {
   }
 
   listen() {
-    show.door.onsubmit = (event) => {
+    show.signIn.onsubmit = (event) => {
       event.preventDefault();
-      this.door.take(show.key.value.trim());
+      this.operator.take(show.key.value.trim());
       show.key.value = "";
       void this.enter();
     };
     show.signOut.onclick = () => {
-      this.door.signOut();
+      this.operator.signOut();
       this.signedOut("");
     };
     document.onclick = (event) => this.followLink(event);
@@ -93,20 +93,20 @@ class Dashboard {
   // --- signing in and out -------------------------------------------------------------------
 
   async enter() {
-    let answer = await this.door.ask("/dashboard/about");
-    if (!answer.ok && answer.status === 401 && !this.door.key && (await this.door.askTabs())) {
-      answer = await this.door.ask("/dashboard/about");
+    let answer = await this.operator.fetch("/dashboard/about");
+    if (!answer.ok && answer.status === 401 && !this.operator.key && (await this.operator.requestFromTabs())) {
+      answer = await this.operator.fetch("/dashboard/about");
     }
-    if (!answer.ok) return this.signedOut(answer.status === 401 && !this.door.key ? "" : answer.words);
+    if (!answer.ok) return this.signedOut(answer.status === 401 && !this.operator.key ? "" : answer.words);
     this.about = answer.data;
     this.filters.seesAll = answer.data.sees_all;
-    show.door.hidden = true;
+    show.signIn.hidden = true;
     show.bar.hidden = show.views.hidden = show.vitals.hidden = false;
-    show.signOut.hidden = !this.door.key;
+    show.signOut.hidden = !this.operator.key;
     this.line = new AbortController();
     void follow(
-      this.door,
-      (told) => this.told(told),
+      this.operator,
+      (event) => this.received(event),
       (state) => this.lineChanged(state),
       this.line.signal,
     );
@@ -117,16 +117,16 @@ class Dashboard {
   signedOut(words) {
     this.about = null;
     this.line.abort();
-    this.asking.abort();
+    this.loading.abort();
     clearTimeout(this.timer);
-    this.door.forget();
+    this.operator.clear();
     this.now.clear();
     show.bar.hidden = show.views.hidden = show.vitals.hidden = show.signOut.hidden = true;
     show.view.replaceChildren();
     show.storage.replaceChildren();
     show.trouble.hidden = true;
     show.refusal.textContent = words;
-    show.door.hidden = false;
+    show.signIn.hidden = false;
     show.key.focus();
     this.say("closed", "Signed out");
   }
@@ -163,7 +163,7 @@ class Dashboard {
       (each) => Reflect.get(before, each) !== Reflect.get(this.view, each),
     );
     if (before !== this.view) this.now.clear();
-    this.views.forget();
+    this.views.clearCache();
     this.showViews();
     this.filters.show();
     this.lineChanged(null);
@@ -192,9 +192,9 @@ class Dashboard {
     if (!this.about) return;
     clearTimeout(this.timer);
     this.due_ms = Infinity;
-    this.asking.abort();
-    this.asking = new AbortController();
-    const { signal } = this.asking;
+    this.loading.abort();
+    this.loading = new AbortController();
+    const { signal } = this.loading;
     show.view.dataset.busy = "true";
     const pieces = await this.views.pieces(this.view, this.about, signal);
     if (signal.aborted) return;
@@ -217,8 +217,8 @@ class Dashboard {
    * @param {string[]} paths
    * @returns {Promise<any[] | null>} all of them or nothing
    */
-  async ask(signal, ...paths) {
-    const answers = await Promise.all(paths.map((path) => this.door.ask(path, signal)));
+  async request(signal, ...paths) {
+    const answers = await Promise.all(paths.map((path) => this.operator.fetch(path, signal)));
     if (signal.aborted) return null;
     const refused = answers.find((answer) => !answer.ok);
     show.trouble.hidden = !refused;
@@ -233,14 +233,14 @@ class Dashboard {
 
   // --- what the server tells ----------------------------------------------------------------
 
-  /** @param {import("./dashboard/stream.js").Told} told */
-  told({ kind, data }) {
+  /** @param {import("./dashboard/stream.js").StreamEvent} event */
+  received({ kind, data }) {
     if (kind === "turn") {
       if (matches(this.view, data)) this.now.closed(data);
       if (this.view.at_ms === null && !this.view.turn) this.again(AGAIN_MS);
     } else if (kind === "live") {
       if (concerns(this.view, data)) this.now.runs(data);
-    } else if (kind === "storage") swap(show.storage, ...storageNotice(data.troubles));
+    } else if (kind === "storage") swap(show.storage, ...storageNotice(data.failing_stores));
     this.vital(kind, data);
   }
 
@@ -271,7 +271,7 @@ class Dashboard {
 
   /** @param {"connecting" | "open" | "waiting" | null} state null: as it was */
   lineChanged(state) {
-    if (state && state !== "open") this.now.forget();
+    if (state && state !== "open") this.now.dropRunning();
     if (state === "open" && this.lineState === "waiting") this.again(0);
     if (state === "open") swap(show.storage); // what is still wrong is told next
     this.lineState = state ?? this.lineState;

@@ -8,20 +8,20 @@
 /** @typedef {{stream: number, number: number, sound: Uint8Array}} AgentFrame */
 
 const VERSION = 1;
-const CALLER = 1;
+const USER = 1;
 const AGENT = 2;
 const HEADER_BYTES = 8;
 
 /**
- * The caller's sound as a frame.
+ * The user's sound as a frame.
  *
  * @param {Int16Array} samples
  * @returns {ArrayBuffer}
  */
-export function callerFrame(samples) {
+export function userFrame(samples) {
   const view = new DataView(new ArrayBuffer(HEADER_BYTES + samples.length * 2));
   view.setUint8(0, VERSION);
-  view.setUint8(1, CALLER);
+  view.setUint8(1, USER);
   samples.forEach((sample, i) => view.setInt16(HEADER_BYTES + i * 2, sample, true));
   return view.buffer;
 }

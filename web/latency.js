@@ -5,8 +5,8 @@
  * @module
  */
 
-import { latencyCard, liveCard } from "./bars.js";
-import { LiveTurns, isShown } from "./live.js";
+import { latencyCard, liveCard } from "./latency_bar.js";
+import { LiveTurns, isDisplayed } from "./live.js";
 import { follow } from "./turns.js";
 
 /** @typedef {import("./turns.js").TurnRecord} TurnRecord */
@@ -18,39 +18,39 @@ export class Latencies {
   /**
    * @param {import("./realtime.js").Realtime} line
    * @param {import("./transcript.js").Transcript} transcript
-   * @param {(turn: string) => Promise<TurnRecord | null | false>} ask for a record; null: not there yet; false: never
+   * @param {(turn: string) => Promise<TurnRecord | null | false>} fetchRecord; null: not there yet; false: never
    */
-  constructor(line, transcript, ask) {
+  constructor(line, transcript, fetchRecord) {
     this.line = line;
     this.transcript = transcript;
-    this.ask = ask;
+    this.fetchRecord = fetchRecord;
     this.turns = new LiveTurns();
     this.over = new AbortController();
     /** Of the whole, in ms, as the newest record has it; null before there is one. @type {number | null} */
     this.limit_ms = null;
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this.clock = undefined;
-    line.on("session.created", () => this.forget());
+    line.on("session.created", () => this.clearRunning());
     line.on("voicepipe.turn.mark", (event) => this.changed(() => this.turns.mark(event, performance.now())));
-    line.on("voicepipe.turn.verdict", (event) => this.changed(() => this.turns.verdict(event)));
+    line.on("voicepipe.turn.stage", (event) => this.changed(() => this.turns.verdict(event)));
     line.on("voicepipe.turn.action", (event) => this.changed(() => this.turns.action(event)));
-    line.on("voicepipe.turn.record", ({ record }) => this.show(record));
+    line.on("voicepipe.turn.record.values", ({ record }) => this.show(record));
   }
 
   /** @param {string} turn that has been answered */
   answered(turn) {
     if (this.line.has("turn_events")) return;
-    void follow(this.ask, turn, (record) => this.show(record), this.over.signal);
+    void follow(this.fetchRecord, turn, (record) => this.show(record), this.over.signal);
   }
 
   /** Nothing more is shown. */
   stop() {
     this.over.abort();
-    this.forget();
+    this.clearRunning();
   }
 
   /** Of turns that ran in a session before, nothing more comes. */
-  forget() {
+  clearRunning() {
     for (const id of this.turns.running.keys()) this.transcript.unmeasure(id);
     this.turns.running.clear();
     this.tick();
@@ -65,7 +65,7 @@ export class Latencies {
   /** Draw what grows, again and again as long as something does. */
   tick() {
     for (const turn of this.turns.running.values()) {
-      if (isShown(turn)) this.transcript.measure(turn.id, liveCard(turn, performance.now(), this.limit_ms));
+      if (isDisplayed(turn)) this.transcript.measure(turn.id, liveCard(turn, performance.now(), this.limit_ms));
     }
     if (!this.turns.busy) {
       clearInterval(this.clock);

@@ -1,5 +1,5 @@
 /**
- * Turns as they run: what the server tells of each while the caller waits, laid out as far as it is known. No DOM.
+ * Turns as they run: what the server tells of each while the user waits, laid out as far as it is known. No DOM.
  *
  * @module
  */
@@ -8,36 +8,36 @@
 /**
  * @typedef {object} Running a turn that is not over
  * @property {string} id
- * @property {number} revision higher when the caller went on speaking: all that was told before does not count
+ * @property {number} revision higher when the user went on speaking: all that was told before does not count
  * @property {Record<string, number>} marks session ms
  * @property {Map<string, {limit_ms: number, verdict: string}>} verdicts of stages
  * @property {string[]} actions that were taken to save the budget
  * @property {number} latest_ms the latest mark, session ms
  * @property {number} seen_ms when it came, on this page's clock
  */
-/** @typedef {{waits: Wait[], total_ms: number, growing: boolean}} SoFar what the caller has waited for, end to end */
+/** @typedef {{waits: Wait[], total_ms: number, growing: boolean}} SoFar what the user has waited for, end to end */
 
 /** What a spoken answer waits for: a stage, the mark that begins it and the mark that ends it. */
 const SPOKEN = [
-  ["endpoint", "voiced_last", "asked"],
-  ["llm_ttft", "asked", "first_delta"],
+  ["endpoint", "voiced_last", "llm_requested"],
+  ["llm_ttft", "llm_requested", "first_delta"],
   ["first_clause", "first_delta", "first_clause"],
   ["tts_ttfb", "first_clause", "first_sound"],
   ["overhead", "first_sound", "first_sent"],
-  ["playback", "first_sent", "heard"],
+  ["playback", "first_sent", "first_audible"],
 ];
 
 const WRITTEN = [
-  ["endpoint", "voiced_last", "asked"],
-  ["llm_ttft", "asked", "first_delta"],
+  ["endpoint", "voiced_last", "llm_requested"],
+  ["llm_ttft", "llm_requested", "first_delta"],
   ["overhead", "first_delta", "first_sent"],
 ];
 
-/** The answer was ready before the turn was over: the caller waited for the gate alone. */
+/** The answer was ready before the turn was over: the user waited for the gate alone. */
 const HELD = [
   ["endpoint", "voiced_last", "gate_opened"],
   ["overhead", "gate_opened", "first_sent"],
-  ["playback", "first_sent", "heard"],
+  ["playback", "first_sent", "first_audible"],
 ];
 
 /** Follows the turns of one session. */
@@ -76,7 +76,7 @@ export class LiveTurns {
 
   /** Whether something grows. */
   get busy() {
-    return [...this.running.values()].some((turn) => isShown(turn) && !isHeard(turn));
+    return [...this.running.values()].some((turn) => isDisplayed(turn) && !isPlaying(turn));
   }
 
   /**
@@ -95,21 +95,21 @@ export class LiveTurns {
 }
 
 /**
- * Whether the caller waits by now. Before that they may go on speaking, and all of it begins anew.
+ * Whether the user waits by now. Before that they may go on speaking, and all of it begins anew.
  *
  * @param {Running} turn
  */
-export function isShown({ marks }) {
+export function isDisplayed({ marks }) {
   return "ended" in marks && "voiced_last" in marks;
 }
 
 /** @param {Running} turn */
-function isHeard({ marks }) {
-  return "heard" in marks || ("first_sent" in marks && !("first_sound" in marks));
+function isPlaying({ marks }) {
+  return "first_audible" in marks || ("first_sent" in marks && !("first_sound" in marks));
 }
 
 /**
- * What the caller has waited for by now; the last wait grows.
+ * What the user has waited for by now; the last wait grows.
  *
  * @param {Running} turn
  * @param {number} now_ms of this page's clock
@@ -128,7 +128,7 @@ export function soFar(turn, now_ms) {
     waits.push({ stage, start_ms, end_ms });
     if (!(to in marks)) break;
   }
-  return { waits, total_ms: waits.at(-1)?.end_ms ?? 0, growing: !isHeard(turn) };
+  return { waits, total_ms: waits.at(-1)?.end_ms ?? 0, growing: !isPlaying(turn) };
 }
 
 /** @param {Running} turn */

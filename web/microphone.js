@@ -17,7 +17,7 @@ export const SILENT_FRAMES = 200;
 const NOTHING = 2 / 32768;
 
 /** @type {Record<string, MicrophoneTrouble>} */
-const TROUBLES = {
+const ERRORS = {
   NotAllowedError: "refused",
   SecurityError: "refused",
   NotFoundError: "absent",
@@ -37,10 +37,10 @@ export class Microphone {
   static async open(options) {
     if (!navigator.mediaDevices) return { ok: false, trouble: "insecure" };
     try {
-      const stream = await navigator.mediaDevices.getUserMedia({ audio: wishes(options.deviceId) });
+      const stream = await navigator.mediaDevices.getUserMedia({ audio: constraints(options.deviceId) });
       return { ok: true, microphone: await started(stream, options) };
     } catch (error) {
-      return { ok: false, trouble: TROUBLES[error instanceof Error ? error.name : ""] ?? "broken" };
+      return { ok: false, trouble: ERRORS[error instanceof Error ? error.name : ""] ?? "broken" };
     }
   }
 
@@ -54,7 +54,7 @@ export class Microphone {
     this.stream = stream;
     this.context = context;
     this.quietFrames = 0;
-    this.heard = false;
+    this.hasSound = false;
     const [track] = stream.getAudioTracks();
     this.track = track;
     track.addEventListener("ended", onEnd);
@@ -71,10 +71,10 @@ export class Microphone {
 
   /** Whether nothing at all has come from it for as long as it is open: it is muted elsewhere, or the wrong one. */
   get silent() {
-    return !this.heard && this.quietFrames >= SILENT_FRAMES;
+    return !this.hasSound && this.quietFrames >= SILENT_FRAMES;
   }
 
-  /** @param {boolean} muted whether the device gives silence; the browser shows it to the caller */
+  /** @param {boolean} muted whether the device gives silence; the browser shows it to the user */
   mute(muted) {
     this.track.enabled = !muted;
   }
@@ -88,13 +88,13 @@ export class Microphone {
   /** @param {Frame} frame */
   watch(frame) {
     if (!this.track.enabled) return;
-    this.heard ||= frame.peak > NOTHING;
+    this.hasSound ||= frame.peak > NOTHING;
     this.quietFrames += 1;
   }
 }
 
 /**
- * The microphones that there are. Their names are empty until the caller has allowed one.
+ * The microphones that there are. Their names are empty until the user has allowed one.
  *
  * @returns {Promise<Device[]>}
  */
@@ -109,7 +109,7 @@ export async function microphones() {
  * @param {string | undefined} deviceId
  * @returns {MediaTrackConstraints}
  */
-function wishes(deviceId) {
+function constraints(deviceId) {
   return {
     // Without echo cancellation the agent hears itself through the loudspeaker, and interrupts itself.
     echoCancellation: true,

@@ -1,5 +1,5 @@
 /**
- * Tells the server what the loudspeaker has played, so that what the caller heard is not estimated.
+ * Tells the server what the loudspeaker has played, so that what the user heard is not estimated.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export class Playback {
     this.sent_ms = 0;
     this.sentAt_ms = 0;
     this.item = "";
-    this.untold = 0;
+    this.unreported = 0;
   }
 
   /** A frame of the microphone has been sent. */
@@ -40,10 +40,10 @@ export class Playback {
 
   /** @param {{item: string, played_ms: number, waiting_ms: number}} at */
   position({ item, played_ms, waiting_ms }) {
-    this.untold = item === this.item ? this.untold + 1 : POSITIONS;
+    this.unreported = item === this.item ? this.unreported + 1 : POSITIONS;
     this.item = item;
-    if (this.untold < POSITIONS) return;
-    this.untold = 0;
+    if (this.unreported < POSITIONS) return;
+    this.unreported = 0;
     this.report(item, played_ms, waiting_ms);
   }
 

@@ -90,7 +90,7 @@ export interface Sound extends Place {
 
 interface OfTurn extends Identified {
   readonly turn_id: string;
-  /** Higher when the caller went on speaking: what was told of lower ones does not count any more. */
+  /** Higher when the user went on speaking: what was told of lower ones does not count any more. */
   readonly revision: number;
 }
 
@@ -167,7 +167,7 @@ export interface ServerEvents {
 export interface ExtensionEvents {
   "voicepipe.output_audio.started": Identified & Place & { readonly stream: number };
   "voicepipe.turn.mark": OfTurn & { readonly mark: string; readonly at_ms: number };
-  "voicepipe.turn.verdict": OfTurn & {
+  "voicepipe.turn.stage": OfTurn & {
     readonly stage: string;
     readonly duration_ms: number;
     readonly limit_ms: number;
@@ -177,11 +177,11 @@ export interface ExtensionEvents {
   "voicepipe.turn.action": OfTurn & { readonly action: string };
   /** Somebody speaks over it: play it at a lower volume until one of the next two. */
   "voicepipe.agent.ducked": Identified & { readonly turn_id: string; readonly item_id: string };
-  "voicepipe.agent.restored": Verdict;
+  "voicepipe.agent.unducked": Verdict;
   /** Play no more of it. */
-  "voicepipe.agent.yielded": Verdict;
+  "voicepipe.agent.interrupted": Verdict;
   /** The fields of `GET /v1/turns/{id}`. */
-  "voicepipe.turn.record": Identified & { readonly record: Readonly<Record<string, any>> };
+  "voicepipe.turn.record.values": Identified & { readonly record: Readonly<Record<string, any>> };
   /** The line is back, and nothing was lost. */
   "voicepipe.resumed": Identified & {
     readonly session_id: string;

@@ -10,10 +10,10 @@
  * @module
  */
 
-import { Comeback } from "./comeback.js";
+import { ResumeState } from "./resume.js";
 import { failure, whyRefused } from "./failures.js";
-import { Stream, agentFrame, callerFrame, decodeSound, encodeSound } from "./frames.js";
-import { Returning } from "./returning.js";
+import { Stream, agentFrame, userFrame, decodeSound, encodeSound } from "./frames.js";
+import { Reconnector } from "./reconnect.js";
 
 export { decodeSound, encodeSound };
 
@@ -45,7 +45,7 @@ const NO_GOODBYE = 1006;
 const BY_POLICY = 1008;
 
 /** The name of our wish for extensions, so that a server's refusal of it is known for what it is. */
-const WISH = "voicepipe_extensions";
+const EXTENSIONS_EVENT_ID = "voicepipe_extensions";
 
 export class Realtime {
   /** @param {RealtimeOptions} options */
@@ -67,9 +67,9 @@ export class Realtime {
     this.tries = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
-    this.comeback = new Comeback();
-    /** While the line is down and the session waits for us. @type {Returning | null} */
-    this.returning = null;
+    this.resumeState = new ResumeState();
+    /** While the line is down and the session waits for us. @type {Reconnector | null} */
+    this.reconnector = null;
     /** Announced sound that comes in binary frames: stream -> whose it is. @type {Map<number, Stream>} */
     this.streams = new Map();
     this.mayWait = UNSENT_BYTES;
@@ -93,7 +93,7 @@ export class Realtime {
 
   /** Connect, and stay connected until `close` or a failure that does not pass. Called while it waits: try now. */
   open() {
-    this.returning?.tryNow();
+    this.reconnector?.tryNow();
     if (this.state !== "closed" && this.state !== "waiting") return;
     clearTimeout(this.timer);
     this.change("connecting");
@@ -122,7 +122,7 @@ export class Realtime {
    * @returns {boolean} whether there was a line to send it on
    */
   send(event) {
-    if (this.state === "resuming") return this.comeback.hold(event);
+    if (this.state === "resuming") return this.resumeState.hold(event);
     return this.put(JSON.stringify(event));
   }
 
@@ -132,7 +132,7 @@ export class Realtime {
   }
 
   /**
-   * Send sound of the caller.
+   * Send sound of the user.
    *
    * @param {Int16Array} samples mono, 24 kHz
    */
@@ -142,11 +142,11 @@ export class Realtime {
       return false;
     }
     if (this.state !== "open" && this.state !== "resuming") return false;
-    if (this.extensions.includes("resume")) this.comeback.keep(samples);
+    if (this.extensions.includes("resume")) this.resumeState.buffer(samples);
     return this.state === "resuming" || this.putSound(samples);
   }
 
-  /** Say that the caller is done, and ask for the answer. */
+  /** Say that the user is done, and ask for the answer. */
   commit() {
     return this.send({ type: "input_audio_buffer.commit" }) && this.send({ type: "response.create" });
   }
@@ -205,8 +205,8 @@ export class Realtime {
     const { socket } = this;
     this.socket = null;
     clearTimeout(this.timer);
-    this.returning?.stop();
-    this.returning = null;
+    this.reconnector?.stop();
+    this.reconnector = null;
     return socket;
   }
 
@@ -216,14 +216,14 @@ export class Realtime {
     /** @type {WireEvent} */
     const event = JSON.parse(data);
     // A server that does not take our wish is done without.
-    const told = event.type !== "error" || event.error.event_id !== WISH;
-    if (told) this.follow(event);
-    this.comeback.note(event);
-    if (told) this.tell(event.type, event);
+    const accepted = event.type !== "error" || event.error.event_id !== EXTENSIONS_EVENT_ID;
+    if (accepted) this.follow(event);
+    this.resumeState.note(event);
+    if (accepted) this.emit(event.type, event);
     if (event.type === "response.output_audio.delta") {
-      this.tell("sound", { ...placeOf(event), samples: decodeSound(event.delta) });
+      this.emit("sound", { ...placeOf(event), samples: decodeSound(event.delta) });
     }
-    this.tell("*", event);
+    this.emit("*", event);
   }
 
   /** @param {WireEvent} event */
@@ -233,7 +233,7 @@ export class Realtime {
         return this.begin(event.session);
       case "session.updated":
         this.session = event.session;
-        return this.comeback.allow(event.session);
+        return this.resumeState.allow(event.session);
       case "voicepipe.output_audio.started":
         return this.streams.set(event.stream, new Stream(placeOf(event)));
       case "response.output_audio.done":
@@ -247,23 +247,23 @@ export class Realtime {
   /** @param {Record<string, any>} session */
   begin(session) {
     this.session = session;
-    this.comeback = new Comeback();
+    this.resumeState = new ResumeState();
     this.streams.clear();
     this.tries = 0;
     this.change("open");
     if (!this.extensions.length) return;
     // By itself, so that a server that does not take it still takes what else is asked of the session.
     const voicepipe = Object.fromEntries(this.extensions.map((name) => [name, true]));
-    this.send({ type: "session.update", event_id: WISH, session: { type: "realtime", providerData: { voicepipe } } });
+    this.send({ type: "session.update", event_id: EXTENSIONS_EVENT_ID, session: { type: "realtime", providerData: { voicepipe } } });
   }
 
   /** @param {ArrayBuffer} data */
   takeFrame(data) {
     const frame = agentFrame(data);
-    if (frame) this.comeback.noteFrame(frame.number);
+    if (frame) this.resumeState.noteFrame(frame.number);
     const stream = frame && this.streams.get(frame.stream);
     if (!stream) this.strayFrames += 1;
-    else this.tell("sound", { ...stream.place, samples: stream.take(frame.sound) });
+    else this.emit("sound", { ...stream.place, samples: stream.take(frame.sound) });
   }
 
   /** @param {string | ArrayBuffer} message */
@@ -275,7 +275,7 @@ export class Realtime {
 
   /** @param {Int16Array} samples */
   putSound(samples) {
-    if (this.has("binary_audio")) return this.put(callerFrame(samples));
+    if (this.has("binary_audio")) return this.put(userFrame(samples));
     return this.put(JSON.stringify({ type: "input_audio_buffer.append", audio: encodeSound(samples) }));
   }
 
@@ -287,9 +287,9 @@ export class Realtime {
    */
   broken(code, reason) {
     // With a close frame it is a goodbye: such a session is over.
-    if (code !== NO_GOODBYE || !this.comeback.possible) return this.lost(this.endOf(code, reason));
+    if (code !== NO_GOODBYE || !this.resumeState.possible) return this.lost(this.endOf(code, reason));
     this.unplug();
-    this.returning = new Returning(this.address, this.comeback, {
+    this.reconnector = new Reconnector(this.address, this.resumeState, {
       onBack: (socket, resumed) => this.back(socket, resumed),
       onRefused: () => this.startAnew(),
     });
@@ -305,15 +305,15 @@ export class Realtime {
     this.plug(socket);
     socket.onclose = ({ code, reason }) => this.socket === socket && this.broken(code, reason);
     this.state = "open";
-    for (const each of this.comeback.rest(/** @type {any} */ (resumed))) {
+    for (const each of this.resumeState.rest(/** @type {any} */ (resumed))) {
       if (each instanceof Int16Array) this.putSound(each);
       else this.send(each);
     }
     // What is sent again is no sign of a slow network.
     this.mayWait = UNSENT_BYTES + socket.bufferedAmount;
     this.change("open");
-    this.tell(resumed.type, resumed);
-    this.tell("*", resumed);
+    this.emit(resumed.type, resumed);
+    this.emit("*", resumed);
   }
 
   /** The session is gone for good: begin another one. */
@@ -328,7 +328,7 @@ export class Realtime {
    * @param {string} reason
    */
   endOf(code, reason) {
-    // A session that was ended for a reason is over: the next one is the caller's to start.
+    // A session that was ended for a reason is over: the next one is the user's to start.
     const ended = this.lastWord && (code === BY_POLICY || code >= 4000 || this.lastWord.code === "session_expired");
     if (ended && this.lastWord) return this.lastWord;
     if (code === BY_POLICY || code >= 4000) return failure("ended", String(code), reason);
@@ -353,14 +353,14 @@ export class Realtime {
    */
   change(state, why = null, wait_ms = 0) {
     this.state = state;
-    this.tell("state", { state, failure: why, wait_ms });
+    this.emit("state", { state, failure: why, wait_ms });
   }
 
   /**
    * @param {string} type
    * @param {unknown} event
    */
-  tell(type, event) {
+  emit(type, event) {
     for (const listener of this.listeners.get(type) ?? []) listener(event);
   }
 }

@@ -18,7 +18,7 @@ export class Secrets {
   constructor(mint) {
     this.mint = mint;
     /** @type {import("./realtime.js").Secret | null} */
-    this.kept = null;
+    this.stored = null;
     this.handed = false;
     /** What the server offers; empty until it has minted. @type {Agent[]} */
     this.agents = [];
@@ -27,7 +27,7 @@ export class Secrets {
   /** @param {string} value a secret from elsewhere; empty to go back to the server's own mint */
   hand(value) {
     this.handed = value !== "";
-    this.kept = value ? { value, expires_at: endOf(value) } : null;
+    this.stored = value ? { value, expires_at: endOf(value) } : null;
   }
 
   /**
@@ -36,8 +36,8 @@ export class Secrets {
    * @returns {Promise<Minted>}
    */
   async fresh() {
-    if (this.kept && this.kept.expires_at * 1000 - Date.now() > (this.handed ? 0 : MARGIN_MS)) {
-      return { ok: true, secret: this.kept };
+    if (this.stored && this.stored.expires_at * 1000 - Date.now() > (this.handed ? 0 : MARGIN_MS)) {
+      return { ok: true, secret: this.stored };
     }
     return this.handed ? { ok: false, failure: failure("expired", "token_expired", "") } : this.minted();
   }
@@ -49,8 +49,8 @@ export class Secrets {
       if (!answer.ok) return { ok: false, failure: await refusalOf(answer) };
       const { value, expires_at, voicepipe } = await answer.json();
       this.agents = voicepipe?.agents ?? [];
-      this.kept = { value, expires_at };
-      return { ok: true, secret: this.kept };
+      this.stored = { value, expires_at };
+      return { ok: true, secret: this.stored };
     } catch {
       return { ok: false, failure: unreachable() };
     }

@@ -57,9 +57,9 @@ export class Speaker {
     /** @type {((cut: Played[]) => void)[]} */
     this.flushes = [];
     this.port.onmessage = ({ data }) => {
-      if (data.kind === "position") this.tellPosition(data);
+      if (data.kind === "position") this.reportPosition(data);
       else if (data.kind === "ended") this.ending.set(data, setTimeout(() => this.end(data), this.latency_ms));
-      else this.flushes.shift()?.(data.cut.map(heard));
+      else this.flushes.shift()?.(data.cut.map(playedOf));
     };
   }
 
@@ -69,7 +69,7 @@ export class Speaker {
   }
 
   /** @param {{item: string, played: number, waiting: number}} count */
-  tellPosition({ item, played, waiting }) {
+  reportPosition({ item, played, waiting }) {
     const held_ms = this.latency_ms;
     const played_ms = duration(played) - held_ms;
     if (played_ms > 0) this.onPosition?.({ item, played_ms, waiting_ms: duration(waiting) + held_ms });
@@ -80,7 +80,7 @@ export class Speaker {
     clearTimeout(this.ending.get(count));
     this.ending.delete(count);
     this.open.delete(count.item);
-    this.onEnded?.(heard(count));
+    this.onEnded?.(playedOf(count));
   }
 
   /** Whether something is being played or waits for that. */
@@ -147,7 +147,7 @@ export class Speaker {
 }
 
 /** @param {{item: string, played: number}} count */
-function heard({ item, played }) {
+function playedOf({ item, played }) {
   return { item, played_ms: duration(played) };
 }
 

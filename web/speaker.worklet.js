@@ -17,7 +17,7 @@ const CUSHION_MORE_MS = 40;
 const CUSHION_MOST_MS = 200;
 
 /** A cushion that does not fill is played all the same: it was all there is for now. */
-const PATIENCE_MS = 120;
+const MAX_CUSHION_WAIT_MS = 120;
 
 const REPORT_MS = 50;
 
@@ -34,7 +34,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     this.items = [];
     this.flowing = false;
     this.cushion = ms(CUSHION_MS);
-    this.patience = 0;
+    this.waited = 0;
     this.unreported = 0;
     this.last = 0;
     this.fade = 0;
@@ -105,8 +105,8 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     const [first] = this.items;
     if (!first) return false;
     if (!this.flowing && first.waiting) {
-      this.patience += quantum;
-      this.flowing = first.finished || first.waiting >= this.cushion || this.patience >= ms(PATIENCE_MS);
+      this.waited += quantum;
+      this.flowing = first.finished || first.waiting >= this.cushion || this.waited >= ms(MAX_CUSHION_WAIT_MS);
     }
     if (this.flowing && !first.waiting) this.runDry();
     return this.flowing;
@@ -127,7 +127,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
 
   pause() {
     this.flowing = false;
-    this.patience = 0;
+    this.waited = 0;
   }
 
   /**

@@ -13,7 +13,7 @@ import { Secrets } from "./secrets.js";
 import { Settings } from "./settings.js";
 import { Speaker } from "./speaker.js";
 import { Transcript } from "./transcript.js";
-import { MICROPHONE, MICROPHONE_GONE, MICROPHONE_SILENT, SCENES, TOO_SHORT, ofFailure } from "./words.js";
+import { MICROPHONE, MICROPHONE_GONE, MICROPHONE_SILENT, SCENES, TOO_SHORT, ofFailure } from "./messages.js";
 
 /** @typedef {import("./realtime.js").StateChange} StateChange */
 /** @typedef {"line" | "microphone" | "hint" | "records"} Topic */
@@ -63,7 +63,7 @@ class TalkPage {
     this.transcript = new Transcript(part("transcript", HTMLElement));
     this.settings = new Settings(this.secrets, () => void this.openMicrophone());
     /** @type {Map<Topic, string>} */
-    this.troubles = new Map();
+    this.problems = new Map();
     /** @type {Realtime | null} */
     this.line = null;
     /** @type {Call | null} */
@@ -137,8 +137,8 @@ class TalkPage {
 
   async start() {
     press.start.disabled = true;
-    this.troubles.clear();
-    this.showTroubles();
+    this.problems.clear();
+    this.showProblems();
     this.transcript.clear();
     const speaker = await Speaker.open();
     const line = new Realtime({ address: this.address(), secret: () => this.secrets.fresh(), extensions: EXTENSIONS });
@@ -185,8 +185,8 @@ class TalkPage {
   lineChanged({ state, failure }) {
     show.status.textContent = STATES[state];
     show.status.dataset.state = state;
-    if (state === "open") this.setTrouble("line", "");
-    if (failure) this.setTrouble("line", ofFailure(failure));
+    if (state === "open") this.setProblem("line", "");
+    if (failure) this.setProblem("line", ofFailure(failure));
     press.retry.hidden = state !== "waiting";
     if (state === "closed" && failure) void this.stop();
   }
@@ -207,10 +207,10 @@ class TalkPage {
     this.microphone = null;
     const opened = await Microphone.open({
       deviceId: this.settings.microphone,
-      onFrame: (frame) => this.heard(frame),
-      onEnd: () => this.setTrouble("microphone", MICROPHONE_GONE),
+      onFrame: (frame) => this.captured(frame),
+      onEnd: () => this.setProblem("microphone", MICROPHONE_GONE),
     });
-    this.setTrouble("microphone", opened.ok ? "" : MICROPHONE[opened.trouble]);
+    this.setProblem("microphone", opened.ok ? "" : MICROPHONE[opened.trouble]);
     if (!opened.ok) return;
     if (!this.call) return opened.microphone.close(); // hung up while the browser asked
     this.microphone = opened.microphone;
@@ -219,12 +219,12 @@ class TalkPage {
   }
 
   /** @param {import("./microphone.js").Frame} frame */
-  heard({ samples, rms }) {
-    this.call?.hear(samples);
+  captured({ samples, rms }) {
+    this.call?.push(samples);
     this.showLevel(rms);
     const silent = this.microphone?.silent ?? false;
-    if (silent !== (this.troubles.get("microphone") === MICROPHONE_SILENT)) {
-      this.setTrouble("microphone", silent ? MICROPHONE_SILENT : "");
+    if (silent !== (this.problems.get("microphone") === MICROPHONE_SILENT)) {
+      this.setProblem("microphone", silent ? MICROPHONE_SILENT : "");
     }
   }
 
@@ -247,14 +247,14 @@ class TalkPage {
   }
 
   press() {
-    this.setTrouble("hint", "");
+    this.setProblem("hint", "");
     press.hold.classList.add("held");
     this.call?.press();
   }
 
   release() {
     press.hold.classList.remove("held");
-    if (this.call && !this.call.release()) this.setTrouble("hint", TOO_SHORT);
+    if (this.call && !this.call.release()) this.setProblem("hint", TOO_SHORT);
   }
 
   // --- what is shown ------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class TalkPage {
 
   /** @param {import("./call.js").Scene} scene */
   showScene(scene) {
-    const off = this.call?.muted && (scene === "listening" || scene === "hearing");
+    const off = this.call?.muted && (scene === "listening" || scene === "user_speaking");
     const waiting = this.call?.holdToTalk && scene === "listening";
     show.scene.textContent = off ? "Muted" : waiting ? "Hold and speak" : SCENES[scene];
     show.scene.dataset.scene = off ? "muted" : scene;
@@ -292,15 +292,15 @@ class TalkPage {
    * @param {Topic} topic
    * @param {string} words empty when it is over
    */
-  setTrouble(topic, words) {
-    if ((this.troubles.get(topic) ?? "") === words) return;
-    if (words) this.troubles.set(topic, words);
-    else this.troubles.delete(topic);
-    this.showTroubles();
+  setProblem(topic, words) {
+    if ((this.problems.get(topic) ?? "") === words) return;
+    if (words) this.problems.set(topic, words);
+    else this.problems.delete(topic);
+    this.showProblems();
   }
 
-  showTroubles() {
-    const lines = [...this.troubles].map(([topic, words]) => {
+  showProblems() {
+    const lines = [...this.problems].map(([topic, words]) => {
       const line = document.createElement("p");
       line.dataset.topic = topic;
       line.textContent = words;
@@ -308,7 +308,7 @@ class TalkPage {
     });
     show.troubleWords.replaceChildren(...lines);
     show.trouble.hidden = lines.length === 0;
-    press.retryMicrophone.hidden = !this.call || !this.troubles.has("microphone");
+    press.retryMicrophone.hidden = !this.call || !this.problems.has("microphone");
   }
 
   // --- where the time went ------------------------------------------------------------------
@@ -325,7 +325,7 @@ class TalkPage {
     } catch {
       return null; // the line will say that the server is gone
     }
-    this.setTrouble("records", "This client secret may not read turns, so their latency is not shown.");
+    this.setProblem("records", "This client secret may not read turns, so their latency is not shown.");
     return false;
   }
 }

@@ -8,14 +8,14 @@ import { make } from "./elements.js";
 
 /** @typedef {import("./call.js").Entry} Entry */
 
-const NAMES = { caller: "You", agent: "Agent" };
+const NAMES = { user: "You", agent: "Agent" };
 
 export class Transcript {
   /** @param {HTMLElement} list an `ol` */
   constructor(list) {
     this.list = list;
     /** @type {Map<string, HTMLElement>} */
-    this.shown = new Map();
+    this.items = new Map();
     /** What is known of a turn's latency: turn -> what shows it, and which answer's it is. @type {Map<string, HTMLElement>} */
     this.cards = new Map();
     /** @type {Map<string, string>} */
@@ -28,7 +28,7 @@ export class Transcript {
 
   clear() {
     this.list.replaceChildren();
-    this.shown.clear();
+    this.items.clear();
     this.cards.clear();
     this.answers.clear();
   }
@@ -36,7 +36,7 @@ export class Transcript {
   /** @param {Entry} entry */
   show(entry) {
     const follow = this.atEnd();
-    const item = this.shown.get(entry.id) ?? this.added(entry);
+    const item = this.items.get(entry.id) ?? this.added(entry);
     item.classList.toggle("cut", entry.cut);
     item.classList.toggle("failed", entry.failure !== "");
     item.querySelector(".words")?.replaceChildren(...words(entry));
@@ -76,7 +76,7 @@ export class Transcript {
   /** @param {string} turn whose card goes below its answer; while it runs and has none, to the end */
   place(turn) {
     const card = /** @type {HTMLElement} */ (this.cards.get(turn));
-    const answer = this.shown.get(this.answers.get(turn) ?? "");
+    const answer = this.items.get(this.answers.get(turn) ?? "");
     const runs = card.classList.contains("live");
     if (answer?.contains(card) || (!answer && runs && card.isConnected)) return;
     remove(card);
@@ -96,7 +96,7 @@ export class Transcript {
     const who = make("h2", { class: "who" }, NAMES[entry.who]);
     const item = make("li", { class: `entry ${entry.who}`, "data-item": entry.id }, who, make("p", { class: "words" }));
     this.list.append(item);
-    this.shown.set(entry.id, item);
+    this.items.set(entry.id, item);
     return item;
   }
 
@@ -131,7 +131,7 @@ function words(entry) {
 
 /** @param {Entry} entry */
 function failure(entry) {
-  return entry.who === "caller"
+  return entry.who === "user"
     ? `(what you said could not be understood: ${entry.failure})`
     : `(no answer: ${entry.failure})`;
 }
@@ -141,10 +141,10 @@ function failure(entry) {
  *
  * @param {Entry} entry
  */
-function cut({ text, heard }) {
+function cut({ text, played }) {
   const mark = make("span", { class: "cut-mark" }, " — you interrupted here ");
-  if (heard === null) return [text, mark];
-  const rest = text.startsWith(heard.trimEnd()) ? text.slice(heard.trimEnd().length) : "";
-  const unheard = make("del", {}, make("span", { class: "unseen" }, "Not heard: "), rest);
-  return [heard, mark, ...(rest.trim() ? [unheard] : [])];
+  if (played === null) return [text, mark];
+  const rest = text.startsWith(played.trimEnd()) ? text.slice(played.trimEnd().length) : "";
+  const unplayed = make("del", {}, make("span", { class: "unseen" }, "Not played: "), rest);
+  return [played, mark, ...(rest.trim() ? [unplayed] : [])];
 }

@@ -5,13 +5,13 @@
  */
 
 /** @typedef {Record<string, any>} TurnRecord the fields of `GET /v1/turns/{id}` */
-/** @typedef {{start_ms: number, end_ms: number}} Span from t0, the caller's last voiced sample */
-/** @typedef {Span & {stage: string}} Wait a link of what the caller waited for */
+/** @typedef {{start_ms: number, end_ms: number}} Span from t0, the user's last voiced sample */
+/** @typedef {Span & {stage: string}} Wait a link of what the user waited for */
 /**
- * @typedef {object} Row one stage: when it ran, and when it was what the caller waited for
+ * @typedef {object} Row one stage: when it ran, and when it was what the user waited for
  * @property {string} stage
  * @property {Span} span
- * @property {Span[]} critical the parts that the caller waited for; the stage ran hidden during the rest
+ * @property {Span[]} critical the parts that the user waited for; the stage ran hidden during the rest
  * @property {Span[]} held waited for on its account after it had ended: a gate that was still closed
  * @property {number} duration_ms how long it took: less than its span where our own event loop was held up
  * @property {number} limit_ms
@@ -20,14 +20,14 @@
  */
 /** @typedef {{rows: Row[], waits: Wait[], end_ms: number}} Waterfall */
 
-/** The mark that ends each stage; it began `duration_ms` before, or with the first piece that the caller waited for. */
+/** The mark that ends each stage; it began `duration_ms` before, or with the first piece that the user waited for. */
 const ENDS = /** @type {Record<string, string>} */ ({
-  endpoint: "asked",
+  endpoint: "llm_requested",
   llm_ttft: "first_delta",
   first_clause: "first_clause",
   tts_ttfb: "first_sound",
   overhead: "first_sent",
-  playback: "heard",
+  playback: "first_audible",
 });
 
 /** A record is asked for again until the turn is over: soon at first, then every two seconds for up to ten minutes. */
@@ -38,17 +38,17 @@ const TRIES = 300;
 /**
  * Ask for a turn's record until the turn is over.
  *
- * @param {(id: string) => Promise<TurnRecord | null | false>} ask null: not there yet; false: it will never be
+ * @param {(id: string) => Promise<TurnRecord | null | false>} fetchRecord null: not there yet; false: it will never be
  * @param {string} id
  * @param {(record: TurnRecord) => void} show called with each record that comes, the last one when the turn is over
  * @param {AbortSignal} signal
  */
-export async function follow(ask, id, show, signal) {
+export async function follow(fetchRecord, id, show, signal) {
   let pause_ms = FIRST_PAUSE_MS;
   for (let tries = 0; tries < TRIES && !signal.aborted; tries += 1) {
     await new Promise((resolve) => setTimeout(resolve, pause_ms));
     pause_ms = Math.min(LAST_PAUSE_MS, pause_ms * 1.3);
-    const record = await ask(id);
+    const record = await fetchRecord(id);
     if (signal.aborted || record === false) return;
     if (record) show(record);
     if (record?.outcome) return;

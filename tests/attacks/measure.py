@@ -1,4 +1,4 @@
-"""Attack a server and print what innocent callers felt: `python tests/attacks/measure.py [NAME ...]`.
+"""Attack a server and print what innocent users felt: `python tests/attacks/measure.py [NAME ...]`.
 
 Each attack has a server of its own, and comes from a process of its own. Before it, a control round of the same length
 tells what this machine does to the innocent without any attack. All is measured from outside.
@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from attack import bad_vendors
+from attack.bystanders import Experience, bystanders
 from attack.catalog import ATTACKS, FUZZERS, Attack
-from attack.innocent import Felt, innocents
 from attack.outcome import Outcome, under_attack
 from attack.server import TOML, ServerProcess
 from attack.target import Sent, Target
@@ -49,7 +49,7 @@ class Row:
     """One attack's figures."""
 
     attack: Attack
-    without: Felt
+    without: Experience
     outcome: Outcome
 
     def cells(self) -> tuple[str, ...]:
@@ -71,25 +71,25 @@ class Row:
         )
 
 
-def _worst(felt: Felt) -> str:
+def _worst(felt: Experience) -> str:
     return f"{max(felt.waits_ms):.0f}" if felt.waits_ms else "-"
 
 
-def _middle(felt: Felt) -> str:
+def _middle(felt: Experience) -> str:
     if len(felt.turns_ms) < 2:
         return "-"
     cuts = quantiles(felt.turns_ms, n=20)
     return f"{cuts[9]:.0f}/{cuts[18]:.0f}"
 
 
-async def measure(attack: Attack, settings: str, asked: argparse.Namespace) -> Row:
+async def measure(attack: Attack, settings: str, options: argparse.Namespace) -> Row:
     """Run one attack on a fresh server."""
     with tempfile.TemporaryDirectory() as folder:
         server = ServerProcess(Path(folder), settings)
         server.start()
         try:
-            target = server.target(seed=asked.seed, scale=asked.scale if attack.name in FUZZERS else 1.0)
-            async with innocents(target) as them:
+            target = server.target(seed=options.seed, scale=options.scale if attack.name in FUZZERS else 1.0)
+            async with bystanders(target) as them:
                 them.begin_anew()
                 await asyncio.sleep(CONTROL_S)
                 without = them.begin_anew()
@@ -142,23 +142,23 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="how much longer than usual the fuzzers search")
     parser.add_argument("--markdown", action="store_true", help="print the table as the documentation has it")
     parser.add_argument("--attack", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.attack:
-        return _attack(*asked.names)
-    if unknown := set(asked.names) - set(ATTACKS):
+    options = parser.parse_args()
+    if options.attack:
+        return _attack(*options.names)
+    if unknown := set(options.names) - set(ATTACKS):
         parser.error(f"expected names out of {', '.join(ATTACKS)}, got {', '.join(sorted(unknown))}")
     console, rows = Console(), []
-    names = asked.names or list(ATTACKS)
+    names = options.names or list(ATTACKS)
     with vendors() as addresses:
         settings = TOML.format(**addresses, server="", more=bad_vendors.agents())
         for n, name in enumerate(names, 1):
             console.print(f"[{n}/{len(names)}] {name}: {ATTACKS[name].says} ...", markup=False, highlight=False)
-            rows.append(asyncio.run(measure(ATTACKS[name], settings, asked)))
+            rows.append(asyncio.run(measure(ATTACKS[name], settings, options)))
             its = rows[-1].outcome
             console.print(f"    saw {dict(its.sent.seen.most_common(8))}", markup=False, highlight=False)
             for failed in its.felt.failed[:5]:
                 console.print(f"    the innocent: {failed}", markup=False, highlight=False)
-    _print(console, rows, markdown=asked.markdown)
+    _print(console, rows, markdown=options.markdown)
     return None
 
 

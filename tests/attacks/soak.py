@@ -1,8 +1,8 @@
-"""Hours of calls, and where the server's memory goes: `python tests/attacks/soak.py --minutes 120 --callers 20`.
+"""Hours of calls, and where the server's memory goes: `python tests/attacks/soak.py --minutes 120 --users 20`.
 
-Starts a server, and providers with known delays, on loopback; ends them. Callers speak, write, have tools called,
+Starts a server, and providers with known delays, on loopback; ends them. Users speak, write, have tools called,
 interrupt, are cut off and hang up. Every minute a line says what the server's memory holds. In the end: how fast it
-grew in each quarter with and without SQLite's pages, whether every turn that a caller was told of is stored, and what
+grew in each quarter with and without SQLite's pages, whether every turn that a user was told of is stored, and what
 the log complains of; exit code 1 when a turn is missing, or something crashed or got stuck.
 """
 
@@ -22,13 +22,13 @@ from typing import Any, Final
 import aiohttp
 import numpy as np
 
-from soak_caller import Caller, Tally
 from soak_memory import Memory
+from soak_user import Tally, User
+from tests.measure.load_server import started, write_settings
+from tests.measure.load_user import RATE_HZ, append_event, sentence
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import silence
-from voicepipe.bench.load_call import RATE_HZ, append_event, sentence
-from voicepipe.bench.load_server import started, write_settings
 
 HERE: Final = Path(__file__).resolve().parent
 SENTENCE: Final = HERE.parent / "data" / "clean" / "vctk_p287_002.flac"
@@ -47,7 +47,7 @@ class Outcome:
     tally: Tally
     memory: list[Memory]
     missing: set[str]
-    """Turns whose end a caller was told of and that are not stored."""
+    """Turns whose end a user was told of and that are not stored."""
 
     metrics: dict[str, float]
     crashed: list[str]
@@ -67,11 +67,11 @@ class Outcome:
         return [f"{n:.0f} {what}" for n, what in found if n]
 
 
-async def soak(folder: Path, *, minutes: float, n_callers: int, think_s: float) -> Outcome:
+async def soak(folder: Path, *, minutes: float, n_users: int, think_s: float) -> Outcome:
     """Run it; everything is written below `folder`."""
     path = folder / "memory.jsonl"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
-    async with started("voicepipe.bench.load_providers", "--llm-ms", "100") as providers:
+    async with started("tests.measure.load_providers", "--llm-ms", "100") as providers:
         settings = write_settings(folder, providers.url, speculate=True)
         log = folder / "server.log"
         async with (
@@ -79,7 +79,7 @@ async def soak(folder: Path, *, minutes: float, n_callers: int, think_s: float) 
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
         ):
             tally = Tally()
-            await _call(server.url, http, tally, path, minutes=minutes, n_callers=n_callers, think_s=think_s)
+            await _call(server.url, http, tally, path, minutes=minutes, n_users=n_users, think_s=think_s)
             metrics = await _rested(http, server.url)
             stored = await _stored(http, server.url)
     crashed = [line for line in log.read_text(errors="replace").splitlines() if '"crashed"' in line]
@@ -87,18 +87,18 @@ async def soak(folder: Path, *, minutes: float, n_callers: int, think_s: float) 
 
 
 async def _call(
-    url: str, http: aiohttp.ClientSession, tally: Tally, path: Path, *, minutes: float, n_callers: int, think_s: float
+    url: str, http: aiohttp.ClientSession, tally: Tally, path: Path, *, minutes: float, n_users: int, think_s: float
 ) -> None:
     frames = messages()
     until_ms = clock.monotonic_ms() + round(minutes * 60_000)
     async with asyncio.TaskGroup() as group:
-        telling = group.create_task(_tell(path, tally), name="tell")
+        printing = group.create_task(_print_progress(path, tally), name="tell")
         async with asyncio.TaskGroup() as calls:
-            for n in range(n_callers):
+            for n in range(n_users):
                 its = {"frames": frames, "chance": random.Random(n), "tally": tally, "think_s": think_s}
-                caller = Caller(url=f"{url}/v1/realtime", http=http, **its)  # type: ignore[arg-type]
-                calls.create_task(caller.run(until_ms), name=f"caller-{n}")
-        telling.cancel()
+                user = User(url=f"{url}/v1/realtime", http=http, **its)  # type: ignore[arg-type]
+                calls.create_task(user.run(until_ms), name=f"user-{n}")
+        printing.cancel()
 
 
 def messages() -> list[str]:
@@ -111,7 +111,7 @@ def messages() -> list[str]:
     return [append_event(samples[n : n + n_frame]) for n in range(0, len(samples) - n_frame + 1, n_frame)]
 
 
-async def _tell(path: Path, tally: Tally) -> None:
+async def _print_progress(path: Path, tally: Tally) -> None:
     print_line(HEAD)
     while True:
         await asyncio.sleep(60)
@@ -194,14 +194,14 @@ def print_line(line: str) -> None:
 def main() -> int:
     """Soak, and tell."""
     parser = argparse.ArgumentParser(prog="python tests/attacks/soak.py", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=120.0, help="how long callers call (120)")
-    parser.add_argument("--callers", type=int, default=20, help="how many at once (20)")
+    parser.add_argument("--minutes", type=float, default=120.0, help="how long users call (120)")
+    parser.add_argument("--users", type=int, default=20, help="how many at once (20)")
     parser.add_argument(
-        "--think-s", type=float, default=2.0, help="from one turn of a caller to the next, on average (2)"
+        "--think-s", type=float, default=2.0, help="from one turn of a user to the next, on average (2)"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run = soak(Path(folder), minutes=asked.minutes, n_callers=asked.callers, think_s=asked.think_s)
+        run = soak(Path(folder), minutes=options.minutes, n_users=options.users, think_s=options.think_s)
         outcome = asyncio.run(run)
     for line in (*growth(outcome.memory), str(dict(outcome.tally.counts)), *outcome.faults):
         print_line(line)

@@ -89,11 +89,11 @@ def smaps() -> dict[str, int]:
 
 def _malloc() -> _MallInfo:
     """What glibc's malloc says of itself; zeros elsewhere."""
-    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if ask is None:
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is None:
         return _MallInfo()
-    ask.restype = _MallInfo
-    found: _MallInfo = ask()
+    function.restype = _MallInfo
+    found: _MallInfo = function()
     return found
 
 
@@ -101,9 +101,9 @@ def sqlite_bytes() -> int:
     """What all connections of this process hold (SQLite, sqlite3_memory_used): the pages of their caches above all."""
     import _sqlite3
 
-    ask = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
-    ask.restype = ctypes.c_int64
-    return int(ask())
+    function = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
+    function.restype = ctypes.c_int64
+    return int(function())
 
 
 def _keep_looking(path: Path) -> None:

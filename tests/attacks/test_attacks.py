@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from attack.bystanders import bystanders
 from attack.catalog import ATTACKS, Attack
-from attack.innocent import innocents
 from attack.outcome import Outcome, under_attack
 from attack.server import ServerProcess
 
@@ -21,7 +21,7 @@ MEMORY_MB = 400
 async def test_attack_leaves_the_others_alone(attack: Attack, server: ServerProcess) -> None:
     """Judged by counts, bytes and CPU time, which a busy machine does not change."""
     target = server.target()
-    async with innocents(target) as them:
+    async with bystanders(target) as them:
         outcome = await under_attack(server, them, lambda: attack.run(target))
     found = faults(attack, outcome)
     assert not found, "\n".join([*found, f"seen: {dict(outcome.sent.seen)}", server.log()[-3_000:]])

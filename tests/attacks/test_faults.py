@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import WebSocketException
 
+from attack.bystanders import bystanders
 from attack.faults import (
     clocked,
     databases,
@@ -22,7 +23,6 @@ from attack.faults import (
     stored,
     suspended,
 )
-from attack.innocent import innocents
 from attack.outcome import state
 from attack.server import ServerProcess, in_thread
 from attack.target import Target, written_turn
@@ -44,34 +44,34 @@ async def turns(target: Target, n: int = TURNS) -> set[str]:
 async def test_locked_database_stops_no_call(server: ServerProcess) -> None:
     """New calls are let in, and their turns are stored once the lock is gone."""
     target = server.target()
-    async with innocents(target) as them:
+    async with bystanders(target) as them:
         with locked(server):
-            told = await turns(target)
+            completed = await turns(target)
             await them.turns(2)
         felt = them.begin_anew()
     assert felt.failed == []
-    assert await stored(server, told) == told
+    assert await stored(server, completed) == completed
     assert server.logged("crashed") == 0
 
 
 async def test_full_disk_stops_no_call(server: ServerProcess) -> None:
     """New calls are let in, and their turns are stored once there is room."""
     target = server.target()
-    async with innocents(target) as them:
+    async with bystanders(target) as them:
         with full_disk(server):
-            told = await turns(target)
+            completed = await turns(target)
             await them.turns(2)
         felt = them.begin_anew()
     assert felt.failed == []
-    assert await stored(server, told) == told
+    assert await stored(server, completed) == completed
     assert server.logged("crashed") == 0
 
 
 async def test_suspended_process_goes_on(server: ServerProcess) -> None:
-    """Callers get their turns once it wakes; no session is stuck, and nothing crashed."""
+    """Users get their turns once it wakes; no session is stuck, and nothing crashed."""
     target = server.target()
     before = await state(server)
-    async with innocents(target) as them:
+    async with bystanders(target) as them:
         with suspended(server):
             await asyncio.sleep(3)  # longer than any timer of a turn's stages
         await them.turns(3)
@@ -82,36 +82,36 @@ async def test_suspended_process_goes_on(server: ServerProcess) -> None:
     assert server.logged("crashed") == 0
 
 
-async def test_killed_process_loses_nothing_that_was_stored(stopped_server: ServerProcess) -> None:
+async def test_killed_process_keeps_stored_turns(stopped_server: ServerProcess) -> None:
     """After `kill -9` in the middle of turns the databases are whole, and the next start has every stored turn."""
     stopped_server.start()
     for _ in range(2):
         target = stopped_server.target()
-        told = await turns(target)
-        assert await stored(stopped_server, told) == told
+        completed = await turns(target)
+        assert await stored(stopped_server, completed) == completed
         async with recorded_call(target) as line:
             await line.send('{"type":"response.create"}')
             stopped_server.stop(signal.SIGKILL)
         assert all(is_whole(path) for path in databases(stopped_server))
         stopped_server.start()
-        assert told <= await in_thread(stopped_server.stored_turns)
+        assert completed <= await in_thread(stopped_server.stored_turns)
     assert await turns(stopped_server.target())
 
 
-async def test_process_that_is_told_to_stop_stores_what_it_told(stopped_server: ServerProcess) -> None:
+async def test_stopped_process_stores_completed_turns(stopped_server: ServerProcess) -> None:
     """The queue of records is written before the end, and the exit is in good order."""
     stopped_server.start()
-    told = await turns(stopped_server.target())
+    completed = await turns(stopped_server.target())
     assert await in_thread(stopped_server.stop) == 0
     stopped_server.start()
-    assert await in_thread(stopped_server.stored_turns) == told
+    assert await in_thread(stopped_server.stored_turns) == completed
 
 
 async def test_spoilt_database_is_named_at_the_start(stopped_server: ServerProcess) -> None:
     """A server whose database of turns is damaged says so in a sentence, and leaves the file to be saved."""
     stopped_server.start()
-    told = await turns(stopped_server.target())
-    assert await stored(stopped_server, told) == told
+    completed = await turns(stopped_server.target())
+    assert await stored(stopped_server, completed) == completed
     stopped_server.stop()
     file = stopped_server.data / "turns.sqlite3"
     spoil(file)
@@ -131,15 +131,15 @@ async def test_wall_clock_may_jump(settings: str, tmp_path: Path) -> None:
     server = ServerProcess(tmp_path, settings, program=clocked(ahead))
     server.start()
     try:
-        target, told = server.target(), set()
+        target, completed = server.target(), set()
         async with recorded_call(target) as line:
             for jump_s in (0, 2 * HOUR_S, -30 * DAY_S, 0):
                 ahead.write_text(str(jump_s))
                 id_, outcome = await recorded_turn(line)
                 assert outcome == "completed"
-                told.add(id_)
-        assert await stored(server, told) == told
-        for id_ in told:
+                completed.add(id_)
+        assert await stored(server, completed) == completed
+        for id_ in completed:
             _, record = server.get(f"/v1/turns/{id_}")
             assert all(0 <= stage["duration_ms"] < HOUR_S * 1_000 for stage in record["stages"])
         assert len(await turns(server.target())) == TURNS  # a token that is minted now is good now

@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 async def test_a_short_soak_finds_nothing_wrong() -> None:
-    """Callers speak, write, have a tool called, interrupt and are cut off; every turn that they were told of is
+    """Users speak, write, have a tool called, interrupt and are cut off; every turn that they were told of is
     stored, no session is left, nothing crashed."""
     soak = Path(__file__).parent / "soak.py"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(soak), "--minutes", "0.2", "--callers", "6", "--think-s", "0.1"),
+        *(sys.executable, str(soak), "--minutes", "0.2", "--users", "6", "--think-s", "0.1"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

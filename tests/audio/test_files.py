@@ -30,7 +30,7 @@ def test_wav_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("format_", "subtype"), [("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")])
-def test_other_formats_rates_and_channels_become_mono_at_the_wanted_rate(
+def test_other_formats_rates_and_channels_become_mono_at_the_requested_rate(
     tmp_path: Path, format_: str, subtype: str
 ) -> None:
     """A stereo tone at 44.1 kHz with one silent channel: half the amplitude, the right length."""

@@ -28,10 +28,10 @@ def whole(resampler: Resampler, samples: Samples) -> Samples:
 def test_a_tone_keeps_its_time_and_shape(from_hz: int, to_hz: int) -> None:
     """Output k is the sound at k / to_hz: no delay is left in the samples, and none of them is missing."""
     got = whole(Resampler(from_hz, to_hz), tone(1_000, from_hz, from_hz // 2))
-    wanted = tone(1_000, to_hz, to_hz // 2)
-    assert len(got) == len(wanted)
+    expected = tone(1_000, to_hz, to_hz // 2)
+    assert len(got) == len(expected)
     middle = slice(to_hz // 20, -to_hz // 20)
-    assert np.abs(got[middle].astype(int) - wanted[middle]).max() <= 3
+    assert np.abs(got[middle].astype(int) - expected[middle]).max() <= 3
 
 
 @pytest.mark.parametrize(("from_hz", "to_hz"), [(24_000, 16_000), (48_000, 16_000), (24_000, 8_000)])
@@ -59,12 +59,12 @@ def test_output_does_not_depend_on_how_the_input_was_cut(pair: tuple[int, int], 
     n_samples = sum(cuts)
     noise = np.random.default_rng(seed).integers(-32_768, 32_767, n_samples, endpoint=True).astype(np.int16)
     resampler = Resampler(*pair)
-    wanted = whole(Resampler(*pair), noise)
+    expected = whole(Resampler(*pair), noise)
     for _ in range(2):
         pieces = [resampler.push(piece) for piece in np.split(noise, np.cumsum(cuts))]
         got = np.concatenate((*pieces, resampler.flush()))
-        assert got.tolist() == wanted.tolist()
-    assert len(wanted) == -(-n_samples * pair[1] // pair[0])
+        assert got.tolist() == expected.tolist()
+    assert len(expected) == -(-n_samples * pair[1] // pair[0])
 
 
 def test_there_and_back_is_the_same_speech(clips: dict[str, Clip]) -> None:

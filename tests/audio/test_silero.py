@@ -35,22 +35,22 @@ def test_it_is_what_the_models_own_runtime_makes_of_it(clips: dict[str, Clip]) -
     run = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run
     samples = clips["clean/LJ001-0008"].samples(16_000)
     sound = np.concatenate((np.zeros(CONTEXT_SAMPLES), samples / 32_768)).astype(np.float32)
-    state, wanted = np.zeros((2, 1, 128), dtype=np.float32), []
+    state, expected = np.zeros((2, 1, 128), dtype=np.float32), []
     for first in range(0, len(samples) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES):
         window = sound[None, first : first + CONTEXT_SAMPLES + WINDOW_SAMPLES]
         answer, state = run(None, {"input": window, "state": state, "sr": np.array(16_000)})
-        wanted.append(float(answer[0, 0]))
-    assert min(wanted) < 0.1
-    assert max(wanted) > 0.9
-    assert probabilities(SileroState(), samples) == pytest.approx(wanted, abs=1e-5)
+        expected.append(float(answer[0, 0]))
+    assert min(expected) < 0.1
+    assert max(expected) > 0.9
+    assert probabilities(SileroState(), samples) == pytest.approx(expected, abs=1e-5)
 
 
 def test_speech_is_speech_and_room_tone_is_not(clips: dict[str, Clip]) -> None:
     """Inside the labelled speech most windows are sure, in the tone behind it none."""
     clip = clips["clean/LJ001-0008"]
-    heard = probabilities(SileroState(), clip.samples(16_000))
-    inside = heard[clip.start_ms // 32 + 2 : clip.end_ms // 32]
-    behind = heard[clip.end_ms // 32 + 10 :]
+    found = probabilities(SileroState(), clip.samples(16_000))
+    inside = found[clip.start_ms // 32 + 2 : clip.end_ms // 32]
+    behind = found[clip.end_ms // 32 + 10 :]
     assert np.mean(np.array(inside) > 0.5) > 0.9
     assert max(behind) < 0.35
 

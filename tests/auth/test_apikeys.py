@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.auth.apikeys import ApiKeys
-from voicepipe.auth.database import FILE_NAME
+from voicepipe.auth.sqlite import FILE_NAME
 from voicepipe.errors import AuthError, ConfigError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.auth.credentials import answer_subprotocol, find_credential, missing_credential
-from voicepipe.auth.handshake import Handshake
+from voicepipe.auth.request_credentials import Handshake
 from voicepipe.errors import AuthError
 
 KEY = "vp_shop_" + "k" * 51
@@ -127,8 +127,8 @@ def test_secrets_stay_out_of_reprs() -> None:
 
 def test_the_subprotocol_with_the_key_is_never_answered() -> None:
     """`realtime` when it was offered, else none."""
-    offered = Handshake.of([("Sec-WebSocket-Protocol", f"openai-insecure-api-key.{KEY}")])
-    assert answer_subprotocol(offered) is None
+    handshake = Handshake.of([("Sec-WebSocket-Protocol", f"openai-insecure-api-key.{KEY}")])
+    assert answer_subprotocol(handshake) is None
     assert answer_subprotocol(Handshake.of([])) is None
     both = Handshake.of([("Sec-WebSocket-Protocol", f"openai-insecure-api-key.{KEY}, realtime, x")])
     assert answer_subprotocol(both) == "realtime"

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from voicepipe.auth.claims import Claims
-from voicepipe.auth.database import FILE_NAME
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import Keyring, SigningKey, VerifyingKey, read_pem
+from voicepipe.auth.sqlite import FILE_NAME
 from voicepipe.auth.tokens import TOKEN_MAX_BYTES, mint, verify
 from voicepipe.errors import AuthError, ConfigError
 
@@ -97,11 +97,11 @@ def test_the_key_set_shows_public_halves_only(pair: tuple[Path, Path], key: Sign
     """No private number and no shared secret leaves the house; what is there verifies a token elsewhere."""
     private = read_pem(pair[0])
     assert isinstance(private, SigningKey)
-    shown = Keyring([private, key]).jwks()
-    assert [entry["kid"] for entry in shown["keys"]] == [private.kid]
-    [entry] = shown["keys"]
+    published = Keyring([private, key]).jwks()
+    assert [entry["kid"] for entry in published["keys"]] == [private.kid]
+    [entry] = published["keys"]
     assert set(entry) <= {"kty", "crv", "x", "n", "e", "kid", "alg", "use"}
-    assert jwt.PyJWKSet.from_dict(shown)[private.kid].algorithm_name == private.verifies.algorithm
+    assert jwt.PyJWKSet.from_dict(published)[private.kid].algorithm_name == private.verifies.algorithm
 
 
 def test_a_token_is_verified_by_the_published_key_set(pair: tuple[Path, Path], claims_with: Make) -> None:
@@ -190,7 +190,7 @@ def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> Non
             assert len({one.result(timeout=60) for one in both}) == 1
 
 
-def test_rotation_drops_nobody(tmp_path: Path, claims_with: Make, now_s: int) -> None:
+def test_rotation_drops_no_token(tmp_path: Path, claims_with: Make, now_s: int) -> None:
     """The new key signs, also in a process that runs already; the old one verifies until it is removed."""
     running, command = KeyStore(tmp_path), KeyStore(tmp_path)
     old = running.keyring(now_s).signer

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.origin import check_open, check_talk_page
+from voicepipe.auth.request_credentials import Handshake
 from voicepipe.errors import AuthError
 
 Check = Callable[[Handshake], None]

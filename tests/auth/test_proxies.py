@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.proxies import ProxyHeader, TrustedProxies
+from voicepipe.auth.request_credentials import Handshake
 from voicepipe.errors import ConfigError
 
 PROXY = "10.0.0.1"
@@ -17,15 +17,15 @@ def seen(
     trusted: tuple[str, ...] = ("10.0.0.0/8",),
     by: ProxyHeader = "x-forwarded",
 ) -> tuple[str, str]:
-    shown = TrustedProxies(trusted, header=by).seen_through(Handshake.of(headers, peer=peer))
-    return shown.peer, shown.scheme
+    resolved = TrustedProxies(trusted, header=by).seen_through(Handshake.of(headers, peer=peer))
+    return resolved.peer, resolved.scheme
 
 
 def test_a_trusted_proxy_is_believed() -> None:
     assert seen(("X-Forwarded-For", "203.0.113.7"), ("X-Forwarded-Proto", "https")) == ("203.0.113.7", "https")
 
 
-def test_a_stranger_is_not_believed() -> None:
+def test_untrusted_peer_is_not_believed() -> None:
     headers = (("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-Proto", "https"))
     assert seen(*headers, peer="203.0.113.9") == ("203.0.113.9", "http")
     assert seen(*headers, trusted=()) == (PROXY, "http")

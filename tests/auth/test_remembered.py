@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from voicepipe.auth import remembered
-from voicepipe.auth.database import KeysUnreadable
-from voicepipe.auth.remembered import RETRY_MS, Remembered
+from voicepipe.auth import file_cache
+from voicepipe.auth.file_cache import RETRY_MS, FileCache
+from voicepipe.auth.sqlite import KeysUnreadable
 from voicepipe.storage import StorageHealth
 
 
@@ -17,8 +17,8 @@ class File:
         self.now_ms, self.state, self.n_looks = 1_000, b"1", 0
         self.trouble: Exception | None = None
         self.health = StorageHealth(lambda: self.now_ms, lambda _: None)
-        self.cache: Remembered[str] = Remembered(self.look, self.health)
-        monkeypatch.setattr(remembered, "monotonic_ms", lambda: self.now_ms)
+        self.cache: FileCache[str] = FileCache(self.look, self.health)
+        monkeypatch.setattr(file_cache, "monotonic_ms", lambda: self.now_ms)
 
     def look(self) -> bytes:
         self.n_looks += 1
@@ -68,7 +68,7 @@ def test_a_file_that_can_not_be_read_now_is_remembered_and_tried_again_after_a_w
     assert file.n_looks == n_looks, "it is not looked at before its time"
     file.now_ms, file.trouble = file.now_ms + RETRY_MS, None
     assert file.get() == "keys of 2"
-    assert file.health.troubles() == ()
+    assert file.health.failing_stores() == ()
 
 
 def test_a_trouble_between_the_look_and_the_reading_is_one_as_well(file: File) -> None:

@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from tests.measure import endpointing
+from tests.measure.endpointing_detector import FRAME_MS, WORDS_MS, Detector, Event, Kind
+from tests.measure.endpointing_score import judge, summary
+from tests.measure.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.audio.files import write_wav
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench import endpointing
-from voicepipe.bench.endpointing_detector import FRAME_MS, WORDS_MS, Detector, Event, Kind
-from voicepipe.bench.endpointing_score import judge, summary
-from voicepipe.bench.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.turn.settings import TurnSettings
 
 DATA = Path(__file__).parents[1] / "data"
@@ -157,7 +157,7 @@ def test_work_begins_as_late_as_the_answer_allows() -> None:
     assert unknown[Kind.BEGUN] <= unknown[Kind.TENTATIVE] + 4 * FRAME_MS
 
 
-def test_words_are_heard_of_the_whole_utterance_and_move_the_wait() -> None:
+def test_words_of_the_whole_utterance_change_the_wait() -> None:
     """They come 60 ms after the pause; nothing begins before; a missing word holds the turn open."""
     settings = TurnSettings(silence_ms=720, end_of_turn="adaptive")
     lengths: list[int] = []

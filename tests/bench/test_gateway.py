@@ -8,9 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from voicepipe.bench import gateway
-from voicepipe.bench.gateway import Measured, ask, measure, peers, table
-from voicepipe.bench.gateway_peers import Peer, vendor
+from tests.measure import gateway
+from tests.measure.gateway import Measured, measure, measure_request, peers, table
+from tests.measure.gateway_peers import Peer, vendor
 from voicepipe.errors import VoicepipeError
 from voicepipe.testing.fakes.cues import LlmCue, NoEnd
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -27,13 +27,13 @@ async def test_the_same_questions_go_directly_and_through_us() -> None:
 
 async def test_an_answer_that_is_not_whole_is_no_figure() -> None:
     async with vendor(2) as behind, aiohttp.ClientSession() as http, FakeVendor() as cut:
-        await ask(http, behind)
+        await measure_request(http, behind)
         cut.llm.usual = LlmCue(tokens=("word0", "word1"), fault=NoEnd(after=2))
         with pytest.raises(VoicepipeError, match="expected a whole answer"):
-            await ask(http, Peer("cut", cut.base_url, {}, "m", behind.pid))
+            await measure_request(http, Peer("cut", cut.base_url, {}, "m", behind.pid))
 
 
-def test_the_table_tells_what_is_added_to_the_direct_way() -> None:
+def test_table_shows_added_latency() -> None:
     direct = Measured(Peer("vendor, directly", "", {}, "", 0), [1.0], [2.0], 9.0)
     ours = Measured(Peer("voicepipe", "", {}, "", 0), [3.5], [5.0], 1.5)
     _, _, first, second = table([direct, ours])

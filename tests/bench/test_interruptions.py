@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.measure import interruptions
+from tests.measure.interruption_call import Seen
+from tests.measure.interruption_scenes import KINDS, OFFSETS, Kind, Scene, reply_of, scenes
+from tests.measure.interruptions import main, report, write_csv
+from tests.measure.speech_set import RATE_HZ, SpeechSet
 from voicepipe.audio.samples import rms_dbfs
-from voicepipe.bench import interruptions
-from voicepipe.bench.interruptions import main, report, write_csv
-from voicepipe.bench.overlap_call import Seen
-from voicepipe.bench.overlap_scenes import KINDS, OFFSETS, Kind, Scene, reply_of, scenes
-from voicepipe.bench.speech_set import RATE_HZ, SpeechSet
-from voicepipe.stages.transcriber import Samples
+from voicepipe.ports.transcriber import Samples
 
 DATA = Path(__file__).parents[1] / "data"
 MS = RATE_HZ // 1_000
@@ -64,9 +64,9 @@ def test_a_voice_begins_where_it_is_said_to(speech: SpeechSet, reply: Samples) -
 def test_the_echo_is_the_reply_late_and_20_db_weaker(speech: SpeechSet, reply: Samples) -> None:
     scene = of_kind(speech, reply, "echo alone")[2]
     delay_ms = 80 + 2 * 60
-    heard = scene.sound[delay_ms * MS :][: len(reply)]
-    assert rms_dbfs(heard) == pytest.approx(rms_dbfs(reply) - 20, abs=0.5)
-    assert np.corrcoef(heard, reply)[0, 1] > 0.95
+    mixed = scene.sound[delay_ms * MS :][: len(reply)]
+    assert rms_dbfs(mixed) == pytest.approx(rms_dbfs(reply) - 20, abs=0.5)
+    assert np.corrcoef(mixed, reply)[0, 1] > 0.95
 
 
 def test_the_scenes_are_always_the_same(speech: SpeechSet, reply: Samples) -> None:
@@ -76,16 +76,16 @@ def test_the_scenes_are_always_the_same(speech: SpeechSet, reply: Samples) -> No
 
 def test_the_table_counts_who_stopped_the_agent(speech: SpeechSet, reply: Samples, tmp_path: Path) -> None:
     scene = of_kind(speech, reply, "backchannel")[0]
-    kept = Seen(scene, ducked_ms=120, n_ducked=1, verdicts_ms=(280,))
+    continuing = Seen(scene, ducked_ms=120, n_ducked=1, verdicts_ms=(280,))
     stopped = Seen(scene, ducked_ms=180, n_ducked=1, stopped_ms=900, why="words")
     interrupting = Seen(
         replace(scene, kind="interruption"), ducked_ms=100, n_ducked=1, stopped_ms=1_000, why="sustained"
     )
-    lines = list(report([kept, stopped, interrupting], "scripted"))
+    lines = list(report([continuing, stopped, interrupting], "scripted"))
     assert lines[2] == "| backchannel | 2 | 1 (50%) | 10 % stop | 150/174 ms | 280/280 ms | 900/900 ms |"
     assert lines[3].startswith("| interruption | 1 | 1 (100%) | 5 % don't |")
     assert len(lines) == 4
-    write_csv(tmp_path / "out.csv", [kept, stopped], "scripted")
+    write_csv(tmp_path / "out.csv", [continuing, stopped], "scripted")
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [(row["stopped_ms"], row["why"], row["verdicts_ms"]) for row in rows] == [
         ("", "", "280"),
@@ -103,7 +103,7 @@ async def test_a_call_to_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest
     listed = interruptions._listed
     monkeypatch.setattr(interruptions, "_listed", lambda *which: listed(*which)[:1])
     out = tmp_path / "out.csv"
-    arguments = ["--data", str(DATA), "--ear", "scripted", "--kind", "interruption", "--csv", str(out)]
+    arguments = ["--data", str(DATA), "--stt", "scripted", "--kind", "interruption", "--csv", str(out)]
     assert await asyncio.to_thread(main, arguments) == 0
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert row["why"] in ("words", "sustained")

@@ -16,7 +16,7 @@ from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import CSV_COLUMNS, runs, table, write_csv
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
-from voicepipe.stages.model import Said, Text, Usage
+from voicepipe.ports.model import Said, Text, Usage
 from voicepipe.testing.fakes.cues import Cut, LlmCue, Status
 from voicepipe.testing.fakes.model import FakeModel
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -47,25 +47,25 @@ def answer(
     )
 
 
-async def test_every_question_is_asked_and_counted_by_usage() -> None:
+async def test_every_prompt_is_sent_and_counted_by_usage() -> None:
     model = FakeModel(LlmCue(tokens=("a", "b", "c"), input_tokens=7, cached_tokens=2))
-    told: list[Any] = []
+    progress: list[Any] = []
     plan = Plan(prompts=(Prompt("one"), Prompt("two", "Be brief.")), n_answers=5, at_once=2)
-    answers = await measure([candidate(model, usd=2)], plan, lambda *what: told.append(what))
+    answers = await measure([candidate(model, usd=2)], plan, lambda *what: progress.append(what))
     assert sorted(each.prompt for each in answers) == [0, 0, 0, 1, 1]
     assert {each.usage for each in answers} == {Usage(input_tokens=7, output_tokens=3, cached_tokens=2)}
     assert {each.cost_usd for each in answers} == {6}
     assert all(each.error == "" and each.ttft_ms is not None for each in answers)
-    assert [done for _, done, _ in told] == [1, 2, 3, 4, 5]
+    assert [done for _, done, _ in progress] == [1, 2, 3, 4, 5]
 
 
-async def test_a_cold_question_is_like_no_other_and_a_warm_one_is_asked_before_it_counts() -> None:
+async def test_cold_prompts_are_unique_and_warm_ones_sent_before() -> None:
     model = FakeModel(LlmCue())
     plan = Plan(prompts=(Prompt("one"), Prompt("two")), n_answers=4, caches=("cold", "warm"))
     answers = await measure([candidate(model)], plan, silent)
     assert [each.cache for each in answers] == ["cold"] * 4 + ["warm"] * 4
-    asked = [asked.question for asked in model.desk.asked]
-    cold, warm = asked[:4], asked[4:]
+    questions = [request.question for request in model.script.received]
+    cold, warm = questions[:4], questions[4:]
     assert len({request.messages for request in cold}) == 4
     assert len({request.session for request in cold}) == 4
     assert len(warm) == 6
@@ -78,7 +78,7 @@ async def test_a_cold_question_is_like_no_other_and_a_warm_one_is_asked_before_i
 
 async def test_failures_are_answers_too() -> None:
     model = FakeModel(LlmCue())
-    model.desk.cue(LlmCue(fault=Status(429)), LlmCue(fault=Cut(after=2)))
+    model.script.cue(LlmCue(fault=Status(429)), LlmCue(fault=Cut(after=2)))
     answers = await measure([candidate(model)], Plan(n_answers=3), silent)
     refused, cut, whole = answers
     assert (refused.ttft_ms, "429" in refused.error) == (None, True)
@@ -95,7 +95,7 @@ def test_rates_need_the_count_of_the_provider() -> None:
     assert answer(None).tokens_per_s is None
 
 
-def test_the_table_leaves_failures_out_of_the_times_and_tells_them() -> None:
+def test_table_reports_failures_apart_from_times() -> None:
     answers = [answer(each, last_ms=each + 500) for each in (100, 200, 300)]
     measured = runs([*answers, answer(9_000, error="HTTP 500"), answer(10, spec="c/d")])
     _, _, first, second, failure = table(measured)
@@ -147,7 +147,7 @@ async def test_the_command_measures_and_writes(tmp_path: Path, capsys: pytest.Ca
             *("--set", "providers.fake.output_usd_per_million=10"),
         ]
         status = await asyncio.to_thread(main, arguments)
-        asked = [asked.question for asked in vendor.llm.asked]
+        questions = [request.question for request in vendor.llm.received]
     out, err = capsys.readouterr()
     assert status == 1  # one gave no answer
     lines = [line.split(" | ") for line in out.splitlines() if line.startswith("| fake/")]
@@ -162,7 +162,7 @@ async def test_the_command_measures_and_writes(tmp_path: Path, capsys: pytest.Ca
     assert [line[6] for line in lines[:3]] == ["30/0/6", "30/0/6", "30/0/12"]
     assert lines[0][8] == "0.000090 |"
     assert "fake/large, warm cache: 3 of 3" in err
-    assert {question["max_tokens"] for question in asked} == {9}
+    assert {question["max_tokens"] for question in questions} == {9}
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["llm.csv", "llm.md", "llm.svg"]
     assert (tmp_path / "out" / "llm.md").read_text() == out
 

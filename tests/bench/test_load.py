@@ -1,4 +1,4 @@
-"""The load bench: callers measure what they hear, providers keep their delays, and a whole run prints its table."""
+"""The load bench: users measure what they hear, providers keep their delays, and a whole run prints its table."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.measure import load
+from tests.measure.load_providers import Delays
+from tests.measure.load_report import compared, problems, table
+from tests.measure.load_run import Crowd, Load, Target
+from tests.measure.load_transcriber import DeepgramStream
+from tests.measure.load_user import FRAME_SAMPLES, LOUD, RATE_HZ, Turn, append_event, sentence, sound_of
+from tests.measure.wire import config
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
-from voicepipe.bench import load
-from voicepipe.bench.load_call import FRAME_SAMPLES, LOUD, RATE_HZ, Turn, append_event, sentence, sound_of
-from voicepipe.bench.load_ears import DeepgramEar
-from voicepipe.bench.load_providers import Delays
-from voicepipe.bench.load_report import compared, problems, table
-from voicepipe.bench.load_run import Crowd, Load, Target
-from voicepipe.bench.wire import config
-from voicepipe.protocol.client_events import AudioAppended, read
+from voicepipe.protocol.inbound import AudioAppended, read
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 
 VOICE_MS = 200
@@ -33,13 +33,13 @@ def voice(duration_ms: int) -> Samples:
     return (8_000 * np.sin(np.arange(duration_ms * RATE_HZ // 1_000) / 10)).astype(np.int16)
 
 
-def heard(target: str, *latencies_ms: int, error: str = "") -> Load:
-    """A run of one caller."""
+def load_of(target: str, *latencies_ms: int, error: str = "") -> Load:
+    """A run of one user."""
     turns = tuple(Turn(1_000, 1_000 + ms, error=error) for ms in latencies_ms)
-    return Load(target=target, n_callers=1, turns=turns, cost=None, late_p95_ms=0, stray=0, errors=())
+    return Load(target=target, n_users=1, turns=turns, cost=None, late_p95_ms=0, stray=0, errors=())
 
 
-# --- the caller -----------------------------------------------------------------------------------
+# --- the user -----------------------------------------------------------------------------------
 
 
 def test_a_sentence_has_no_pauses_and_ends_with_its_voice() -> None:
@@ -59,10 +59,10 @@ def test_a_recording_without_a_voice_is_refused() -> None:
 def test_a_turn_counts_from_the_last_voiced_sample_to_the_first_audible_one() -> None:
     """Digital silence is not heard; a piece that comes after all before it has been played leaves a gap."""
     turn = Turn(1_000)
-    turn.hear(bytes(960), 1_200)
+    turn.add_audio(bytes(960), 1_200)
     assert (turn.latency_ms, turn.gaps_ms) == (None, [])
     for now_ms in (1_400, 1_401, 1_440, 1_490):
-        turn.hear(TONE, now_ms)
+        turn.add_audio(TONE, now_ms)
     assert (turn.latency_ms, turn.gaps_ms, round(turn.sound_ms)) == (400, [30], 80)
 
 
@@ -77,44 +77,44 @@ def test_messages_are_those_of_the_wire() -> None:
 # --- the providers --------------------------------------------------------------------------------
 
 
-async def test_the_ear_counts_utterances_and_has_nothing_more_to_say() -> None:
+async def test_transcriber_counts_utterances() -> None:
     """A final text by itself after the voice, one at once when asked for, and an empty one when nothing is left."""
     said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def say(message: str) -> None:
         said.put_nowait(json.loads(message))
 
-    ear = DeepgramEar(say, 16_000, itertools.count(1), hold_ms=10)
+    stream = DeepgramStream(say, 16_000, itertools.count(1), hold_ms=10)
     async with asyncio.TaskGroup() as group:
-        speaking = group.create_task(ear.say_finals())
+        speaking = group.create_task(stream.say_finals())
         for frame in (voice(20), silence(320)):
-            await ear.hear(to_pcm(frame))
+            await stream.receive(to_pcm(frame))
         interim, final = await said.get(), await said.get()
-        await ear.hear(to_pcm(voice(20)))
-        ear.order("Finalize")
-        _, asked = await said.get(), await said.get()
-        ear.order("Finalize")
+        await stream.receive(to_pcm(voice(20)))
+        stream.order("Finalize")
+        _, finalized = await said.get(), await said.get()
+        stream.order("Finalize")
         nothing = await said.get()
         speaking.cancel()
-    texts = [each["channel"]["alternatives"][0]["transcript"] for each in (interim, final, asked, nothing)]
+    texts = [each["channel"]["alternatives"][0]["transcript"] for each in (interim, final, finalized, nothing)]
     assert texts == ["where is number 1", "where is number 1", "where is number 2", ""]
-    assert [each["from_finalize"] for each in (final, asked, nothing)] == [False, True, True]
-    assert asked["start"] == final["start"] + final["duration"]
+    assert [each["from_finalize"] for each in (final, finalized, nothing)] == [False, True, True]
+    assert finalized["start"] == final["start"] + final["duration"]
 
 
-def test_the_floor_is_what_none_can_go_below() -> None:
+def test_minimum_latency_follows_from_the_delays() -> None:
     """Either the silence or the work up to the first clause, then the voice."""
-    assert (Delays().floor_ms(200), Delays().floor_ms(700)) == (390, 780)
+    assert (Delays().minimum_ms(200), Delays().minimum_ms(700)) == (390, 780)
 
 
 # --- runs -----------------------------------------------------------------------------------------
 
 
-async def test_a_crowd_talks_to_any_server(fake_house: Any, question: Path) -> None:
-    """Each caller has its turns, nobody hears anything twice."""
-    async with fake_house() as house:
-        house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
-        url = house.url.replace("http", "ws") + "/v1/realtime"
+async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> None:
+    """Each user has its turns, nobody hears anything twice."""
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+        url = server.url.replace("http", "ws") + "/v1/realtime"
         target = Target(name="it", url=url, pid=None, session=load.session(200))
         done = await Crowd(target, sentence(read_sound(question, RATE_HZ)), 2, 2).run(500)
     assert [turn.error for turn in done.turns] == [""] * 4
@@ -135,24 +135,24 @@ def test_a_whole_run_starts_what_it_needs(
     monkeypatch.chdir(Path(load.__file__).parents[2])
     file = tmp_path / "load.csv"
     assert load.main(["--sound", str(question), "--turns", "1", "--csv", str(file)]) == 0
-    _, _, row, _, floor = capsys.readouterr().out.splitlines()
+    _, _, row, _, minimum = capsys.readouterr().out.splitlines()
     assert row.startswith("| voicepipe | 1 | 1 | ")
-    assert floor.startswith("floor: 390 ms")
+    assert minimum.startswith("minimum: 390 ms")
     (turn,) = csv.DictReader(file.read_text().splitlines())
-    assert int(turn["latency_ms"]) >= Delays().floor_ms(200) - 20
+    assert int(turn["latency_ms"]) >= Delays().minimum_ms(200) - 20
     assert (turn["server"], turn["error"]) == ("voicepipe", "")
 
 
 def test_rounds_of_one_server_share_a_row() -> None:
     """Percentiles are over all turns; what is over the floor is told; errors are told by kind."""
-    loads = [heard("a", 400, 500), heard("b", 700), heard("a", 600, error="no answer")]
+    loads = [load_of("a", 400, 500), load_of("b", 700), load_of("a", 600, error="no answer")]
     a, b = list(table(loads, 390))[2:]
     assert a.split(" | ")[1:5] == ["1", "3", "500", "590"]
     assert "| 110 |" in a
     assert "| 310 |" in b
-    assert list(problems(loads)) == ["a, 1 callers: 1 x no answer"]
+    assert list(problems(loads)) == ["a, 1 users: 1 x no answer"]
 
 
 def test_a_pair_is_compared_round_by_round() -> None:
-    loads = [heard("a", 400), heard("b", 500), heard("a", 420), heard("b", 540)]
-    assert list(compared(loads, "a", "b")) == ["a is heard 110 ms earlier than b, 1 callers (rounds: 100, 120)"]
+    loads = [load_of("a", 400), load_of("b", 500), load_of("a", 420), load_of("b", 540)]
+    assert list(compared(loads, "a", "b")) == ["a is heard 110 ms earlier than b, 1 users (rounds: 100, 120)"]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from voicepipe.bench.replay_report import told
+from voicepipe.bench.replay_report import replay_lines
 from voicepipe.telemetry.advice import depends_on_for
-from voicepipe.telemetry.journal_lines import JournalFile, read_journal
-from voicepipe.telemetry.journal_replay import replay
+from voicepipe.telemetry.journal.format import JournalFile, read_journal
+from voicepipe.telemetry.journal.replay import replay
 from voicepipe.turn import events as e
-from voicepipe.turn.record import Breach
+from voicepipe.turn.record.values import Breach
 
 JOURNALS = sorted((Path(__file__).parents[1] / "data" / "journals").glob("*.jsonl"))
 
@@ -27,11 +27,11 @@ def journal(name: str) -> JournalFile:
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
 def test_the_core_does_it_again(path: Path) -> None:
     """To the millisecond, order by order."""
-    kept = read_journal(path.read_bytes())
-    replayed = replay(kept)
+    journal_file = read_journal(path.read_bytes())
+    replayed = replay(journal_file)
     found = replayed.difference
-    assert found is None, "\n".join(told(kept, replayed))
-    assert (replayed.n_facts, replayed.unlawful, kept.lacks) == (len(kept.lines), [], "")
+    assert found is None, "\n".join(replay_lines(journal_file, replayed))
+    assert (replayed.n_facts, replayed.illegal_moves, journal_file.lacks) == (len(journal_file.lines), [], "")
 
 
 def test_each_plot_is_there() -> None:
@@ -41,7 +41,7 @@ def test_each_plot_is_there() -> None:
     assert [turn.outcome for turn in turns["interruption"]] == ["interrupted", "completed"]
     assert [(turn.revision > 0, turn.outcome) for turn in turns["revision"]] == [(True, "completed")]
     assert [turn.cause for turn in turns["tool"]] == ["vad", "tool"]
-    assert [turn.heard_by for turn in turns["reported"]] == ["reported"] * 2
+    assert [turn.latency_source for turn in turns["reported"]] == ["reported"] * 2
     assert [(turn.cause, turn.outcome) for turn in turns["failure"]] == [
         ("vad", "failed"),
         ("apology", "completed"),
@@ -50,24 +50,26 @@ def test_each_plot_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
-def test_a_fact_that_was_changed_is_told(path: Path) -> None:
+def test_changed_event_is_reported(path: Path) -> None:
     """A voice that paused a moment later: the difference is at that fact, or at one that followed from it."""
-    kept = read_journal(path.read_bytes())
-    at = next(n for n, line in enumerate(kept.lines) if isinstance(line.fact, e.SpeechPaused))
-    fact = kept.lines[at].fact
+    journal_file = read_journal(path.read_bytes())
+    at = next(n for n, line in enumerate(journal_file.lines) if isinstance(line.fact, e.SpeechPaused))
+    fact = journal_file.lines[at].fact
     assert isinstance(fact, e.SpeechPaused)
-    kept.lines[at] = replace(kept.lines[at], fact=replace(fact, last_voiced_ms=fact.last_voiced_ms + 30))
-    found = replay(kept).difference
+    journal_file.lines[at] = replace(
+        journal_file.lines[at], fact=replace(fact, last_voiced_ms=fact.last_voiced_ms + 30)
+    )
+    found = replay(journal_file).difference
     assert found is not None
     assert found.fact_number > at
 
 
-def test_a_difference_is_told_in_words() -> None:
+def test_difference_is_reported_as_text() -> None:
     """The facts before it, the order that was expected and the one that came, and in what they differ."""
-    kept = journal("answer")
-    kept.opening = replace(kept.opening, core=replace(kept.opening.core, speculate=False))
-    replayed = replay(kept)
-    text = "\n".join(told(kept, replayed))
+    journal_file = journal("answer")
+    journal_file.opening = replace(journal_file.opening, core=replace(journal_file.opening.core, speculate=False))
+    replayed = replay(journal_file)
+    text = "\n".join(replay_lines(journal_file, replayed))
     assert replayed.difference is not None
     number = replayed.difference.fact_number
     assert f"first difference at fact {number}, {replayed.difference.now_ms} ms:" in text
@@ -76,22 +78,22 @@ def test_a_difference_is_told_in_words() -> None:
     assert "no difference" not in text
 
 
-def test_the_turns_of_a_session_are_shown() -> None:
-    """How long each caller waited, and what broke its limit first."""
-    kept = journal("answer")
-    lines = list(told(kept, replay(kept)))
-    assert lines[0].startswith(kept.opening.session)
+def test_turns_of_a_session_are_listed() -> None:
+    """How long each user waited, and what broke its limit first."""
+    journal_file = journal("answer")
+    lines = list(replay_lines(journal_file, replay(journal_file)))
+    assert lines[0].startswith(journal_file.opening.session)
     assert lines[-1] == "no difference"
     assert len(lines) == 2 + 2 + 1
-    totals = [str(record.total_ms) for record in replay(kept).records.values()]
+    totals = [str(record.total_ms) for record in replay(journal_file).records.values()]
     assert [line.split()[3] for line in lines[2:4]] == totals
 
 
 def test_a_long_name_leaves_the_words_apart() -> None:
-    """Whoever was late: their name does not run into what the caller said."""
-    kept = journal("answer")
-    replayed = replay(kept)
-    id, spoken = next((id, record) for id, record in replayed.records.items() if record.caller_text)
+    """Whoever was late: their name does not run into what the user said."""
+    journal_file = journal("answer")
+    replayed = replay(journal_file)
+    id, spoken = next((id, record) for id, record in replayed.records.items() if record.user_text)
     late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", depends_on_for("agents.NAME.llm"))
-    lines = told(kept, replace(replayed, records={id: replace(spoken, breach=late)}))
-    assert any(line.endswith(f"({late.owner}) {spoken.caller_text}") for line in lines)
+    lines = replay_lines(journal_file, replace(replayed, records={id: replace(spoken, breach=late)}))
+    assert any(line.endswith(f"({late.owner}) {spoken.user_text}") for line in lines)

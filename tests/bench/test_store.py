@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from voicepipe.bench import store
-from voicepipe.bench.store_turns import MONTH_MS, PER_SESSION, made_up
+from tests.measure import store
+from tests.measure.store_turns import MONTH_MS, PER_SESSION, made_up
 
 
 async def test_every_question_gets_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     """With two figures, below a line of what it took to get there."""
-    lines = await store.measured(40, asks=1)
+    lines = await store.measured(40, repeats=1)
     assert lines[0].startswith("40 turns: ")
     names = [name for name, _ in store.questions(MONTH_MS)]
     rows = [line.strip("| ").split(" | ") for line in lines[4:]]

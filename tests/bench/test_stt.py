@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from voicepipe.audio.files import write_wav
-from voicepipe.bench.stt import PAUSE_MS, Ear, Listened, Utterance, measure, word_errors, words
+from voicepipe.bench.stt import PAUSE_MS, SttCandidate, SttResult, Utterance, measure, word_errors, words
 from voicepipe.bench.stt_manifest import read_manifest
-from voicepipe.bench.stt_report import CSV_COLUMNS, ear_runs, svg, table, write_csv
+from voicepipe.bench.stt_report import CSV_COLUMNS, stt_runs, svg, table, write_csv
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
-from voicepipe.stages.transcriber import Hearing, Interim, TranscriberCapabilities
+from voicepipe.ports.transcriber import Interim, TranscriberCapabilities, TranscriptionOptions
 from voicepipe.testing.fakes.cues import Cut, Status, SttCue
 from voicepipe.testing.fakes.tone import tone
-from voicepipe.testing.fakes.transcriber import AskedEar, FakeTranscriber
+from voicepipe.testing.fakes.transcriber import FakeTranscriber, ReceivedFlush
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 RATE_HZ = 16_000
@@ -35,60 +35,60 @@ def said(rate_hz: int) -> list[Utterance]:
     return [Utterance("a.wav", SOUND, rate_hz, "What time is it?"), Utterance("b.wav", SOUND, rate_hz, "No.")]
 
 
-def ear(transcriber: FakeTranscriber, usd_a_second: float | None = None) -> Ear:
+def candidate(transcriber: FakeTranscriber, usd_a_second: float | None = None) -> SttCandidate:
     def cost_usd(seconds: float) -> float | None:
         return None if usd_a_second is None else usd_a_second * seconds
 
-    return Ear(transcriber.name, transcriber, Hearing(model="m"), cost_usd)
+    return SttCandidate(transcriber.name, transcriber, TranscriptionOptions(model="m"), cost_usd)
 
 
-async def test_each_recording_is_heard_and_held_against_its_words() -> None:
+async def test_each_recording_is_transcribed_and_compared() -> None:
     transcriber = FakeTranscriber(SttCue(text="what time was it"))
-    told: list[int] = []
-    heard = await measure([ear(transcriber, 2)], said, 3, 1, lambda what, done, of: told.append(done))
-    assert [(each.name, each.n_words, each.n_errors) for each in heard] == [
+    progress: list[int] = []
+    results = await measure([candidate(transcriber, 2)], said, 3, 1, lambda what, done, of: progress.append(done))
+    assert [(each.name, each.n_words, each.n_errors) for each in results] == [
         ("a.wav", 4, 1),
         ("b.wav", 1, 4),
         ("a.wav", 4, 1),
     ]
-    assert all(each.final_ms is not None and each.final_ms >= 0 for each in heard)
-    assert [each.cost_usd for each in heard] == [pytest.approx(0.4)] * 3
-    assert told == [1, 2, 3]
+    assert all(each.final_ms is not None and each.final_ms >= 0 for each in results)
+    assert [each.cost_usd for each in results] == [pytest.approx(0.4)] * 3
+    assert progress == [1, 2, 3]
     pause = PAUSE_MS * RATE_HZ // 1_000
-    assert [len(each.samples) for each in transcriber.ears] == [len(SOUND) + pause] * 3
-    assert np.array_equal(transcriber.ears[0].samples[:-pause], SOUND)
-    assert all(each.left.is_set() for each in transcriber.ears)
+    assert [len(each.samples) for each in transcriber.streams] == [len(SOUND) + pause] * 3
+    assert np.array_equal(transcriber.streams[0].samples[:-pause], SOUND)
+    assert all(each.left.is_set() for each in transcriber.streams)
 
 
-async def test_first_words_are_those_of_an_ear_that_guesses() -> None:
-    def guess(asked: AskedEar) -> SttCue:
-        transcriber.ears[-1].hear(Interim(1, "what"))
+async def test_first_words_come_from_interim_results() -> None:
+    def guess(request: ReceivedFlush) -> SttCue:
+        transcriber.streams[-1].emit(Interim(1, "what"))
         return SttCue(text="what time is it")
 
     capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True)
     transcriber = FakeTranscriber(guess, capabilities=capabilities)
-    (heard,) = await measure([ear(transcriber)], said, 1, 1, silent)
-    assert heard.partial_ms is not None
-    assert heard.partial_ms >= 299  # it gets 300 ms of sound in real time
+    (results,) = await measure([candidate(transcriber)], said, 1, 1, silent)
+    assert results.partial_ms is not None
+    assert results.partial_ms >= 299  # it gets 300 ms of sound in real time
 
 
-async def test_failures_are_told_and_count_for_no_words() -> None:
+async def test_failures_are_reported_and_count_no_words() -> None:
     transcriber = FakeTranscriber(SttCue(text="no"))
-    transcriber.desk.cue(SttCue(fault=Status(429)), SttCue(fault=Cut()))
-    heard = await measure([ear(transcriber)], said, 3, 1, silent)
-    assert [bool(each.error) for each in heard] == [True, True, False]
-    assert "429" in heard[0].error
-    assert [(each.final_ms is None, each.n_errors) for each in heard[:2]] == [(True, 0)] * 2
+    transcriber.script.cue(SttCue(fault=Status(429)), SttCue(fault=Cut()))
+    results = await measure([candidate(transcriber)], said, 3, 1, silent)
+    assert [bool(each.error) for each in results] == [True, True, False]
+    assert "429" in results[0].error
+    assert [(each.final_ms is None, each.n_errors) for each in results[:2]] == [(True, 0)] * 2
 
 
-async def test_an_ear_that_ends_without_a_text_has_failed() -> None:
+async def test_transcriber_that_ends_without_text_has_failed() -> None:
     transcriber = FakeTranscriber()
     async with asyncio.TaskGroup() as group:
-        measuring = group.create_task(measure([ear(transcriber)], said, 1, 1, silent))
-        await transcriber.desk.nth(0)
-        transcriber.ears[0].close()
-    (heard,) = measuring.result()
-    assert (heard.error, heard.final_ms) == ("it ended without a text", None)
+        measuring = group.create_task(measure([candidate(transcriber)], said, 1, 1, silent))
+        await transcriber.script.nth(0)
+        transcriber.streams[0].close()
+    (results,) = measuring.result()
+    assert (results.error, results.final_ms) == ("it ended without a text", None)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_words_are_compared_as_they_sound(one: str, other: str, errors: int) -> 
     assert word_errors(words(one), words(other)) == errors
 
 
-def listened(final_ms: float | None, *, n_errors: int = 1, error: str = "") -> Listened:
-    return Listened(
+def listened(final_ms: float | None, *, n_errors: int = 1, error: str = "") -> SttResult:
+    return SttResult(
         spec="a/b",
         name="x.wav",
         final_ms=final_ms,
@@ -123,7 +123,7 @@ def listened(final_ms: float | None, *, n_errors: int = 1, error: str = "") -> L
 
 
 def test_the_report(tmp_path: Path) -> None:
-    measured = ear_runs([listened(100), listened(200, n_errors=0), listened(300), listened(None, error="HTTP 500")])
+    measured = stt_runs([listened(100), listened(200, n_errors=0), listened(300), listened(None, error="HTTP 500")])
     _, _, line, failure = table(measured)
     assert line == "| a/b | 200/290/298 | - | 16.7 | 12 | 1 of 4 | 1.000000 |"
     assert failure == "a/b: 1 failed: HTTP 500"
@@ -173,7 +173,7 @@ async def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))
         command = ("bench", "stt", "ollama/x", "--manifest", str(path), "--n", "3", "--out", str(tmp_path / "out"))
         status = await asyncio.to_thread(main, (*command, "--language", "en-GB", *settings))
-        assert {asked.question["language"] for asked in vendor.stt.asked} == {"en"}
+        assert {request.question["language"] for request in vendor.stt.received} == {"en"}
     printed = capsys.readouterr()
     assert status == 0
     assert "| ollama/x |" in printed.out

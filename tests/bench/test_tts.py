@@ -12,11 +12,11 @@ import pytest
 
 from voicepipe.audio.samples import silence
 from voicepipe.bench import tts
-from voicepipe.bench.tts import TEXTS, Mouth, Utterance, measure, read_texts
-from voicepipe.bench.tts_report import CSV_COLUMNS, mouth_runs, svg, table, write_csv
+from voicepipe.bench.tts import TEXTS, TtsCandidate, Utterance, measure, read_texts
+from voicepipe.bench.tts_report import CSV_COLUMNS, svg, table, tts_runs, write_csv
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
-from voicepipe.stages.synthesizer import RATE_HZ, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Voice
 from voicepipe.testing.fakes.cues import Cut, Status, TtsCue
 from voicepipe.testing.fakes.synthesizer import FakeSynthesizer
 from voicepipe.testing.fakes.tone import tone
@@ -27,30 +27,30 @@ def silent(what: str, done: int, of: int) -> None:
     """Progress that nobody wants to see."""
 
 
-def mouth(synthesizer: FakeSynthesizer, usd: float | None = None) -> Mouth:
-    return Mouth(synthesizer.name, synthesizer, Voice(model="m"), lambda n: None if usd is None else usd * n)
+def candidate(synthesizer: FakeSynthesizer, usd: float | None = None) -> TtsCandidate:
+    return TtsCandidate(synthesizer.name, synthesizer, Voice(model="m"), lambda n: None if usd is None else usd * n)
 
 
 async def test_each_text_is_spoken_and_paid_by_the_character() -> None:
     synthesizer = FakeSynthesizer(TtsCue(ms_per_char=10))
-    spoken = await measure([mouth(synthesizer, 2)], ("Hello there.", "Goodbye."), 3, 2, silent)
+    spoken = await measure([candidate(synthesizer, 2)], ("Hello there.", "Goodbye."), 3, 2, silent)
     assert sorted((each.text, each.n_chars, each.cost_usd) for each in spoken) == [(0, 12, 24), (0, 12, 24), (1, 8, 16)]
     assert sorted(each.sound_ms for each in spoken) == [80, 120, 120]
     assert all(each.audible_ms is not None and each.error == "" for each in spoken)
     assert all(each.real_time_factor is not None and each.real_time_factor > 0 for each in spoken)
 
 
-async def test_silence_before_the_first_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leading_silence_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = iter([0.0, 0.1, 0.3, 0.9, 1.2])
     monkeypatch.setattr(tts, "loop_s", lambda: next(now_s))
     synthesizer = FakeSynthesizer()
     async with asyncio.TaskGroup() as group:
-        measuring = group.create_task(measure([mouth(synthesizer)], ("Hello.",), 1, 1, silent))
-        asked = await synthesizer.desk.nth(0)
-        asked.send(silence(RATE_HZ // 10))
-        asked.send(np.concatenate([silence(RATE_HZ // 20), tone("x", ms_per_char=150)]))
-        asked.send(tone("x", ms_per_char=100))
-        asked.finish()
+        measuring = group.create_task(measure([candidate(synthesizer)], ("Hello.",), 1, 1, silent))
+        request = await synthesizer.script.nth(0)
+        request.send(silence(RATE_HZ // 10))
+        request.send(np.concatenate([silence(RATE_HZ // 20), tone("x", ms_per_char=150)]))
+        request.send(tone("x", ms_per_char=100))
+        request.finish()
     (spoken,) = measuring.result()
     assert spoken.audible_ms == pytest.approx(300)
     assert spoken.leading_ms == pytest.approx(150, abs=5)  # and the tone's own fade
@@ -59,10 +59,10 @@ async def test_silence_before_the_first_word_is_told(monkeypatch: pytest.MonkeyP
     assert spoken.real_time_factor == pytest.approx(1.2 / 0.4)
 
 
-async def test_failures_are_told() -> None:
+async def test_failures_are_reported() -> None:
     synthesizer = FakeSynthesizer(TtsCue())
-    synthesizer.desk.cue(TtsCue(fault=Status(429)), TtsCue(fault=Cut(after=9_600)))
-    refused, cut, whole = await measure([mouth(synthesizer, 1)], ("Hello.",), 3, 1, silent)
+    synthesizer.script.cue(TtsCue(fault=Status(429)), TtsCue(fault=Cut(after=9_600)))
+    refused, cut, whole = await measure([candidate(synthesizer, 1)], ("Hello.",), 3, 1, silent)
     assert (refused.audible_ms, "429" in refused.error, refused.cost_usd) == (None, True, None)
     assert cut.error
     assert cut.audible_ms is not None
@@ -87,7 +87,7 @@ def spoke(audible_ms: float | None, *, underrun_ms: float = 0, error: str = "") 
 
 
 def test_the_report(tmp_path: Path) -> None:
-    measured = mouth_runs([spoke(100), spoke(200), spoke(300, underrun_ms=50), spoke(None, error="HTTP 500")])
+    measured = tts_runs([spoke(100), spoke(200), spoke(300, underrun_ms=50), spoke(None, error="HTTP 500")])
     _, _, line, failure = table(measured)
     assert line == "| a/b | 200/290/298 | 20 | 0.500/0.500/0.500 | 1 of 3 | 49 | 1 of 4 | 1.500000 |"
     assert failure == "a/b: 1 failed: HTTP 500"
@@ -112,10 +112,10 @@ def test_texts_of_ones_own(tmp_path: Path) -> None:
 async def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with FakeVendor() as vendor:
         settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))
-        price = ("--set", "providers.ollama.speech_usd_per_million=100000")
+        price = ("--set", "providers.ollama.tts_usd_per_million_chars=100000")
         command = ("bench", "tts", "ollama/x", "--n", "6", "--voice", "anna", "--out", str(tmp_path / "out"))
         status = await asyncio.to_thread(main, (*command, *settings, *price))
-        assert {asked.question["voice"] for asked in vendor.tts.asked} == {"anna"}
+        assert {request.question["voice"] for request in vendor.tts.received} == {"anna"}
     printed = capsys.readouterr()
     assert status == 0
     assert f" | 0 of 6 | {sum(map(len, TEXTS)) / 10:.6f} |" in printed.out
@@ -123,16 +123,14 @@ async def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["tts.csv", "tts.md", "tts.svg"]
 
 
-async def test_what_is_kept_on_disk_is_measured_beside_the_voice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_cached_speech_is_measured_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The voice is asked for its own row and twice more, so that all is kept; then nobody is, and nothing is paid."""
     (tmp_path / "texts").write_text("One.\nTwo.\n")
     async with FakeVendor() as vendor:
         settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))
         command = ("bench", "tts", "ollama/x", "--n", "4", "--cached", "--texts", str(tmp_path / "texts"))
         status = await asyncio.to_thread(main, (*command, *settings))
-        assert sorted(asked.question["input"] for asked in vendor.tts.asked) == ["One."] * 4 + ["Two."] * 4
+        assert sorted(request.question["input"] for request in vendor.tts.received) == ["One."] * 4 + ["Two."] * 4
     printed = capsys.readouterr()
     assert status == 0
     rows = [line for line in printed.out.splitlines() if line.startswith("| ollama/x")]

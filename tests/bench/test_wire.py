@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
+from tests.measure import wire
 from voicepipe.audio.samples import Samples
-from voicepipe.bench import wire
 from voicepipe.protocol.binary import agent_sound
-from voicepipe.protocol.client_events import AudioAppended
+from voicepipe.protocol.inbound import AudioAppended
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from voicepipe.testing.fakes.cartesia_voice import KEY as CARTESIA_KEY
-from voicepipe.testing.fakes.cartesia_voice import FakeCartesia
+from voicepipe.testing.fakes.cartesia_tts import KEY as CARTESIA_KEY
+from voicepipe.testing.fakes.cartesia_tts import FakeCartesia
 from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue, TtsCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 
@@ -18,9 +18,9 @@ def write_settings(folder: Path, vendor: FakeVendor, more: str = "") -> None:
         base_url = "{vendor.base_url}"
         api_key_env = "FAKE_KEY"
         [agents.default]
-        stt = "fake/ear"
-        llm = "fake/mind"
-        tts = "fake/mouth"
+        stt = "fake/stt"
+        llm = "fake/llm"
+        tts = "fake/tts"
         {more}
         """
     )
@@ -33,30 +33,30 @@ async def test_every_stage_is_tried_once_and_secrets_stay_hidden(voicepipe: Any,
         vendor.llm.cue(LlmCue(tokens=("Good", " day.")))
         ran = await voicepipe("check", FAKE_KEY="sk-not-to-be-seen")
         assert (ran.status, ran.err) == (0, ""), ran.out
-        assert [len(vendor.stt.asked), len(vendor.llm.asked), len(vendor.tts.asked)] == [1, 2, 1]
-        assert vendor.llm.asked[0].headers["Authorization"] == "Bearer sk-not-to-be-seen"
+        assert [len(vendor.stt.received), len(vendor.llm.received), len(vendor.tts.received)] == [1, 2, 1]
+        assert vendor.llm.received[0].headers["Authorization"] == "Bearer sk-not-to-be-seen"
     assert "sk-not-to-be-seen" not in ran.out
     assert "providers.fake.api_key " in ran.out
     assert "providers.groq" not in ran.out, "vendors that nobody uses would fill the screen"
     assert "<- $FAKE_KEY" in ran.out
     assert f"<- {tmp_path / 'voicepipe.toml'}" in ran.out
-    assert "ok      tts  fake/mouth  first after " in ran.out
+    assert "ok      tts  fake/tts  first after " in ran.out
     assert 'heard "a quick fox"' in ran.out
     assert "Good day." in ran.out
     assert ran.out.endswith("\nall stages answer\n")
 
 
-async def test_a_stage_that_fails_is_told_in_its_own_words_and_the_rest_goes_on(voicepipe: Any, tmp_path: Path) -> None:
+async def test_failed_stage_reports_its_reason_and_others_go_on(voicepipe: Any, tmp_path: Path) -> None:
     async with FakeVendor() as vendor:
         write_settings(tmp_path, vendor)
         vendor.tts.cue(*[TtsCue(fault=Status(403, "this voice is not for you"))] * 3)
         ran = await voicepipe("check", "--agent", "default", FAKE_KEY="k")
     assert ran.status == 1
     failed = next(line for line in ran.out.splitlines() if line.startswith("FAILED"))
-    assert "tts  fake/mouth" in failed
+    assert "tts  fake/tts" in failed
     assert "this voice is not for you" in failed
-    assert "answered (a tone: there was no voice to hear)" in ran.out
-    assert "ok      llm  fake/mind" in ran.out
+    assert "answered (a tone: there was no speech)" in ran.out
+    assert "ok      llm  fake/llm" in ran.out
     assert ran.out.endswith("\n1 stage failed\n")
 
 

@@ -17,7 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_a_key_is_made_shown_once_listed_and_revoked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_key_is_created_printed_once_listed_and_revoked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--data-dir", str(folder)]
     assert main(["keys", "create", "--project", "acme", "--name", "their backend", "--scope", "turns", *where]) == 0
     text = capsys.readouterr().out.strip()

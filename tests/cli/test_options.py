@@ -36,10 +36,10 @@ def test_a_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert read("talk", "a.wav").credential is None
     monkeypatch.setenv("VOICEPIPE_KEY", "vp_env")
     assert read("talk", "a.wav").credential == "vp_env"
-    assert read("talk", "a.wav", "--key", "vp_told").credential == "vp_told"
+    assert read("talk", "a.wav", "--key", "vp_given").credential == "vp_given"
 
 
-def test_models_that_were_named_ask_for_a_server_of_ones_own() -> None:
+def test_named_models_require_a_local_server() -> None:
     assert read("talk", "a.wav", "--tts", "openai/tts-1").picks_models
     assert not read("talk", "a.wav").picks_models
     assert read("talk", "a.wav").sound == Path("a.wav")
@@ -47,8 +47,8 @@ def test_models_that_were_named_ask_for_a_server_of_ones_own() -> None:
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"    {command} " in shown for command in ("serve", "talk", "check", "keys"))
+    printed = capsys.readouterr().out
+    assert all(f"    {command} " in printed for command in ("serve", "talk", "check", "keys"))
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

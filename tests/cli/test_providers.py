@@ -14,18 +14,18 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from voicepipe.cli.measured_latency import Measured, measured
 from voicepipe.cli.probe import CLAUSE
 from voicepipe.cli.providers import Line, table
-from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
 from voicepipe.providers.catalog import ModelFacts
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.store import KeptTurn
-from voicepipe.testing.fakes import cartesia_voice, deepgram
-from voicepipe.testing.fakes.cartesia_voice import FakeCartesia
+from voicepipe.telemetry.store.port import StoredTurn
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+from voicepipe.testing.fakes import cartesia_tts, deepgram_stt
+from voicepipe.testing.fakes.cartesia_tts import FakeCartesia
 from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue
-from voicepipe.testing.fakes.deepgram import FakeDeepgram
+from voicepipe.testing.fakes.deepgram_stt import FakeDeepgram
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
 
@@ -33,10 +33,10 @@ from voicepipe.testing.records import MARKS, turn_record
 async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: float | None = 4.0) -> None:
     """Turns in the store whose model took so long."""
     store = await SqliteTurnStore.open(folder / "turns.sqlite3")
-    asked = dict(MARKS)["asked"]
+    requested_ms = dict(MARKS)["llm_requested"]
     turns = [
         turn_record(
-            tuple((mark, asked + ttft_ms if mark == "first_delta" else at) for mark, at in MARKS),
+            tuple((mark, requested_ms + ttft_ms if mark == "first_delta" else at) for mark, at in MARKS),
             id=f"turn_{project}_{number}",
             providers=(("llm", "groq/openai/gpt-oss-120b"),),
             itl_ms=None if itl_ms is None else itl_ms + number % 3,
@@ -44,12 +44,12 @@ async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: f
         for number, ttft_ms in enumerate(ttfts_ms)
     ]
     await store.keep(
-        [KeptTurn(record=record, project=project, agent="default", started_at_ms=i) for i, record in enumerate(turns)]
+        [StoredTurn(record=record, project=project, agent="default", started_at_ms=i) for i, record in enumerate(turns)]
     )
     await store.close()
 
 
-async def test_what_this_server_measured_is_told_by_model_and_project(tmp_path: Path) -> None:
+async def test_measurements_are_listed_by_model_and_project(tmp_path: Path) -> None:
     settings = load(overrides={"server.data_dir": str(tmp_path)}, environ={})
     assert await measured(settings, "default") == {}
     await keep(tmp_path, *range(100, 350))
@@ -101,7 +101,7 @@ async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None
     assert "LiteLLM" in first["source"]
 
 
-async def test_who_could_be_asked_is_connected_to(voicepipe: Any, tmp_path: Path, ears: FakeDeepgram) -> None:
+async def test_usable_providers_are_connected_to(voicepipe: Any, tmp_path: Path, stt: FakeDeepgram) -> None:
     """Nothing is said over that connection; whose key is missing is left alone."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         closed = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
@@ -112,19 +112,19 @@ async def test_who_could_be_asked_is_connected_to(voicepipe: Any, tmp_path: Path
         llm = "nobody/m"
         [providers.mine]
         kind = "deepgram"
-        base_url = "{ears.base_url}"
-        api_key_env = "EAR_KEY"
+        base_url = "{stt.base_url}"
+        api_key_env = "STT_KEY"
         [providers.nobody]
         kind = "openai"
         base_url = "{closed}"
         """
     )
-    ran = await voicepipe("providers", "mine", "nobody", "--json", EAR_KEY="not-to-be-seen")
+    ran = await voicepipe("providers", "mine", "nobody", "--json", STT_KEY="not-to-be-seen")
     assert (ran.status, "not-to-be-seen" in ran.out) == (0, False)
-    told = {line["provider"]: line["reached"] for line in json.loads(ran.out)}
-    assert told["nobody"] == "no: refused"
-    assert re.fullmatch(r"\d+ ms", told["mine"])
-    assert ears.calls == []
+    results = {line["provider"]: line["reached"] for line in json.loads(ran.out)}
+    assert results["nobody"] == "no: refused"
+    assert re.fullmatch(r"\d+ ms", results["mine"])
+    assert stt.calls == []
     ran = await voicepipe("providers", "mine", "--json")
     assert [(line["key"], line["reached"]) for line in json.loads(ran.out)] == [("$EAR_KEY missing", "")]
 
@@ -141,7 +141,7 @@ async def test_all_models_of_those_that_are_named(voicepipe: Any) -> None:
     assert "got 'gemeni'" in ran.err
 
 
-async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, tmp_path: Path) -> None:
+async def test_probe_calls_each_provider_with_a_key(voicepipe: Any, tmp_path: Path) -> None:
     async with FakeVendor() as vendor:
         (tmp_path / "voicepipe.toml").write_text(
             f"""
@@ -167,7 +167,7 @@ async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, t
             else LlmCue(tokens=("Hello", "."))
         )
         ran = await voicepipe("providers", "--probe", CORNER_KEY="k-1", YARD_KEY="k-2")
-        assert sorted(asked.question["model"] for asked in vendor.llm.asked) == ["big", "small"]
+        assert sorted(request.question["model"] for request in vendor.llm.received) == ["big", "small"]
     assert ran.status == 1
     probes = [line for line in ran.out.splitlines() if line.startswith("    ")]
     assert len(probes) == 2
@@ -179,7 +179,7 @@ async def test_a_probe_asks_each_whose_key_is_set_and_no_other(voicepipe: Any, t
 
 
 @pytest.fixture
-async def ears() -> AsyncIterator[FakeDeepgram]:
+async def stt() -> AsyncIterator[FakeDeepgram]:
     async with FakeDeepgram() as vendor:
         yield vendor
 
@@ -190,7 +190,7 @@ async def voices() -> AsyncIterator[FakeCartesia]:
         yield vendor
 
 
-def write_speech_settings(folder: Path, ears: FakeDeepgram, voices: FakeCartesia) -> None:
+def write_speech_settings(folder: Path, stt: FakeDeepgram, voices: FakeCartesia) -> None:
     (folder / "voicepipe.toml").write_text(
         f"""
         [agents.default]
@@ -198,9 +198,9 @@ def write_speech_settings(folder: Path, ears: FakeDeepgram, voices: FakeCartesia
         tts = "theirs/sonic-3"
         [providers.mine]
         kind = "deepgram"
-        base_url = "{ears.base_url}"
-        api_key_env = "EAR_KEY"
-        hearing_usd_per_minute = 6.0
+        base_url = "{stt.base_url}"
+        api_key_env = "STT_KEY"
+        stt_usd_per_minute = 6.0
         [providers.theirs]
         kind = "cartesia"
         base_url = "{voices.base_url}"
@@ -209,48 +209,46 @@ def write_speech_settings(folder: Path, ears: FakeDeepgram, voices: FakeCartesia
     )
 
 
-async def test_a_probe_has_ears_hear_and_voices_speak(
-    voicepipe: Any, tmp_path: Path, ears: FakeDeepgram, voices: FakeCartesia
-) -> None:
+async def test_probe_calls_stt_and_tts(voicepipe: Any, tmp_path: Path, stt: FakeDeepgram, voices: FakeCartesia) -> None:
     """One sentence each; what that costs is told before, as far as it is known."""
-    write_speech_settings(tmp_path, ears, voices)
-    ears.desk.usual = SttCue(text="The quick brown fox.")
+    write_speech_settings(tmp_path, stt, voices)
+    stt.script.usual = SttCue(text="The quick brown fox.")
     chosen = ("providers", "mine", "theirs", "--probe")
-    ran = await voicepipe(*chosen, EAR_KEY=deepgram.KEY, VOICE_KEY=cartesia_voice.KEY)
+    ran = await voicepipe(*chosen, STT_KEY=deepgram_stt.KEY, VOICE_KEY=cartesia_tts.KEY)
     assert ran.status == 0, ran.out
-    assert "asking 0 models, 1 ears and 1 voices, for about 0.3075 USD, and 1 of which no price" in ran.err
-    told = [line.split() for line in ran.out.splitlines() if line.startswith("    ")]
-    assert [line[:2] for line in told] == [["ok", "mine/nova-3"], ["ok", "theirs/sonic-3"]]
-    assert " ".join(told[0]).endswith('heard "The quick brown fox."')
-    assert " ".join(told[1]).endswith("s of speech")
-    assert voices.desk.asked[0].question["input"].strip() == CLAUSE
+    assert "asking 0 models, 1 STTs and 1 TTSs, for about 0.3075 USD, and 1 of which no price" in ran.err
+    results = [line.split() for line in ran.out.splitlines() if line.startswith("    ")]
+    assert [line[:2] for line in results] == [["ok", "mine/nova-3"], ["ok", "theirs/sonic-3"]]
+    assert " ".join(results[0]).endswith('transcribed "The quick brown fox."')
+    assert " ".join(results[1]).endswith("s of speech")
+    assert voices.script.received[0].question["input"].strip() == CLAUSE
 
 
-async def test_a_key_that_is_wrong_and_an_ear_that_mishears_read_well(
-    voicepipe: Any, tmp_path: Path, ears: FakeDeepgram, voices: FakeCartesia
+async def test_wrong_key_and_wrong_transcript_are_explained(
+    voicepipe: Any, tmp_path: Path, stt: FakeDeepgram, voices: FakeCartesia
 ) -> None:
-    write_speech_settings(tmp_path, ears, voices)
-    ears.desk.usual = SttCue(text="Good morning!")
-    ran = await voicepipe("providers", "mine", "theirs", "--probe", EAR_KEY=deepgram.KEY, VOICE_KEY="wrong")
+    write_speech_settings(tmp_path, stt, voices)
+    stt.script.usual = SttCue(text="Good morning!")
+    ran = await voicepipe("providers", "mine", "theirs", "--probe", STT_KEY=deepgram_stt.KEY, VOICE_KEY="wrong")
     assert ran.status == 1
-    told = [line.strip() for line in ran.out.splitlines() if line.startswith("    ")]
-    assert told[0].endswith(f'heard "Good morning!", not "{CLAUSE}"')
+    results = [line.strip() for line in ran.out.splitlines() if line.startswith("    ")]
+    assert results[0].endswith(f'transcribed "Good morning!", not "{CLAUSE}"')
     refused = "tts by theirs/sonic-3: HTTP 401: the key was refused; it was sent $VOICE_KEY"
-    assert told[1] == f"FAILED  theirs/sonic-3  {refused}"
+    assert results[1] == f"FAILED  theirs/sonic-3  {refused}"
 
 
-async def test_nobody_is_asked_without_a_probe(
-    voicepipe: Any, tmp_path: Path, ears: FakeDeepgram, voices: FakeCartesia
+async def test_no_provider_is_called_without_probe(
+    voicepipe: Any, tmp_path: Path, stt: FakeDeepgram, voices: FakeCartesia
 ) -> None:
-    write_speech_settings(tmp_path, ears, voices)
-    ran = await voicepipe("providers", "--json", EAR_KEY="k", VOICE_KEY="k")
+    write_speech_settings(tmp_path, stt, voices)
+    ran = await voicepipe("providers", "--json", STT_KEY="k", VOICE_KEY="k")
     lines = [line for line in json.loads(ran.out) if line["provider"] in ("mine", "theirs") and line["stage"] != "llm"]
     assert [(line["stage"], line["key"], line["usd"]) for line in lines] == [("stt", "set", 6.0), ("tts", "set", None)]
-    assert (ears.calls, voices.calls) == ([], [])
+    assert (stt.calls, voices.calls) == ([], [])
 
 
-async def test_what_the_running_server_has_against_a_model_is_shown(voicepipe: Any) -> None:
-    """Asked with the key of the environment."""
+async def test_unhealthy_models_of_the_running_server_are_listed(voicepipe: Any) -> None:
+    """ReceivedRequest with the key of the environment."""
     keys: list[str | None] = []
 
     async def healthz(request: web.Request) -> web.Response:
@@ -271,7 +269,7 @@ async def test_what_the_running_server_has_against_a_model_is_shown(voicepipe: A
     assert ran.status == 0, ran.err
     assert keys == ["Bearer vp-operator"]
     marked = [line for line in ran.out.splitlines() if line.startswith("    NOW")]
-    assert marked == ["    NOW left alone for 41 s; somebody must act: 401: no such key"]
+    assert marked == ["    NOW left alone for 41 s; operator action needed: 401: no such key"]
 
 
 def test_a_wrong_name_is_refused_before_anything_else(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`voicepipe replay` and `voicepipe gate`: what they print, and how they end."""
+"""`voicepipe replay` and `voicepipe bench compare`: what they print, and how they end."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fast = run_of(tmp_path / "fast.csv", list(range(400, 600)))
     slow = run_of(tmp_path / "slow.csv", list(range(900, 1_100)))
     few = run_of(tmp_path / "few.csv", [500] * 20)
-    assert main(["gate", fast, fast]) == 0
-    assert main(["gate", fast, slow]) == 1
+    assert main(["bench", "compare", fast, fast]) == 0
+    assert main(["bench", "compare", fast, slow]) == 1
     assert "worse" in capsys.readouterr().out
-    assert main(["gate", fast, slow, "--p95-ms", "600", "--misses", "0.9"]) == 0
-    assert main(["gate", fast, few]) == 2
-    assert main(["gate", fast, few, "--min-turns", "20"]) == 0
+    assert main(["bench", "compare", fast, slow, "--p95-ms", "600", "--misses", "0.9"]) == 0
+    assert main(["bench", "compare", fast, few]) == 2
+    assert main(["bench", "compare", fast, few, "--min-turns", "20"]) == 0
 
 
 def test_a_gate_without_turns_or_with_bounds_below_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gate", str(tmp_path), str(tmp_path)]) == 1
-    assert main(["gate", ANSWER, ANSWER, "--misses", "-1"]) == 2
+    assert main(["bench", "compare", str(tmp_path), str(tmp_path)]) == 1
+    assert main(["bench", "compare", ANSWER, ANSWER, "--misses", "-1"]) == 2
     assert "--misses: expected 0 or more" in capsys.readouterr().err

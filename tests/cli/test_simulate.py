@@ -33,8 +33,8 @@ def table(folder: Path, *arguments: str) -> dict[tuple[str, str], dict[str, str]
 def test_the_hedge_misses_few_deadlines_for_a_tenth_more(tmp_path: Path) -> None:
     """Published prices and medians: from about one turn in sixteen to less than one in a hundred."""
     rows = table(tmp_path, "--pool", "mid", "--policy", "single", "--policy", "hedge")
-    alone, hedge = rows["mid", "single"], rows["mid", "hedge"]
-    assert 0.05 < float(alone["missed"]) < 0.075
+    single, hedge = rows["mid", "single"], rows["mid", "hedge"]
+    assert 0.05 < float(single["missed"]) < 0.075
     assert float(hedge["missed"]) <= 0.008
     assert float(hedge["cost_factor"]) <= 1.10
 
@@ -50,9 +50,9 @@ def test_every_policy_has_a_line_and_the_same_seed_the_same_figures(
 ) -> None:
     rows = table(tmp_path, "--pool", "fast", "--turns", "300")
     assert {policy for _, policy in rows} == set(POLICIES)
-    shown = capsys.readouterr().out
-    assert "fast: gemini-2.5-flash-lite, claude-haiku-4.5, gpt-5-mini" in shown
-    assert all(f"\n{policy} " in shown for policy in POLICIES)
+    printed = capsys.readouterr().out
+    assert "fast: gemini-2.5-flash-lite, claude-haiku-4.5, gpt-5-mini" in printed
+    assert all(f"\n{policy} " in printed for policy in POLICIES)
     assert table(tmp_path, "--pool", "fast", "--turns", "300") == rows
     assert table(tmp_path, "--pool", "fast", "--turns", "300", "--seed", "8") != rows
 
@@ -64,9 +64,9 @@ def test_pools_of_the_settings_come_with_their_own_options(
     monkeypatch.chdir(tmp_path)
     rows = table(tmp_path, "--turns", "300", "--policy", "race")
     assert set(rows) == {("p", "race")}
-    shown = capsys.readouterr().out
-    assert "p: mine/a, mine/b" in shown
-    assert "a word by 500 ms" in shown
+    printed = capsys.readouterr().out
+    assert "p: mine/a, mine/b" in printed
+    assert "a word by 500 ms" in printed
 
 
 def test_recorded_latencies_stand_in_for_drawn_ones(

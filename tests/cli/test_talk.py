@@ -16,12 +16,12 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 
 
 async def test_a_recording_is_answered_and_the_turn_drawn(
-    fake_house: Any, voicepipe: Any, question: Path, tmp_path: Path
+    fake_server: Any, voicepipe: Any, question: Path, tmp_path: Path
 ) -> None:
-    async with fake_house() as house:
-        house.vendor.stt.cue(SttCue(text="No."))
-        house.vendor.llm.cue(LlmCue(tokens=("Fine", " then.")))
-        ran = await voicepipe("talk", question, "--out", "answer.wav", "--url", house.url)
+    async with fake_server() as server:
+        server.vendor.stt.cue(SttCue(text="No."))
+        server.vendor.llm.cue(LlmCue(tokens=("Fine", " then.")))
+        ran = await voicepipe("talk", question, "--out", "answer.wav", "--url", server.url)
     assert ran.status == 0, ran.err
     assert "you    No.\n" in ran.out
     assert "agent  Fine then.\n" in ran.out
@@ -45,57 +45,57 @@ async def test_a_server_is_started_when_none_is_there(
             [providers.fake]
             base_url = "{vendor.base_url}"
             [agents.default]
-            stt = "fake/ear"
-            llm = "fake/mind"
-            tts = "fake/mouth"
+            stt = "fake/stt"
+            llm = "fake/llm"
+            tts = "fake/tts"
             """
         )
         ran = await voicepipe("talk", question)
         assert ran.status == 0, ran.err
         assert f"no server at http://127.0.0.1:{unused_tcp_port}: starting one" in ran.err
-        assert "agent  Hello there, caller." in ran.out
+        assert "agent  Hello there, user." in ran.out
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", unused_tcp_port)
         named = await voicepipe("talk", question, "--text", "--llm", "fake/other")
         assert "starting a server for this call" in named.err
-        assert vendor.llm.asked[-1].question["model"] == "other"
+        assert vendor.llm.received[-1].question["model"] == "other"
 
 
-async def test_the_running_server_is_found(fake_house: Any, voicepipe: Any, question: Path) -> None:
-    async with fake_house() as house:
-        port = house.url.rpartition(":")[2]
+async def test_the_running_server_is_found(fake_server: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_server() as server:
+        port = server.url.rpartition(":")[2]
         ran = await voicepipe("talk", question, "--text", VOICEPIPE_SERVER__PORT=port)
         assert ran.status == 0, ran.err
         assert "starting" not in ran.err
-        assert len(house.vendor.llm.asked) == 1
-        assert not house.vendor.tts.asked
+        assert len(server.vendor.llm.received) == 1
+        assert not server.vendor.tts.received
 
 
-async def test_an_answer_that_was_cut_is_told_from_a_whole_one(fake_house: Any, voicepipe: Any, question: Path) -> None:
-    async with fake_house() as house:
-        house.vendor.llm.cue(LlmCue(finish="length"))
-        ran = await voicepipe("talk", question, "--text", "--url", house.url)
+async def test_truncated_answer_is_marked(fake_server: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_server() as server:
+        server.vendor.llm.cue(LlmCue(finish="length"))
+        ran = await voicepipe("talk", question, "--text", "--url", server.url)
     assert ran.status == 0
     assert "(cut short: max_output_tokens)" in ran.out
 
 
-async def test_a_failed_answer_says_whose_fault_it_is(fake_house: Any, voicepipe: Any, question: Path) -> None:
-    async with fake_house() as house:
-        house.vendor.llm.usual = LlmCue(fault=Status(500, "out of order"))  # the guess, and the turn itself
-        ran = await voicepipe("talk", question, "--url", house.url)
+async def test_failed_answer_names_the_provider(fake_server: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(fault=Status(500, "out of order"))  # the guess, and the turn itself
+        ran = await voicepipe("talk", question, "--url", server.url)
     assert ran.status == 1
     assert "the answer failed: " in ran.err
-    assert "fake/mind" in ran.err
+    assert "fake/llm" in ran.err
     assert "Traceback" not in ran.err
 
 
-async def test_a_key_is_asked_for_and_taken(fake_house: Any, voicepipe: Any, question: Path) -> None:
-    async with fake_house() as house:
-        key = ApiKeys(house.folder / "data").create("acme", now_s=1).text
-        refused = await voicepipe("talk", question, "--url", house.url)
+async def test_key_is_required_and_accepted(fake_server: Any, voicepipe: Any, question: Path) -> None:
+    async with fake_server() as server:
+        key = ApiKeys(server.folder / "data").create("acme", now_s=1).text
+        refused = await voicepipe("talk", question, "--url", server.url)
         assert refused.status == 3
         assert refused.err.startswith("voicepipe: refused with HTTP 401: No credential came.")
-        taken = await voicepipe("talk", question, "--text", "--url", house.url, VOICEPIPE_KEY=key)
+        taken = await voicepipe("talk", question, "--text", "--url", server.url, VOICEPIPE_KEY=key)
         assert taken.status == 0, taken.err
         assert "waited for" in taken.out
 

@@ -28,10 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def minted(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, Claims]:
     assert main(["token", "--data-dir", str(folder), *arguments]) == 0
-    told = capsys.readouterr()
-    value = told.out.strip()
+    captured = capsys.readouterr()
+    value = captured.out.strip()
     claims = verify(value, KeyStore(folder).keyring(unix_s()), now_s=unix_s())
-    assert claims.token_id in told.err
+    assert claims.token_id in captured.err
     return value, claims
 
 
@@ -94,11 +94,11 @@ def test_a_secret_is_taken_back_from_the_shell(folder: Path, capsys: Any, by: li
 
 
 def revoked(folder: Path, claims: Claims) -> bool:
-    async def ask() -> bool:
+    async def is_active() -> bool:
         async with open_sqlite(folder) as cluster:
             return await cluster.is_revoked(claims)
 
-    return asyncio.run(ask())
+    return asyncio.run(is_active())
 
 
 @pytest.mark.parametrize("arguments", [[], ["abc", "--subject", "anna"], ["ek_a.b.c"]])
@@ -107,7 +107,7 @@ def test_what_to_take_back_must_be_named_once_and_by_its_id(arguments: list[str]
     assert "revoke: expected the id" in capsys.readouterr().err
 
 
-def test_the_secret_that_signs_is_rotated_and_the_old_one_forgotten(folder: Path, capsys: Any) -> None:
+def test_signing_secret_is_rotated_and_the_old_one_removed(folder: Path, capsys: Any) -> None:
     where = ["--data-dir", str(folder)]
     before, _ = minted(folder, capsys)
     old = KeyStore(folder).keyring(unix_s()).signer.kid
@@ -116,11 +116,11 @@ def test_the_secret_that_signs_is_rotated_and_the_old_one_forgotten(folder: Path
     ring = KeyStore(folder).keyring(unix_s())
     assert (ring.signer.kid, new != old) == (new, True)
     verify(before, ring, now_s=unix_s())
-    assert main(["keys", "forget", old, *where]) == 0
+    assert main(["keys", "remove", old, *where]) == 0
     with pytest.raises(AuthError) as refused:
         verify(before, KeyStore(folder).keyring(unix_s()), now_s=unix_s())
     assert refused.value.code == "unknown_key"
-    assert main(["keys", "forget", new, *where]) == 2
+    assert main(["keys", "remove", new, *where]) == 2
     assert "rotate first" in capsys.readouterr().err
 
 
@@ -129,4 +129,4 @@ def test_revoking_the_last_key_says_what_that_means(folder: Path, capsys: Any) -
     main(["keys", "create", *where])
     id_ = capsys.readouterr().out.strip().removeprefix("vp_default_")[:8]
     assert main(["keys", "revoke", id_, *where]) == 0
-    assert "nobody can call until 'voicepipe keys create'" in capsys.readouterr().err
+    assert "no client can connect until 'voicepipe keys create'" in capsys.readouterr().err

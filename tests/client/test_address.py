@@ -21,7 +21,7 @@ from voicepipe.errors import ConfigError
         ("ws://[::1]:9/", "ws://[::1]:9/v1/realtime", "http://[::1]:9"),
     ],
 )
-def test_any_part_that_tells_the_server_is_enough(written: str, websocket: str, http: str) -> None:
+def test_any_part_of_an_address_is_enough(written: str, websocket: str, http: str) -> None:
     address = Address.parse(written)
     assert (address.websocket, address.http) == (websocket, http)
 
@@ -35,7 +35,7 @@ def test_the_agent_joins_the_query() -> None:
 @pytest.mark.parametrize(
     ("url", "local"), [("127.0.0.1:1", True), ("localhost", True), ("[::1]", True), ("10.0.0.1", False), ("h", False)]
 )
-def test_loopback_is_told_from_the_rest(url: str, local: bool) -> None:
+def test_loopback_is_recognised(url: str, local: bool) -> None:
     assert Address.parse(url).on_loopback is local
 
 

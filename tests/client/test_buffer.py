@@ -8,7 +8,7 @@ from voicepipe.client.speaker import Played, Speaker
 SECOND = RATE_HZ
 
 
-def test_sound_is_kept_and_then_played_without_a_gap() -> None:
+def test_audio_is_buffered_and_played_without_a_gap() -> None:
     """Once, at the beginning; what comes while it plays follows at once."""
     speaker = Speaker(buffer_ms=300)
     speaker.play("item", SECOND, 1_000)
@@ -18,7 +18,7 @@ def test_sound_is_kept_and_then_played_without_a_gap() -> None:
     assert speaker.reports(3_300) == [Played("item", 2_000, 0)]
 
 
-def test_the_next_answer_is_kept_anew() -> None:
+def test_next_answer_is_buffered_again() -> None:
     """The first one has been played to its end."""
     speaker = Speaker(buffer_ms=300)
     speaker.play("first", SECOND, 0)

@@ -22,7 +22,7 @@ from voicepipe.client import (
     CallRefused,
     NoAnswer,
     ServerUnreachable,
-    Wishes,
+    SessionOptions,
     answers,
     closed_turn,
     connect,
@@ -36,24 +36,24 @@ Talk = Callable[[websockets.ServerConnection], Awaitable[None]]
 SESSION = {"session": {"id": "sess_1", "model": "m"}}
 
 
-async def test_a_spoken_question_is_answered(fake_house: Any, question: Path) -> None:
-    async with fake_house() as house:
-        house.vendor.stt.cue(SttCue(text="No."))
-        house.vendor.llm.cue(LlmCue(tokens=("Fine", " then.")))
-        async with connect(house.url) as call:
+async def test_a_spoken_question_is_answered(fake_server: Any, question: Path) -> None:
+    async with fake_server() as server:
+        server.vendor.stt.cue(SttCue(text="No."))
+        server.vendor.llm.cue(LlmCue(tokens=("Fine", " then.")))
+        async with connect(server.url) as call:
             answer = await call.turn(read_sound(question, RATE_HZ))
-            record = await closed_turn(house.url, answer.turn_id, patience_ms=20_000)
-    assert (answer.status, answer.caller_text, answer.agent_text) == ("completed", "No.", "Fine then.")
+            record = await closed_turn(server.url, answer.turn_id, timeout_ms=20_000)
+    assert (answer.status, answer.user_text, answer.agent_text) == ("completed", "No.", "Fine then.")
     assert answer.t0_ms is not None
     assert abs(answer.t0_ms - 1_045) < 150  # the recording's label
     assert answer.latency_ms is not None
     assert answer.duration_ms > 0
     assert record is not None
-    assert (record.id, record.outcome, record.caller_text) == (answer.turn_id, "completed", "No.")
+    assert (record.id, record.outcome, record.user_text) == (answer.turn_id, "completed", "No.")
 
 
-async def test_a_second_turn_counts_on_where_the_first_ended(fake_house: Any, question: Path) -> None:
-    async with fake_house() as house, connect(house.url) as call:
+async def test_a_second_turn_counts_on_where_the_first_ended(fake_server: Any, question: Path) -> None:
+    async with fake_server() as server, connect(server.url) as call:
         sound = read_sound(question, RATE_HZ)
         first = await call.turn(sound)
         sent_ms = call.sent_ms
@@ -64,88 +64,90 @@ async def test_a_second_turn_counts_on_where_the_first_ended(fake_house: Any, qu
     assert second.turn_id != first.turn_id
 
 
-async def test_a_written_question_gets_a_written_answer(fake_house: Any) -> None:
-    async with fake_house() as house:
-        house.vendor.llm.cue(LlmCue(tokens=("It is", " noon.")))
-        async with connect(house.url, wishes=Wishes(text_only=True, instructions="Be brief.")) as call:
-            answer = await call.ask("What time is it?")
-        asked = (await house.vendor.llm.nth(0)).question["messages"]
+async def test_a_written_question_gets_a_written_answer(fake_server: Any) -> None:
+    async with fake_server() as server:
+        server.vendor.llm.cue(LlmCue(tokens=("It is", " noon.")))
+        async with connect(
+            server.url, session_options=SessionOptions(text_only=True, instructions="Be brief.")
+        ) as call:
+            answer = await call.text_turn("What time is it?")
+        messages = (await server.vendor.llm.nth(0)).question["messages"]
     assert (answer.agent_text, answer.duration_ms, answer.latency_ms) == ("It is noon.", 0, None)
-    assert asked[0]["content"] == "Be brief."
-    assert not house.vendor.tts.asked
+    assert messages[0]["content"] == "Be brief."
+    assert not server.vendor.tts.received
 
 
-async def test_an_agent_is_chosen_by_name(fake_house: Any) -> None:
-    async with fake_house({"agents.support.llm": "fake/better"}) as house:
-        async with connect(house.url, agent="support", wishes=Wishes(text_only=True)) as call:
+async def test_an_agent_is_chosen_by_name(fake_server: Any) -> None:
+    async with fake_server({"agents.support.llm": "fake/better"}) as server:
+        async with connect(server.url, agent="support", session_options=SessionOptions(text_only=True)) as call:
             assert call.session_id.startswith("sess_")
-            await call.ask("Hello?")
-        assert (await house.vendor.llm.nth(0)).question["model"] == "better"
-        with pytest.raises(CallRefused, match="There is no agent 'nobody'") as refused:
-            async with connect(house.url, agent="nobody"):
+            await call.text_turn("Hello?")
+        assert (await server.vendor.llm.nth(0)).question["model"] == "better"
+        with pytest.raises(CallRefused, match="There is no agent 'unknown'") as refused:
+            async with connect(server.url, agent="unknown"):
                 pass
     assert (refused.value.status, refused.value.code) == (404, "agent_not_found")
 
 
-async def test_a_function_is_called_and_its_output_given_back(fake_house: Any) -> None:
-    async with fake_house() as house:
-        house.vendor.llm.cue(LlmCue(calls=(CallCue("weather", ('{"place":"Oslo"}',), "c1"),)))
-        house.vendor.llm.cue(LlmCue(tokens=("Sunny.",)))
-        async with connect(house.url, wishes=Wishes(text_only=True)) as call:
+async def test_a_function_is_called_and_its_output_given_back(fake_server: Any) -> None:
+    async with fake_server() as server:
+        server.vendor.llm.cue(LlmCue(calls=(CallCue("weather", ('{"place":"Oslo"}',), "c1"),)))
+        server.vendor.llm.cue(LlmCue(tokens=("Sunny.",)))
+        async with connect(server.url, session_options=SessionOptions(text_only=True)) as call:
             await call.write("How is the weather?")
             await call.respond()
             called = await _next(call, e.FunctionCalled)
             await _next(call, e.ReplyEnded)
             await call.give(called.call_id, "sunny")
             await call.respond()
-            words = await _next(call, e.ReplyWords)
+            words = await _next(call, e.ReplyText)
     assert (called.name, called.arguments, words.text) == ("weather", '{"place":"Oslo"}', "Sunny.")
 
 
-async def test_a_failed_stage_is_an_answer_that_says_so(fake_house: Any) -> None:
-    async with fake_house() as house, connect(house.url, wishes=Wishes(text_only=True)) as call:
-        house.vendor.llm.cue(LlmCue(fault=Status(500, "out of order")))
-        answer = await call.ask("Hello?")
+async def test_a_failed_stage_is_an_answer_that_says_so(fake_server: Any) -> None:
+    async with fake_server() as server, connect(server.url, session_options=SessionOptions(text_only=True)) as call:
+        server.vendor.llm.cue(LlmCue(fault=Status(500, "out of order")))
+        answer = await call.text_turn("Hello?")
         assert answer.status == "failed"
-        assert "fake/mind" in answer.why
-        assert (await call.ask("Hello?")).status == "completed"
+        assert "fake/llm" in answer.why
+        assert (await call.text_turn("Hello?")).status == "completed"
 
 
-async def test_silence_is_no_question(fake_house: Any) -> None:
-    async with fake_house() as house, connect(house.url) as call:
-        with pytest.raises(NoAnswer, match="the server heard no speech in it"):
-            await call.turn(np.zeros(RATE_HZ // 5, dtype=np.int16), patience_ms=300)
+async def test_silence_is_no_question(fake_server: Any) -> None:
+    async with fake_server() as server, connect(server.url) as call:
+        with pytest.raises(NoAnswer, match="the server detected no speech"):
+            await call.turn(np.zeros(RATE_HZ // 5, dtype=np.int16), timeout_ms=300)
 
 
-async def test_a_server_that_wants_a_key_says_so_and_takes_it(fake_house: Any) -> None:
-    async with fake_house() as house:
-        key = ApiKeys(house.folder / "data").create("acme", now_s=1).text
+async def test_a_server_that_wants_a_key_says_so_and_takes_it(fake_server: Any) -> None:
+    async with fake_server() as server:
+        key = ApiKeys(server.folder / "data").create("acme", now_s=1).text
         with pytest.raises(CallRefused, match="No credential came") as refused:
-            async with connect(house.url):
+            async with connect(server.url):
                 pass
         assert (refused.value.status, refused.value.code) == (401, "missing_credential")
         with pytest.raises(CallRefused, match="malformed"):
-            async with connect(house.url, key="vp_wrong"):
+            async with connect(server.url, key="vp_wrong"):
                 pass
-        async with connect(house.url, key=key, wishes=Wishes(text_only=True)) as call:
-            answer = await call.ask("Hello?")
-            record = await closed_turn(house.url, answer.turn_id, key=key, patience_ms=20_000)
+        async with connect(server.url, key=key, session_options=SessionOptions(text_only=True)) as call:
+            answer = await call.text_turn("Hello?")
+            record = await closed_turn(server.url, answer.turn_id, key=key, timeout_ms=20_000)
             assert record is not None
             with pytest.raises(CallRefused, match="HTTP 401"):
-                await fetch_turn(house.url, answer.turn_id)
+                await fetch_turn(server.url, answer.turn_id)
 
 
-async def test_a_turn_that_never_was_has_no_record(fake_house: Any) -> None:
-    async with fake_house() as house:
-        assert await fetch_turn(house.url, "turn_nobody") is None
-        assert await closed_turn(house.url, "turn_nobody", patience_ms=0) is None
+async def test_a_turn_that_never_was_has_no_record(fake_server: Any) -> None:
+    async with fake_server() as server:
+        assert await fetch_turn(server.url, "turn_unknown") is None
+        assert await closed_turn(server.url, "turn_unknown", timeout_ms=0) is None
 
 
-async def test_a_server_is_known_by_its_health(fake_house: Any, unused_tcp_port: int) -> None:
+async def test_a_server_is_known_by_its_health(fake_server: Any, unused_tcp_port: int) -> None:
     lines: list[str] = []
-    async with fake_house() as house:
-        assert await answers(house.url)
-        await until_ready(house.url, lines.append)
+    async with fake_server() as server:
+        assert await answers(server.url)
+        await until_ready(server.url, lines.append)
     assert lines == []
     nowhere = f"http://127.0.0.1:{unused_tcp_port}"
     assert not await answers(nowhere)
@@ -171,7 +173,7 @@ async def test_a_line_that_closes_in_mid_answer_ends_the_turn() -> None:
         assert [event async for event in call] == []
 
 
-async def test_refused_wishes_and_rubbish_fail_the_call() -> None:
+async def test_refused_settings_and_invalid_events_fail_the_call() -> None:
     async def refuse(line: websockets.ServerConnection) -> None:
         await line.send(json.dumps({"type": "session.created", **SESSION}))
         await line.recv()
@@ -189,7 +191,7 @@ async def test_refused_wishes_and_rubbish_fail_the_call() -> None:
                     pass
 
 
-async def test_a_refusal_in_other_words_is_told_by_its_status(fake_house: Any) -> None:
+async def test_unknown_refusal_is_reported_by_its_status(fake_server: Any) -> None:
     async def refuse(line: websockets.ServerConnection, request: Any) -> Any:
         return line.respond(418, "short and stout")
 

@@ -20,15 +20,15 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
     [
         ({"type": "session.created", "session": {"id": "s", "model": "m"}}, e.SessionReady("s", "m")),
         ({"type": "session.updated", "session": {"id": "s"}}, e.SessionReady("s", "")),
-        ({"type": "input_audio_buffer.speech_started", "audio_start_ms": 12}, e.CallerStarted(12)),
-        ({"type": "input_audio_buffer.speech_stopped", "audio_end_ms": 34}, e.CallerStopped(34)),
+        ({"type": "input_audio_buffer.speech_started", "audio_start_ms": 12}, e.SpeechStarted(12)),
+        ({"type": "input_audio_buffer.speech_stopped", "audio_end_ms": 34}, e.SpeechStopped(34)),
         (
             {"type": "conversation.item.input_audio_transcription.completed", "transcript": "hi"},
-            e.CallerUnderstood("hi"),
+            e.TranscriptionCompleted("hi"),
         ),
         (
             {"type": "conversation.item.input_audio_transcription.failed", "error": {"message": "why"}},
-            e.CallerLost("why"),
+            e.TranscriptionFailed("why"),
         ),
         ({"type": "response.created", "response": RESPONSE}, e.ReplyStarted("resp_1", "turn_1")),
         ({"type": "response.created", "response": {"id": "r", "metadata": None}}, e.ReplyStarted("r", "")),
@@ -36,9 +36,9 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
             {"type": "response.created", "response": {"id": "r", "metadata": {"voicepipe_apology_for": "turn_1"}}},
             e.ReplyStarted("r", "", apologises=True),
         ),
-        ({"type": "response.output_audio.delta", "response_id": "r", "delta": "AQI="}, e.ReplySound("r", b"\1\2")),
-        ({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": "x"}, e.ReplyWords("r", "x")),
-        ({"type": "response.output_text.delta", "response_id": "r", "delta": "x"}, e.ReplyWords("r", "x")),
+        ({"type": "response.output_audio.delta", "response_id": "r", "delta": "AQI="}, e.ReplyAudio("r", b"\1\2")),
+        ({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": "x"}, e.ReplyText("r", "x")),
+        ({"type": "response.output_text.delta", "response_id": "r", "delta": "x"}, e.ReplyText("r", "x")),
         (
             {
                 "type": "response.function_call_arguments.done",
@@ -51,12 +51,12 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
         ),
         ({"type": "voicepipe.agent.ducked", "turn_id": "t", "item_id": "i"}, e.AgentDucked("i")),
         (
-            {"type": "voicepipe.agent.restored", "item_id": "i", "reason": "echo", "after_ms": 90},
-            e.AgentRestored("i", "echo", 90),
+            {"type": "voicepipe.agent.unducked", "item_id": "i", "reason": "echo", "after_ms": 90},
+            e.AgentUnducked("i", "echo", 90),
         ),
         (
-            {"type": "voicepipe.agent.yielded", "item_id": "i", "reason": "words", "after_ms": 80},
-            e.AgentYielded("i", "words", 80),
+            {"type": "voicepipe.agent.interrupted", "item_id": "i", "reason": "words", "after_ms": 80},
+            e.AgentInterrupted("i", "words", 80),
         ),
         ({"type": "response.done", "response": {"id": "r", "status": "completed"}}, e.ReplyEnded("r", "completed", "")),
         (
@@ -77,7 +77,7 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
             },
             e.ReplyEnded("r", "failed", "broke"),
         ),
-        ({"type": "error", "error": {"message": "no", "code": "x"}}, e.ServerComplained("x", "no")),
+        ({"type": "error", "error": {"message": "no", "code": "x"}}, e.ServerError("x", "no")),
         ({"type": "rate_limits.updated", "rate_limits": []}, e.OtherEvent("rate_limits.updated")),
     ],
 )

@@ -36,7 +36,7 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
         await turn.until_over(call.listen(), call.talk())
     turn.said = [" ".join(text for role, text in call.history.values() if role == "assistant")]
     turn.more |= {"calls": calls, "interrupted": call.n_interrupted, "history": list(call.history.values())}
-    assert any(role == "user" for role, _ in call.history.values()), "no message of the caller in the history"
+    assert any(role == "user" for role, _ in call.history.values()), "no message of the user in the history"
     assert calls or not given.tool, "the function was never called"
     assert call.n_interrupted or not given.barge_in, "the answer was never interrupted"
 
@@ -44,8 +44,8 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
 def settings(given: argparse.Namespace) -> dict[str, Any]:
     """The session that the agent asks for."""
     detection = {"type": "server_vad", "create_response": True, "interrupt_response": True}
-    heard = {"format": "pcm16", "transcription": {"model": "whisper-1"}, "turn_detection": detection}
-    audio = {"input": heard, "output": {"format": "pcm16"}}
+    audio_input = {"format": "pcm16", "transcription": {"model": "whisper-1"}, "turn_detection": detection}
+    audio = {"input": audio_input, "output": {"format": "pcm16"}}
     return {"model_name": given.model, "output_modalities": ["audio"], "audio": audio}
 
 
@@ -96,7 +96,7 @@ class Call:
             case "turn_started":
                 self.turn.response_began()
             case "input_audio_transcription_completed":
-                self.turn.heard.append(data.transcript)
+                self.turn.transcripts.append(data.transcript)
             case "exception":
                 raise RuntimeError(f"{data.context}: {data.exception!r}")
 

@@ -20,7 +20,7 @@ from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
 HERE = Path(__file__).parent
 ANSWER = "It is sunny. Take a walk, and then another one, and after that sit down somewhere and look at the river."
 THINKS_MS = 100
-"""Some clients lose a call that comes within a few ms of the caller's last word: no model is that quick."""
+"""Some clients lose a call that comes within a few ms of the user's last word: no model is that quick."""
 
 Result = dict[str, Any]
 Drive = Callable[..., Awaitable[Result]]

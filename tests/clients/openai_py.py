@@ -35,7 +35,7 @@ def flags(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--flavour", choices=["ga", "beta", "azure"], default="ga")
 
 
-def wanted_session(given: argparse.Namespace) -> dict[str, Any]:
+def session_settings(given: argparse.Namespace) -> dict[str, Any]:
     """The session that is asked for, in the shape that the flavour speaks."""
     detection = None if given.vad == "none" else {"type": given.vad}
     if detection == {"type": "server_vad"}:
@@ -44,8 +44,8 @@ def wanted_session(given: argparse.Namespace) -> dict[str, Any]:
     if given.flavour == "beta":
         flat = {"modalities": ["text", "audio"], "input_audio_transcription": {"model": "whisper-1"}}
         return {"instructions": "Be brief.", "turn_detection": detection, **flat, **tools}
-    heard = {"format": PCM, "transcription": {"model": "whisper-1"}, "turn_detection": detection}
-    audio = {"input": heard, "output": {"format": PCM}}
+    audio_input = {"format": PCM, "transcription": {"model": "whisper-1"}, "turn_detection": detection}
+    audio = {"input": audio_input, "output": {"format": PCM}}
     return {"type": "realtime", "output_modalities": ["audio"], "instructions": "Be brief.", "audio": audio, **tools}
 
 
@@ -66,7 +66,7 @@ def client_for(given: argparse.Namespace) -> AsyncOpenAI:
 
 async def main(turn: Turn, given: argparse.Namespace) -> None:
     """Hold one turn."""
-    client, session = client_for(given), wanted_session(given)
+    client, session = client_for(given), session_settings(given)
     if given.mint:
         minted = await client.realtime.client_secrets.create(
             expires_after={"anchor": "created_at", "seconds": 60},
@@ -76,8 +76,8 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
         turn.more["minted"] = minted.value[:3]
         given.key = minted.value
         client = client_for(given)
-    door: Any = client.realtime if given.flavour == "ga" else client.beta.realtime
-    async with door.connect(model=given.model) as line:
+    api: Any = client.realtime if given.flavour == "ga" else client.beta.realtime
+    async with api.connect(model=given.model) as line:
         call = Call(turn, given, line)
         await turn.until_over(call.listen(session), call.talk())
     if given.tool:
@@ -127,7 +127,7 @@ class Call:
             case "session.updated":
                 self.ready.set()
             case "conversation.item.input_audio_transcription.completed":
-                self.turn.heard.append(event.transcript)
+                self.turn.transcripts.append(event.transcript)
             case "response.created":
                 self.turn.response_began()
             case "response.output_audio.delta":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-HEARD = "what time is it"
+TRANSCRIPT = "what time is it"
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,13 @@ HEARD = "what time is it"
     ids=" ".join,
 )
 async def test_openai_for_python(
-    fake_house: Any, drive: Any, openai_py: list[str], model: Any, answer: str, flags: tuple[str, ...]
+    fake_server: Any, drive: Any, openai_py: list[str], model: Any, answer: str, flags: tuple[str, ...]
 ) -> None:
     """Its client for the published events, the one of the beta, and the one for Azure."""
-    async with fake_house() as house:
-        house.vendor.llm.usual = model
-        result = await drive(openai_py, house.url, *flags)
-    assert (result["heard"], result["said"]) == (HEARD, answer)
+    async with fake_server() as server:
+        server.vendor.llm.usual = model
+        result = await drive(openai_py, server.url, *flags)
+    assert (result["transcript"], result["said"]) == (TRANSCRIPT, answer)
     assert result.get("call") == (
         {"name": "get_weather", "arguments": {"place": "Paris"}} if "--tool" in flags else None
     )
@@ -39,14 +39,14 @@ async def test_openai_for_python(
 
 @pytest.mark.parametrize("flags", [(), ("--tool",), ("--barge-in", "0.3")], ids=" ".join)
 async def test_openai_agents_for_python(
-    fake_house: Any, drive: Any, agents_py: list[str], model: Any, answer: str, flags: tuple[str, ...]
+    fake_server: Any, drive: Any, agents_py: list[str], model: Any, answer: str, flags: tuple[str, ...]
 ) -> None:
     """Its history is what was said, its function runs once, and speech over the answer cuts it."""
-    async with fake_house() as house:
-        house.vendor.llm.usual = model
-        result = await drive(agents_py, house.url, *flags)
+    async with fake_server() as server:
+        server.vendor.llm.usual = model
+        result = await drive(agents_py, server.url, *flags)
     assert result["calls"] == (["Paris"] if "--tool" in flags else [])
-    assert result["history"][0] == ["user", HEARD]
+    assert result["history"][0] == ["user", TRANSCRIPT]
     assert result["history"][-1] == ["assistant", answer]
     if "--barge-in" in flags:
         assert result["interrupted"] == 1
@@ -58,13 +58,13 @@ async def test_openai_agents_for_python(
 
 @pytest.mark.parametrize("flags", [(), ("--native",), ("--mint",)], ids=" ".join)
 async def test_openai_for_javascript(
-    fake_house: Any, drive: Any, openai_js: list[str], model: Any, answer: str, flags: tuple[str, ...]
+    fake_server: Any, drive: Any, openai_js: list[str], model: Any, answer: str, flags: tuple[str, ...]
 ) -> None:
     """In Node over the ws package, and as browsers have it; it opens only `wss:`, so the server speaks that."""
-    async with fake_house({"server.tls_dev": True}) as house:
-        house.vendor.llm.usual = model
-        certificate = house.folder / "data" / "tls-dev" / "cert.pem"
-        result = await drive(openai_js, house.url, *flags, NODE_EXTRA_CA_CERTS=str(certificate))
-    assert (result["heard"], result["said"]) == (HEARD, answer)
+    async with fake_server({"server.tls_dev": True}) as server:
+        server.vendor.llm.usual = model
+        certificate = server.folder / "data" / "tls-dev" / "cert.pem"
+        result = await drive(openai_js, server.url, *flags, NODE_EXTRA_CA_CERTS=str(certificate))
+    assert (result["transcript"], result["said"]) == (TRANSCRIPT, answer)
     assert result["path"] == "/v1/realtime?model=gpt-realtime"
     assert result.get("minted") == ("ek_" if "--mint" in flags else None)

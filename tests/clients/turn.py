@@ -1,7 +1,7 @@
 """One spoken turn through somebody else's client: says a recording in real time, and tells when the answer is over.
 
 For the programs of this folder, which a test runs as processes of their own: each prints one line of JSON,
-`{"ok", "error", "heard", "said", "sound_ms", "events", ...}`, and exits with 0 when `ok`.
+`{"ok", "error", "transcript", "said", "sound_ms", "events", ...}`, and exits with 0 when `ok`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Turn:
     def __init__(self, client: str, recording: Path) -> None:
         self.client = client
         self.events: Counter[str] = Counter()
-        self.heard: list[str] = []
+        self.transcripts: list[str] = []
         """What the server understood."""
 
         self.said: list[str] = []
@@ -73,7 +73,7 @@ class Turn:
         self._running = False
         self._answered = completed and len(self.sound) > 0
 
-    # --- the caller ---------------------------------------------------------------------------
+    # --- the user ---------------------------------------------------------------------------
 
     def say_again(self) -> None:
         """Speak the recording once more, over whatever plays."""
@@ -115,8 +115,13 @@ class Turn:
         said = "".join(self.said).strip()
         if error is None and (not said or sound_ms < SHORTEST_ANSWER_MS):
             error = f"expected words and sound, got {said!r} and {sound_ms} ms"
-        told = {"client": self.client, "ok": error is None, "error": error, "heard": " ".join(self.heard).strip()}
-        return {**told, "said": said, "sound_ms": sound_ms, "events": dict(self.events), **self.more}
+        summary = {
+            "client": self.client,
+            "ok": error is None,
+            "error": error,
+            "transcript": " ".join(self.transcripts).strip(),
+        }
+        return {**summary, "said": said, "sound_ms": sound_ms, "events": dict(self.events), **self.more}
 
 
 async def _endless(part: Awaitable[None]) -> None:

@@ -49,16 +49,16 @@ class FaultyCluster:
             self._fault = ""
             self._over.set()
 
-    async def _do(self, asked: Coroutine[Any, Any, Any]) -> Any:
+    async def _do(self, request: Coroutine[Any, Any, Any]) -> Any:
         try:
             if self._fault == "refuses":
                 raise StoreUnavailable("io_error", "/planted/file: broken")
             if self._fault == "hangs":
                 await self._over.wait()
         except BaseException:
-            asked.close()
+            request.close()
             raise
-        return await asked
+        return await request
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
         return bool(await self._do(self._memory.revoke(revocation, now_s=now_s)))
@@ -152,7 +152,7 @@ async def in_a_file(folder: Path, name: str) -> AsyncIterator[faults.Rig]:
 
 @pytest.mark.parametrize("fault", ["refuses", "hangs", *PLANTED])
 @pytest.mark.parametrize("promise", faults.PROMISES, ids=lambda promise: promise.__name__)
-async def test_in_trouble_the_promise_is_kept(
+async def test_promise_holds_during_faults(
     promise: faults.FaultPromise, fault: Literal["refuses", "hangs"], tmp_path: Path
 ) -> None:
     def open_rig() -> AbstractAsyncContextManager[faults.Rig]:
@@ -163,7 +163,7 @@ async def test_in_trouble_the_promise_is_kept(
 
 @pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_while_all_is_well_the_promise_is_kept(promise: suite.Promise, store: str, tmp_path: Path) -> None:
+async def test_promise_holds_without_faults(promise: suite.Promise, store: str, tmp_path: Path) -> None:
     """Of every cluster: standing before a store changes nothing."""
 
     @asynccontextmanager
@@ -201,22 +201,22 @@ async def test_a_file_that_was_damaged_is_used_again_when_it_is_whole(tmp_path: 
     assert stat.S_IMODE(os.stat(tmp_path / FILE_NAME).st_mode) == 0o600
 
 
-async def test_a_cancelled_caller_leaves_no_slot_behind() -> None:
+async def test_cancelled_request_leaves_no_slot() -> None:
     """Its store took one while it hung; when the fault ends the slot is given back."""
     store = FaultyCluster()
     async with open_resilient(store, StorageHealth(unix_ms), ResilientOptions(first_pause_ms=5)) as cluster:
         with store.trouble("hangs"):
             now_s = unix_s()
-            asked = cluster.take_slots("s1", {"m": 1}, owner="p", until_s=now_s + 30, now_s=now_s)
+            request = cluster.take_slots("s1", {"m": 1}, owner="p", until_s=now_s + 30, now_s=now_s)
             async with asyncio.TaskGroup() as group:
-                task = group.create_task(asked)
+                task = group.create_task(request)
                 await asyncio.sleep(0)
                 task.cancel()
         await eventually(lambda: _given_back(store))
 
 
 @pytest.mark.parametrize("fault", ["", "refuses", "hangs"])
-async def test_a_cancelled_caller_has_counted_all_the_same(fault: Any) -> None:
+async def test_cancelled_count_is_still_counted(fault: Any) -> None:
     """Whatever becomes of the store meanwhile: once there, once here, and never twice."""
     store = FaultyCluster()
     options = ResilientOptions(answer_ms=20, first_pause_ms=5, last_pause_ms=5)
@@ -247,14 +247,14 @@ def test_counts_that_find_no_room_are_counted() -> None:
     counts = LocalCounts(most=2)
     for name in ("a", "b", "c"):
         assert counts.count(name, 1, limit=1, until_s=LATER_S, now_s=NOW_S).counted
-    assert (counts.n_owed, counts.forgotten) == (2, 1)
+    assert (counts.n_owed, counts.n_lost) == (2, 1)
     assert counts.next_owed(NOW_S) == ("a", 1, LATER_S)
     counts.settle("a", 1, 1)
     counts.note("d", 7, LATER_S)
     assert (counts.knows("d"), counts.knows("a"), counts.n_owed) == (True, False, 1)
 
 
-def test_what_has_expired_is_owed_to_nobody() -> None:
+def test_expired_counter_is_not_owed() -> None:
     """A counter that nobody may ask for any more."""
     counts = LocalCounts()
     counts.count("a", 1, limit=None, until_s=NOW_S + 1, now_s=NOW_S)
@@ -274,7 +274,7 @@ def test_configs_are_bounded_in_bytes() -> None:
     assert configs.find("a", "shop", NOW_S) == a
 
 
-def test_revocations_are_forgotten_in_time_and_bounded() -> None:
+def test_revocations_expire_and_are_bounded() -> None:
     """The oldest goes when there are too many, and what has expired at the next one."""
     revoked = Revoked(most=2)
     for name in ("t1", "t2", "t3"):

@@ -15,7 +15,7 @@ import pytest
 from voicepipe.cluster.port import Tally
 from voicepipe.cluster.revocation import RevokedToken
 from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
-from voicepipe.cluster.tables import Tables
+from voicepipe.cluster.sqlite_tables import Tables
 from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
 
@@ -105,7 +105,7 @@ async def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_can_not_be_written_is_overload_not_a_crash(tmp_path: Path) -> None:
-    """The caller hears that we are busy and no file's name, which is for the log; the transaction left nothing open."""
+    """The user hears that we are busy and no file's name, which is for the log; the transaction left nothing open."""
     async with open_sqlite(tmp_path) as cluster:
         with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as file:
             file.execute("ALTER TABLE counts RENAME TO gone")

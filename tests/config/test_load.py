@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.config import AgentSettings, Settings, load
-from voicepipe.config.layers import SECTIONS
+from voicepipe.config.sources import SECTIONS
 from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
 
@@ -164,7 +164,7 @@ def test_another_address_is_another_server(written: Path) -> None:
     assert settings.facts(Spec("moonshot", "kimi-k3")).input_usd_per_million == 3.0
 
 
-def test_an_address_that_only_its_user_knows_is_asked_for_by_who_uses_it(written: Path) -> None:
+def test_address_is_required_only_when_the_provider_is_used(written: Path) -> None:
     with pytest.raises(ConfigError, match=r"providers\.flo2\.base_url: k is 'flo2/x', whose address only you know"):
         read(written, "", FLO2_API_KEY="f").connection(Spec("flo2", "x"), key="k")
     given = read(written, "[providers.flo2]\nbase_url = 'https://flo2.example/v1'", FLO2_API_KEY="f")
@@ -210,8 +210,8 @@ def test_the_usual_key_is_used_at_the_usual_address_only(written: Path) -> None:
     assert usual.origins["providers.groq.api_key"] == "$GROQ_API_KEY"
     elsewhere = read(written, "[providers.groq]\nbase_url = 'http://127.0.0.1:9/v1'\n", GROQ_API_KEY="gsk-1")
     assert elsewhere.providers["groq"].api_key == ""
-    asked = "[providers.groq]\nbase_url = 'http://127.0.0.1:9/v1'\napi_key_env = 'GROQ_API_KEY'\n"
-    assert read(written, asked, GROQ_API_KEY="gsk-1").providers["groq"].api_key == "gsk-1"
+    section = "[providers.groq]\nbase_url = 'http://127.0.0.1:9/v1'\napi_key_env = 'GROQ_API_KEY'\n"
+    assert read(written, section, GROQ_API_KEY="gsk-1").providers["groq"].api_key == "gsk-1"
 
 
 def test_a_key_may_stand_in_a_file(written: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_promised_key_that_is_not_set_is_named(written: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "choice", "kept"),
+    ("host", "choice", "stored"),
     [
         ("127.0.0.1", "loopback", True),
         ("localhost", "loopback", True),
@@ -248,8 +248,8 @@ def test_a_promised_key_that_is_not_set_is_named(written: Path) -> None:
         ("127.0.0.1", "never", False),
     ],
 )
-def test_words_are_kept_on_loopback_or_when_chosen(written: Path, host: str, choice: str, kept: bool) -> None:
-    assert read(written, f"[server]\nhost = '{host}'\n[records]\ntext = '{choice}'\n").keeps_text is kept
+def test_text_is_stored_on_loopback_or_when_configured(written: Path, host: str, choice: str, stored: bool) -> None:
+    assert read(written, f"[server]\nhost = '{host}'\n[records]\ntext = '{choice}'\n").keeps_text is stored
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.config import load
-from voicepipe.config.speech import for_stage
+from voicepipe.config.speech_vendors import for_stage
 from voicepipe.providers.catalog.speech import VOICES, SpeechFacts
 from voicepipe.registry import Spec, factory
 
@@ -48,7 +48,7 @@ def test_its_key_is_enough(tmp_path: Path, spec: str, key_env: str) -> None:
     assert callable(factory(entry.kind, "stt", key="agents.default.stt"))
 
 
-def test_one_name_for_a_mind_and_a_voice(tmp_path: Path) -> None:
+def test_one_provider_name_for_llm_and_speech(tmp_path: Path) -> None:
     """Where a vendor's speech speaks another wire than its language models, each stage gets its own; an address of
     one's own stays, and so do the stage's options."""
     overrides = {"agents.default.stt": "inworld/inworld-stt-1", "providers.inworld.options.stt_extra": "{}"}
@@ -57,7 +57,7 @@ def test_one_name_for_a_mind_and_a_voice(tmp_path: Path) -> None:
     connection = settings.connection(Spec("inworld", "inworld-stt-1"), key="x")
     assert for_stage("inworld", "llm", connection) is connection
     assert for_stage("openai", "tts", connection) is connection
-    heard = for_stage("inworld", "stt", connection)
-    assert (heard.kind, heard.base_url, heard.options) == ("inworld", "wss://api.inworld.ai", (("stt_extra", "{}"),))
-    spoken = for_stage("inworld", "tts", replace(connection, base_url="ws://127.0.0.1:1"))
-    assert (spoken.kind, spoken.base_url, spoken.options) == ("inworld", "ws://127.0.0.1:1", ())
+    stt = for_stage("inworld", "stt", connection)
+    assert (stt.kind, stt.base_url, stt.options) == ("inworld", "wss://api.inworld.ai", (("stt_extra", "{}"),))
+    tts = for_stage("inworld", "tts", replace(connection, base_url="ws://127.0.0.1:1"))
+    assert (tts.kind, tts.base_url, tts.options) == ("inworld", "ws://127.0.0.1:1", ())

@@ -20,7 +20,7 @@ def loaded(tmp_path: Path, text: str, **environ: str):  # type: ignore[no-untype
     return load(str(file), environ={"HOME": str(tmp_path), **environ})
 
 
-def test_a_webhook_is_told_of_everything_unless_it_says_of_what(tmp_path: Path) -> None:
+def test_webhook_gets_all_events_by_default(tmp_path: Path) -> None:
     settings = loaded(tmp_path, f'url = "{HUSH}"\nsecret = "{SECRET}"')
     crm = settings.webhooks["crm"].webhook("crm")
     assert (crm.name, crm.url, crm.secrets, crm.project) == ("crm", HUSH, (b"\0" * 24,), "")
@@ -67,10 +67,10 @@ def test_what_is_wrong_is_refused_by_its_name(tmp_path: Path, text: str, why: st
     assert "hush" not in str(refused.value)
 
 
-def test_neither_secret_nor_address_is_shown(tmp_path: Path) -> None:
+def test_neither_secret_nor_address_is_displayed(tmp_path: Path) -> None:
     """Many receivers' addresses hold a key."""
     settings = loaded(tmp_path, f'url = "{HUSH}"\nsecret = "{SECRET}"')
-    shown = repr(settings) + str(effective(settings)) + repr(settings.webhooks["crm"].webhook("crm"))
-    assert "webhooks.crm.timeout_ms" in shown
-    assert "hush" not in shown
-    assert SECRET not in shown
+    displayed = repr(settings) + str(effective(settings)) + repr(settings.webhooks["crm"].webhook("crm"))
+    assert "webhooks.crm.timeout_ms" in displayed
+    assert "hush" not in displayed
+    assert SECRET not in displayed

@@ -49,7 +49,7 @@ def test_locks_hold_hashed_pins_and_nothing_else(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_heading_tells_how_much_there_is(root: Path, name: str) -> None:
+def test_heading_has_the_sizes(root: Path, name: str) -> None:
     """The number that a person reads while waiting is the number of packages."""
     lock = root / "deploy" / "locks" / f"{name}.txt"
     assert lock.read_text().startswith(f"# {len(requirements(lock))} packages, ")
@@ -72,16 +72,20 @@ def test_locks_satisfy_pyproject(
 ) -> None:
     """A dependency that was added or moved without `deploy/lock.py` is found here."""
     table = project["project"]
-    wishes = map(Requirement, table["dependencies"] if extra is None else table["optional-dependencies"][extra])
+    requirements = map(Requirement, table["dependencies"] if extra is None else table["optional-dependencies"][extra])
     have = {**locks["base"], **locks[name]}
-    unmet = [str(wish) for wish in wishes if not wish.specifier.contains(have.get(canonicalize_name(wish.name), "0"))]
+    unmet = [
+        str(requirement)
+        for requirement in requirements
+        if not requirement.specifier.contains(have.get(canonicalize_name(requirement.name), "0"))
+    ]
     assert unmet == []
 
 
 def test_build_tools_are_locked(locks: dict[str, dict[str, str]], project: dict[str, Any]) -> None:
     """voicepipe itself is installed without fetching anything."""
-    wishes = [Requirement(text) for text in project["build-system"]["requires"]]
-    assert all(wish.specifier.contains(locks["base"][wish.name]) for wish in wishes)
+    requirements = [Requirement(text) for text in project["build-system"]["requires"]]
+    assert all(requirement.specifier.contains(locks["base"][requirement.name]) for requirement in requirements)
 
 
 def test_nothing_to_compile_and_no_portaudio(locks: dict[str, dict[str, str]]) -> None:
@@ -122,17 +126,17 @@ def test_packages_declare_no_gpl(locks: dict[str, dict[str, str]]) -> None:
 def licence(package: str) -> str:
     """A package's declared licences in one line; empty when it isn't installed or declares none."""
     try:
-        told = metadata(package)
+        package_metadata = metadata(package)
     except PackageNotFoundError:
         return ""
-    trove = [name for name in told.get_all("Classifier") or [] if name.startswith("License")]
+    trove = [name for name in package_metadata.get_all("Classifier") or [] if name.startswith("License")]
     # Some put a whole text into the field; its first line is the name.
-    short = first_of(told, "License").partition("\n")[0]
-    return first_of(told, "License-Expression") or "; ".join([short, *trove])
+    short = first_of(package_metadata, "License").partition("\n")[0]
+    return first_of(package_metadata, "License-Expression") or "; ".join([short, *trove])
 
 
-def first_of(told: PackageMetadata, field: str) -> str:
-    lines: list[str] = told.get_all(field) or [""]
+def first_of(package_metadata: PackageMetadata, field: str) -> str:
+    lines: list[str] = package_metadata.get_all(field) or [""]
     return lines[0]
 
 
@@ -147,7 +151,7 @@ def first_of(told: PackageMetadata, field: str) -> str:
         ("Apache-2.0 AND MIT", False),
     ],
 )
-def test_gpl_is_told_from_its_kin(text: str, is_gpl: bool) -> None:
+def test_gpl_differs_from_lgpl(text: str, is_gpl: bool) -> None:
     """The pattern that the tests above rely on."""
     assert bool(GPL.search(text)) is is_gpl
 

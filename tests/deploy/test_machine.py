@@ -47,7 +47,7 @@ def test_an_older_c_library_is_named(
     assert machine.unfit_for_local_models(cpuinfo).endswith(words)
 
 
-def test_only_what_is_missing_is_wanted(machine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_missing_packages_are_listed(machine: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bare Debian lacks all; the OpenMP library matters to the local models only, the others to tests only."""
     monkeypatch.setattr(machine, "has_pip", lambda: False)
     monkeypatch.setattr(machine, "has_openmp", lambda: False)

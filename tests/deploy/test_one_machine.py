@@ -58,7 +58,7 @@ def test_the_images_packages_are_pinned(deploy: Path) -> None:
     assert all((deploy.parent / lock).exists() for lock in re.findall(r"--requirement (\S+)", text))
 
 
-def test_the_image_runs_as_nobody_in_particular(deploy: Path) -> None:
+def test_image_runs_as_any_user(deploy: Path) -> None:
     """Each one that can be run ends with a user who is not root, by number; and tells whether it is well."""
     found = stages((deploy / "Dockerfile").read_text())
     assert found["local"][-1] == found["server"][-1] == "USER 10001"
@@ -102,7 +102,7 @@ def networks(service: str) -> set[str]:
 
 
 def test_every_container_has_a_bound_of_memory_and_processes(deploy: Path) -> None:
-    """A caller, or a program beside the server, that makes one grow takes nothing from the machine's others."""
+    """A user, or a program beside the server, that makes one grow takes nothing from the machine's others."""
     found = services(deploy)
     assert set(found) == {"voicepipe", "prometheus", "grafana"}
     for name, lines in found.items():
@@ -124,7 +124,7 @@ def test_the_programs_beside_the_server_do_not_share_its_network(deploy: Path) -
     assert declared == set().union(*of.values())
 
 
-def test_prometheus_asks_from_the_address_that_the_server_lets_read(deploy: Path) -> None:
+def test_prometheus_scrapes_from_an_allowed_address(deploy: Path) -> None:
     """And asks the server by its name there, as Grafana asks Prometheus; the rest is as on a machine of its own."""
     found = services(deploy)
     (address,) = re.findall(r"ipv4_address: (\S+)", found["prometheus"])

@@ -82,16 +82,16 @@ async def proxied(example: str, folder: Path, upstream: str) -> AsyncIterator[tu
 
 
 async def test_a_call_through_the_proxy(
-    fake_house: Any, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake_server: Any, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is answered, over TLS; metrics stay inside, plain http is sent elsewhere, and no credential is logged."""
     example = (root / "deploy" / "proxy" / "nginx.conf").read_text()
-    async with fake_house({"server.trusted_proxies": ["127.0.0.1"]}) as house:
-        key = ApiKeys(house.folder / "data").create("acme", now_s=unix_s()).text
-        async with proxied(example, tmp_path, house.url.removeprefix("http://")) as (plain, secure):
+    async with fake_server({"server.trusted_proxies": ["127.0.0.1"]}) as server:
+        key = ApiKeys(server.folder / "data").create("acme", now_s=unix_s()).text
+        async with proxied(example, tmp_path, server.url.removeprefix("http://")) as (plain, secure):
             monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls" / "cert.pem"))
             async with connect(f"https://127.0.0.1:{secure}", key=key) as call:
-                assert (await call.ask("What time is it?")).status == "completed"
+                assert (await call.text_turn("What time is it?")).status == "completed"
             trusting = ssl.create_default_context(cafile=tmp_path / "tls" / "cert.pem")
             async with aiohttp.ClientSession() as http:
                 bearer = {"Authorization": f"Bearer {key}", "X-Forwarded-For": "127.0.0.1"}

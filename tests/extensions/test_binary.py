@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.bench.wire import FRAME_SAMPLES, ways_in, ways_out
+from tests.measure.wire import FRAME_SAMPLES, ways_in, ways_out
 from voicepipe.errors import ProtocolError
+from voicepipe.ports.transcriber import Samples
 from voicepipe.protocol import binary
-from voicepipe.protocol.client_events import AudioAppended, Unreadable, read
+from voicepipe.protocol.inbound import AudioAppended, Unreadable, read
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import BINARY, Caller, calling
+from voicepipe.testing.user import BINARY, User, calling
 
 PLAIN = SessionConfig.start(session_id="sess_b", model="default", voice="v", instructions="", expires_at=0)
 BOTH_WAYS = {"providerData": {"voicepipe": {"binary_audio": True}}}
@@ -25,14 +25,14 @@ QUICK = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_d
 
 
 def test_the_header_is_the_documented_one() -> None:
-    assert binary.caller_frame(b"abc") == bytes([1, 1, 0, 0, 0, 0, 0, 0]) + b"abc"
+    assert binary.user_frame(b"abc") == bytes([1, 1, 0, 0, 0, 0, 0, 0]) + b"abc"
     assert binary.agent_frame(0x0102, 0x03040506, b"abc") == bytes([1, 2, 2, 1, 6, 5, 4, 3]) + b"abc"
 
 
 @given(st.integers(1, binary.MAX_STREAM), st.integers(0, binary.MAX_NUMBER), st.binary(max_size=64))
 def test_what_is_written_is_read(stream: int, number: int, audio: bytes) -> None:
     assert binary.agent_sound(binary.agent_frame(stream, number, audio)) == binary.AgentSound(stream, number, audio)
-    assert binary.caller_audio(binary.caller_frame(audio)) == audio
+    assert binary.user_audio(binary.user_frame(audio)) == audio
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x01", b"\x01\x02\x00\x00\x00\x00\x00", b"\x02\x02" + bytes(6), b"{}"])
@@ -49,8 +49,8 @@ def test_a_wrong_header_is_refused_by_word(head: bytes) -> None:
     assert "01 01 00 00 00 00 00 00" in refused.message
 
 
-def test_frames_are_taken_only_when_they_were_asked_for() -> None:
-    frame = binary.caller_frame(b"\x01\x02")
+def test_frames_are_accepted_only_when_enabled() -> None:
+    frame = binary.user_frame(b"\x01\x02")
     assert read(frame, OPTED_IN) == AudioAppended(b"\x01\x02")
     assert isinstance(read(frame, PLAIN), Unreadable)
     assert isinstance(read(frame, PLAIN.merged({"providerData": {"voicepipe": {"resume": True}}})), Unreadable)
@@ -61,23 +61,23 @@ def test_events_stay_text_beside_them() -> None:
     assert read(event.encode(), OPTED_IN) == AudioAppended(b"\x01\x02")
 
 
-async def turn(caller: Caller, question: Samples, *, in_binary: bool) -> Samples:
+async def turn(user: User, question: Samples, *, in_binary: bool) -> Samples:
     """The sound of an answer to a spoken question."""
-    await (caller.say_binary(question) if in_binary else caller.say(question))
-    await caller.until("response.done")
-    return caller.sound()
+    await (user.say_binary(question) if in_binary else user.say(question))
+    await user.until("response.done")
+    return user.sound()
 
 
-async def test_a_turn_sounds_the_same_either_way(house: Any, question: Samples) -> None:
-    async with calling(house.base_url, session=QUICK) as caller:
-        in_json = await turn(caller, question, in_binary=False)
-        json_bytes = sum(len(json.dumps(e)) for e in caller.events if e["type"] == "response.output_audio.delta")
-    async with calling(house.base_url, session={**QUICK, **BOTH_WAYS}) as caller:
-        in_binary = await turn(caller, question, in_binary=True)
-        frames = [event for event in caller.events if event["type"] == BINARY]
-        (started,) = [e for e in caller.events if e["type"] == "voicepipe.output_audio.started"]
-        (part,) = [e for e in caller.events if e["type"] == "response.content_part.added"]
-        kinds = caller.kinds()
+async def test_a_turn_sounds_the_same_either_way(server: Any, question: Samples) -> None:
+    async with calling(server.base_url, session=QUICK) as user:
+        in_json = await turn(user, question, in_binary=False)
+        json_bytes = sum(len(json.dumps(e)) for e in user.events if e["type"] == "response.output_audio.delta")
+    async with calling(server.base_url, session={**QUICK, **BOTH_WAYS}) as user:
+        in_binary = await turn(user, question, in_binary=True)
+        frames = [event for event in user.events if event["type"] == BINARY]
+        (started,) = [e for e in user.events if e["type"] == "voicepipe.output_audio.started"]
+        (part,) = [e for e in user.events if e["type"] == "response.content_part.added"]
+        kinds = user.kinds()
     assert len(in_json)
     assert np.array_equal(in_json, in_binary)
     assert {frame["stream"] for frame in frames} == {started["stream"]}
@@ -91,35 +91,35 @@ async def test_a_turn_sounds_the_same_either_way(house: Any, question: Samples) 
     assert sum(binary.HEADER.size + len(frame["audio"]) for frame in frames) < 0.75 * json_bytes
 
 
-async def test_a_frame_has_the_number_that_its_event_would_have(house: Any, question: Samples) -> None:
-    async with calling(house.base_url, session={**QUICK, **BOTH_WAYS}) as caller:
-        await turn(caller, question, in_binary=True)
-        numbers = [e["number"] if e["type"] == BINARY else int(e["event_id"].split("_")[-1], 16) for e in caller.events]
+async def test_a_frame_has_the_number_that_its_event_would_have(server: Any, question: Samples) -> None:
+    async with calling(server.base_url, session={**QUICK, **BOTH_WAYS}) as user:
+        await turn(user, question, in_binary=True)
+        numbers = [e["number"] if e["type"] == BINARY else int(e["event_id"].split("_")[-1], 16) for e in user.events]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-async def test_g711_goes_as_it_is(house: Any, question: Samples) -> None:
+async def test_g711_goes_as_it_is(server: Any, question: Samples) -> None:
     spoken = {"audio": {**QUICK["audio"], "output": {"format": {"type": "audio/pcmu"}}}}
-    async with calling(house.base_url, session=spoken) as caller:
-        in_json = await turn(caller, question, in_binary=False)
-    async with calling(house.base_url, session={**spoken, **BOTH_WAYS}) as caller:
-        in_binary = await turn(caller, question, in_binary=True)
+    async with calling(server.base_url, session=spoken) as user:
+        in_json = await turn(user, question, in_binary=False)
+    async with calling(server.base_url, session={**spoken, **BOTH_WAYS}) as user:
+        in_binary = await turn(user, question, in_binary=True)
     assert in_json.tobytes() == in_binary.tobytes()
 
 
-async def test_two_answers_have_two_streams(house: Any, question: Samples) -> None:
-    async with calling(house.base_url, session={**QUICK, **BOTH_WAYS}) as caller:
+async def test_two_answers_have_two_streams(server: Any, question: Samples) -> None:
+    async with calling(server.base_url, session={**QUICK, **BOTH_WAYS}) as user:
         for _ in range(2):
-            await turn(caller, question, in_binary=True)
-        streams = [e["stream"] for e in caller.events if e["type"] == "voicepipe.output_audio.started"]
+            await turn(user, question, in_binary=True)
+        streams = [e["stream"] for e in user.events if e["type"] == "voicepipe.output_audio.started"]
     assert streams == [1, 2]
 
 
-async def test_a_session_that_did_not_ask_sees_nothing_of_it(house: Any, question: Samples) -> None:
-    async with calling(house.base_url, session=QUICK) as caller:
-        await turn(caller, question, in_binary=False)
-        assert not [kind for kind in caller.kinds() if kind == BINARY or kind.startswith("voicepipe.")]
-        assert all("providerData" not in event.get("session", {}) for event in caller.events)
+async def test_sessions_without_the_extension_are_unchanged(server: Any, question: Samples) -> None:
+    async with calling(server.base_url, session=QUICK) as user:
+        await turn(user, question, in_binary=False)
+        assert not [kind for kind in user.kinds() if kind == BINARY or kind.startswith("voicepipe.")]
+        assert all("providerData" not in event.get("session", {}) for event in user.events)
 
 
 def test_the_bench_measures_ways_that_work() -> None:

@@ -1,4 +1,4 @@
-"""The Python caller with all of it: binary frames, reports of an imagined loudspeaker, a line that breaks."""
+"""The Python user with all of it: binary frames, reports of an imagined loudspeaker, a line that breaks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.client import RATE_HZ, Call, CallEnded, Wishes, connect
+from voicepipe.client import RATE_HZ, Call, CallEnded, SessionOptions, connect
 from voicepipe.client.speaker import Played, Speaker
-from voicepipe.stages.transcriber import Samples
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.waiting import eventually
 
@@ -43,7 +43,7 @@ def test_a_gap_is_silence() -> None:
     assert speaker.reports(110) == [Played("a", 30, 10)]
 
 
-def test_what_is_thrown_away_is_told_once_with_where_it_was_cut() -> None:
+def test_dropped_audio_is_reported_once_with_its_position() -> None:
     speaker = Speaker()
     speaker.play("a", 100 * MS, 0)
     speaker.play("b", 100 * MS, 0)
@@ -63,10 +63,10 @@ def test_nothing_is_played_that_did_not_come(pieces: list[tuple[str, int, int]])
         speaker.play(item_id, length_ms * MS, now_ms)
         received[item_id] += length_ms
         now_ms += wait_ms
-        for told in speaker.reports(now_ms):
-            assert played[told.item_id] <= told.played_ms
-            assert told.played_ms + told.buffered_ms == received[told.item_id]
-            played[told.item_id] = told.played_ms
+        for report in speaker.reports(now_ms):
+            assert played[report.item_id] <= report.played_ms
+            assert report.played_ms + report.buffered_ms == received[report.item_id]
+            played[report.item_id] = report.played_ms
 
 
 # --- a call ---------------------------------------------------------------------------------------
@@ -74,31 +74,31 @@ def test_nothing_is_played_that_did_not_come(pieces: list[tuple[str, int, int]])
 
 def lose_line(call: Call) -> None:
     """Break it, without a goodbye."""
-    call._link._line.transport.abort()
+    call._connection._websocket.transport.abort()
 
 
-async def test_a_call_tells_what_was_heard_and_when(house: Any, question: Samples) -> None:
+async def test_call_reports_playback(server: Any, question: Samples) -> None:
     """The record and the client agree to two frames of the microphone, unless the machine was busy between the two: of
     five turns the best one counts."""
     apart_ms: list[float] = []
-    async with connect(house.base_url) as call:
+    async with connect(server.base_url) as call:
         assert call.extensions is not None
         assert call.extensions.binary_audio
         while len(apart_ms) < 5 and min(apart_ms, default=1_000) > 40:
             answer = await call.turn(question)
             turn_id = answer.turn_id
-            record = await eventually(partial(house.closed, turn_id))
-            assert record["heard_by"] == "reported"
+            record = await eventually(partial(server.closed, turn_id))
+            assert record["latency_source"] == "reported"
             assert answer.latency_ms is not None
             apart_ms.append(abs(record["total_ms"] - answer.latency_ms))
             assert answer.duration_ms == record["spoken_ms"] > 0
     assert min(apart_ms) <= 40
 
 
-async def test_a_call_without_wishes_beyond_the_published_ones(house: Any) -> None:
-    async with connect(house.base_url, wishes=Wishes(extensions=None)) as call:
+async def test_call_without_extensions(server: Any) -> None:
+    async with connect(server.base_url, session_options=SessionOptions(extensions=None)) as call:
         assert call.extensions is None
-        answer = await call.ask("What time is it?")
+        answer = await call.text_turn("What time is it?")
         assert answer.status == "completed"
         assert answer.duration_ms > 0
         lose_line(call)
@@ -106,11 +106,11 @@ async def test_a_call_without_wishes_beyond_the_published_ones(house: Any) -> No
             await _to_the_end(call)
 
 
-async def test_a_call_outlives_its_line(house: Any, question: Samples) -> None:
-    """It breaks while the caller speaks and while the answer comes: one answer, all of it, and nothing twice."""
-    async with connect(house.base_url) as call:
+async def test_a_call_outlives_its_line(server: Any, question: Samples) -> None:
+    """It breaks while the user speaks and while the answer comes: one answer, all of it, and nothing twice."""
+    async with connect(server.base_url) as call:
         whole = await call.turn(question)
-    async with connect(house.base_url) as call, asyncio.TaskGroup() as group:
+    async with connect(server.base_url) as call, asyncio.TaskGroup() as group:
         turn = group.create_task(call.turn(question))
         await eventually(lambda: _reached(call.sent_ms >= 2_000))
         lose_line(call)
@@ -120,31 +120,31 @@ async def test_a_call_outlives_its_line(house: Any, question: Samples) -> None:
     assert np.array_equal(answer.samples, whole.samples)
     assert (answer.agent_text, answer.status, answer.earlier) == (whole.agent_text, "completed", 0)
     assert answer.t0_ms == whole.t0_ms
-    assert len(house.vendor.llm.asked) == 2
+    assert len(server.vendor.llm.received) == 2
 
 
-async def test_what_is_sent_while_the_line_is_down_arrives(house: Any) -> None:
-    house.vendor.llm.usual = LlmCue(tokens=tokens("Noon."))
-    async with connect(house.base_url, wishes=Wishes(text_only=True)) as call:
+async def test_what_is_sent_while_the_line_is_down_arrives(server: Any) -> None:
+    server.vendor.llm.usual = LlmCue(tokens=tokens("Noon."))
+    async with connect(server.base_url, session_options=SessionOptions(text_only=True)) as call:
         lose_line(call)
-        answer = await call.ask("What time is it?")
+        answer = await call.text_turn("What time is it?")
         assert answer.agent_text == "Noon."
         lose_line(call)
-        assert (await call.ask("And now?")).status == "completed"
+        assert (await call.text_turn("And now?")).status == "completed"
 
 
-async def test_a_server_that_says_goodbye_is_not_called_again(house: Any) -> None:
-    async with connect(house.base_url) as call:
-        await call._link._line.close()
+async def test_a_server_that_says_goodbye_is_not_called_again(server: Any) -> None:
+    async with connect(server.base_url) as call:
+        await call._connection._websocket.close()
         with pytest.raises(CallEnded):
             await _to_the_end(call)
         with pytest.raises(CallEnded):
             await call.respond()
 
 
-async def test_a_session_that_is_gone_ends_the_call(house: Any) -> None:
-    async with connect(house.base_url) as call:
-        call._link._secret = "wrong"
+async def test_a_session_that_is_gone_ends_the_call(server: Any) -> None:
+    async with connect(server.base_url) as call:
+        call._connection._secret = "wrong"
         lose_line(call)
         with pytest.raises(CallEnded):
             await _to_the_end(call)

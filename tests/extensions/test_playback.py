@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from voicepipe.protocol.client_events import Unreadable, read
+from voicepipe.ports.transcriber import Samples
+from voicepipe.protocol.inbound import Unreadable, read
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import Caller, calling
+from voicepipe.testing.user import User, calling
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn.events import PlaybackReported
 
@@ -34,44 +34,44 @@ def test_a_wrong_report_names_its_field(wrong: bytes, field: str) -> None:
     assert refused.field == field
 
 
-def test_a_session_that_did_not_ask_does_not_know_the_event() -> None:
+def test_event_is_unknown_without_the_extension() -> None:
     refused = read(REPORT, PLAIN)
     assert isinstance(refused, Unreadable)
     assert (refused.field, refused.code) == ("type", "invalid_value")
 
 
-async def report(caller: Caller, item_id: str, played_ms: int, input_ms: int) -> None:
-    await caller.send("voicepipe.playback", item_id=item_id, played_ms=played_ms, buffered_ms=0, input_ms=input_ms)
+async def report(user: User, item_id: str, played_ms: int, input_ms: int) -> None:
+    await user.send("voicepipe.playback", item_id=item_id, played_ms=played_ms, buffered_ms=0, input_ms=input_ms)
 
 
-async def test_the_record_tells_what_the_client_says(house: Any, question: Samples) -> None:
-    """What was heard 700 ms after t0 on the client's clock is a heard latency of 700 ms, unless that can't be."""
-    async with calling(house.base_url, session=REPORTING) as caller:
-        await caller.say(question)
-        stopped = await caller.until("input_audio_buffer.speech_stopped")
-        done = await caller.until("response.done")
+async def test_record_uses_playback_reports(server: Any, question: Samples) -> None:
+    """What was heard 700 ms after t0 on the client's clock is a turn latency of 700 ms, unless that can't be."""
+    async with calling(server.base_url, session=REPORTING) as user:
+        await user.say(question)
+        stopped = await user.until("input_audio_buffer.speech_stopped")
+        done = await user.until("response.done")
         (item,) = done["response"]["output"]
         turn_id = done["response"]["metadata"]["voicepipe_turn"]
-        await report(caller, item["id"], 100_000, stopped["audio_end_ms"] + 100_700)
-        record = await eventually(lambda: house.closed(turn_id))
+        await report(user, item["id"], 100_000, stopped["audio_end_ms"] + 100_700)
+        record = await eventually(lambda: server.closed(turn_id))
     marks = record["marks"]
-    assert (record["heard_by"], record["outcome"]) == ("reported", "completed")
-    assert marks["first_sent"] <= marks["heard"]
-    assert record["total_ms"] == marks["heard"] - marks["voiced_last"]
+    assert (record["latency_source"], record["outcome"]) == ("reported", "completed")
+    assert marks["first_sent"] <= marks["first_audible"]
+    assert record["total_ms"] == marks["first_audible"] - marks["voiced_last"]
     assert record["unattributed_ms"] == 0
 
 
-async def test_an_interrupted_answer_is_kept_to_the_word_that_was_heard(house: Any, question: Samples) -> None:
-    async with calling(house.base_url, session=REPORTING) as caller:
-        await caller.say(question)
-        done = await caller.until("response.done")
+async def test_interrupted_answer_is_truncated_to_the_played_word(server: Any, question: Samples) -> None:
+    async with calling(server.base_url, session=REPORTING) as user:
+        await user.say(question)
+        done = await user.until("response.done")
         (item,) = done["response"]["output"]
         assert item["content"][0]["transcript"] == "It is noon. Anything else?"
-        await report(caller, item["id"], 1, 0)
-        await caller.say(question)
-        await caller.until("input_audio_buffer.speech_started")
-        await report(caller, item["id"], 1, 0)
-        await caller.send("conversation.item.retrieve", item_id=item["id"])
-        shown = await caller.until("conversation.item.retrieved")
-        assert shown["item"]["content"][0]["transcript"] == "It"
-        assert shown["item"]["status"] == "incomplete"
+        await report(user, item["id"], 1, 0)
+        await user.say(question)
+        await user.until("input_audio_buffer.speech_started")
+        await report(user, item["id"], 1, 0)
+        await user.send("conversation.item.retrieve", item_id=item["id"])
+        retrieved = await user.until("conversation.item.retrieved")
+        assert retrieved["item"]["content"][0]["transcript"] == "It"
+        assert retrieved["item"]["status"] == "incomplete"

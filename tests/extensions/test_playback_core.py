@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicepipe.testing.story import Story
-from voicepipe.turn import budget
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.conversation import Message
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import Deadlines
 from voicepipe.turn.states import Agent
 
@@ -17,30 +17,30 @@ TEXT = "One two three four five six seven eight nine ten."
 SOUND_MS = 4_000
 
 
-def answered(deadlines: Deadlines | None = None) -> Story:
+def answered(deadlines: Deadlines | None = None) -> Scenario:
     """A spoken question, and an answer of four seconds that has left for the client at once."""
-    story = Story(announce="immediate", deadlines=deadlines)
-    story.says()
-    story.answers(TEXT, SOUND_MS)
-    return story
+    scenario = Scenario(interruption="immediate", deadlines=deadlines)
+    scenario.says()
+    scenario.answers(TEXT, SOUND_MS)
+    return scenario
 
 
-def record(story: Story, turn: int = 1) -> TurnRecord:
-    return next(each for each in story.book.records.values() if each.turn == turn)
+def record(scenario: Scenario, turn: int = 1) -> TurnRecord:
+    return next(each for each in scenario.driver.records.values() if each.turn == turn)
 
 
-def marks(story: Story) -> dict[str, int]:
-    return dict(record(story).marks)
+def marks(scenario: Scenario) -> dict[str, int]:
+    return dict(record(scenario).marks)
 
 
-def last_words(story: Story) -> str:
+def last_words(scenario: Scenario) -> str:
     """What the history holds of the agent's latest message."""
-    messages = (item for item in story.book.core.floor.conversation.items if isinstance(item, Message))
+    messages = (item for item in scenario.driver.core.context.conversation.items if isinstance(item, Message))
     return [message.text() for message in messages if message.role == "assistant"][-1]
 
 
-def t0_audio_ms(story: Story) -> int:
-    turn = story.book.core.agent.turn
+def t0_audio_ms(scenario: Scenario) -> int:
+    turn = scenario.driver.core.agent.turn
     assert turn is not None
     assert turn.question.t0_audio_ms is not None
     return turn.question.t0_audio_ms
@@ -49,71 +49,73 @@ def t0_audio_ms(story: Story) -> int:
 # --- when it was heard ----------------------------------------------------------------------------
 
 
-def test_heard_latency_is_counted_on_the_clients_own_clock() -> None:
-    """From t0 in the caller's audio to the audio captured when the first audible sample played."""
-    story = answered()
-    heard_at_ms = t0_audio_ms(story) + 830
-    story.reports(120, input_ms=heard_at_ms + 100, after_ms=400)  # 100 ms of it since the first audible sample, at 20
-    story.passes(10_000)
-    told = record(story)
-    assert (told.total_ms, told.heard_by, told.outcome) == (830, "reported", "completed")
-    assert told.unattributed_ms == 0
-    assert {span.stage: span.owner for span in told.stages}["playback"] == "client"
+def test_turn_latency_uses_the_clients_clock() -> None:
+    """From t0 in the user's audio to the audio captured when the first audible sample played."""
+    scenario = answered()
+    played_at_ms = t0_audio_ms(scenario) + 830
+    scenario.reports(
+        120, input_ms=played_at_ms + 100, after_ms=400
+    )  # 100 ms of it since the first audible sample, at 20
+    scenario.passes(10_000)
+    turn_record = record(scenario)
+    assert (turn_record.total_ms, turn_record.latency_source, turn_record.outcome) == (830, "reported", "completed")
+    assert turn_record.unattributed_ms == 0
+    assert {span.stage: span.owner for span in turn_record.stages}["playback"] == "client"
 
 
 def test_without_a_report_it_is_an_estimate() -> None:
-    story = answered()
-    story.passes(10_000)
-    assert record(story).heard_by == "estimated"
+    scenario = answered()
+    scenario.passes(10_000)
+    assert record(scenario).latency_source == "estimated"
 
 
 def test_a_report_of_silence_says_nothing_yet() -> None:
     """The first audible sample lies 20 ms into the sound."""
-    story = answered()
-    story.reports(19, input_ms=50_000)
-    story.passes(10_000)
-    assert record(story).heard_by == "estimated"
+    scenario = answered()
+    scenario.reports(19, input_ms=50_000)
+    scenario.passes(10_000)
+    assert record(scenario).latency_source == "estimated"
 
 
 def test_only_the_first_word_counts() -> None:
-    story = answered()
-    first_ms = t0_audio_ms(story) + 850
-    story.reports(20, input_ms=first_ms, after_ms=300)
-    story.reports(320, input_ms=first_ms + 900, after_ms=300)  # it stuttered since
-    story.passes(10_000)
-    assert record(story).total_ms == 850
+    scenario = answered()
+    first_ms = t0_audio_ms(scenario) + 850
+    scenario.reports(20, input_ms=first_ms, after_ms=300)
+    scenario.reports(320, input_ms=first_ms + 900, after_ms=300)  # it stuttered since
+    scenario.passes(10_000)
+    assert record(scenario).total_ms == 850
 
 
-def test_a_turn_that_nobody_spoke_is_told_by_the_arrival_of_the_report() -> None:
-    story = Story()
-    story.creates()
-    story.answers(TEXT, SOUND_MS)
-    story.reports(70, after_ms=200)
-    heard_ms = story.book.now_ms - 50
-    story.passes(10_000)
-    assert marks(story)[budget.HEARD] == heard_ms
-    assert record(story).heard_by == "reported"
+def test_unspoken_turn_is_timed_by_the_reports_arrival() -> None:
+    scenario = Scenario()
+    scenario.creates()
+    scenario.answers(TEXT, SOUND_MS)
+    scenario.reports(70, after_ms=200)
+    played_at_ms = scenario.driver.now_ms - 50
+    scenario.passes(10_000)
+    assert marks(scenario)[attribution.FIRST_AUDIBLE] == played_at_ms
+    assert record(scenario).latency_source == "reported"
 
 
 def test_push_to_talk_counts_from_the_last_voiced_sample_too() -> None:
-    story = Story()
-    story.changes(detection="none")
-    story.commits(last_voiced_ms=1_020, last_voiced_audio_ms=400)
-    story.hears()
-    story.creates()
-    story.answers(TEXT, SOUND_MS)
-    story.reports(20, input_ms=400 + 600, after_ms=500)
-    story.passes(10_000)
-    assert record(story).total_ms == 600
+    scenario = Scenario()
+    scenario.changes(detection="none")
+    scenario.commits(last_voiced_ms=1_020, last_voiced_audio_ms=400)
+    scenario.transcribes()
+    scenario.creates()
+    scenario.answers(TEXT, SOUND_MS)
+    scenario.reports(20, input_ms=400 + 600, after_ms=500)
+    scenario.passes(10_000)
+    assert record(scenario).total_ms == 600
 
 
-@pytest.mark.parametrize(("claimed_ms", "mark"), [(-(10**9), budget.FIRST_SENT), (10**9, None)])
-def test_nothing_is_heard_before_it_was_sent_or_after_it_was_reported(claimed_ms: int, mark: str | None) -> None:
-    story = answered()
-    story.reports(20, input_ms=claimed_ms, after_ms=250)
-    reported_ms = story.book.now_ms
-    story.passes(10_000)
-    assert marks(story)[budget.HEARD] == (marks(story)[mark] if mark else reported_ms)
+@pytest.mark.parametrize(("claimed_ms", "mark"), [(-(10**9), attribution.FIRST_SENT), (10**9, None)])
+def test_playback_lies_between_sending_and_report(claimed_ms: int, mark: str | None) -> None:
+    scenario = answered()
+    scenario.reports(20, input_ms=claimed_ms, after_ms=250)
+    reported_ms = scenario.driver.now_ms
+    scenario.passes(10_000)
+    assert marks(scenario)[attribution.FIRST_AUDIBLE] == (marks(scenario)[mark] if mark else reported_ms)
 
 
 # --- how long it speaks ---------------------------------------------------------------------------
@@ -121,41 +123,41 @@ def test_nothing_is_heard_before_it_was_sent_or_after_it_was_reported(claimed_ms
 
 def test_the_agent_speaks_until_the_client_has_played_it_all() -> None:
     """A client with a long buffer: 1500 ms later than thought."""
-    story = answered()
-    story.reports(0, after_ms=1_400)
-    story.passes(SOUND_MS - 100)
-    assert story.book.agent_state() is Agent.SPEAKING
-    story.passes(200)
-    assert story.book.agent_state() is Agent.IDLE
-    assert story.outcomes() == [("completed", "")]
+    scenario = answered()
+    scenario.reports(0, after_ms=1_400)
+    scenario.passes(SOUND_MS - 100)
+    assert scenario.driver.agent_state() is Agent.SPEAKING
+    scenario.passes(200)
+    assert scenario.driver.agent_state() is Agent.IDLE
+    assert scenario.outcomes() == [("completed", "")]
 
 
 def test_all_played_ends_the_turn_at_once() -> None:
-    story = answered()
-    story.reports(SOUND_MS)
-    assert story.book.core.agent.state is Agent.IDLE
-    assert story.outcomes() == [("completed", "")]
+    scenario = answered()
+    scenario.reports(SOUND_MS)
+    assert scenario.driver.core.agent.state is Agent.IDLE
+    assert scenario.outcomes() == [("completed", "")]
 
 
 def test_a_report_moves_what_plays_behind_it_too() -> None:
     """Two answers wait in the loudspeaker; the first turns out to be late."""
-    story = Story(interrupt_response=False)
-    story.creates()
-    story.answers(TEXT, SOUND_MS)
-    story.creates()
-    story.answers(TEXT, SOUND_MS)
-    story.reports(0, of=0, after_ms=1_000)
-    first, second = story.book.core.agent._running()
-    assert first.audio.plays_until_ms == story.book.now_ms + SOUND_MS
-    assert second.audio.plays_until_ms == story.book.now_ms + 2 * SOUND_MS
+    scenario = Scenario(interrupt_response=False)
+    scenario.creates()
+    scenario.answers(TEXT, SOUND_MS)
+    scenario.creates()
+    scenario.answers(TEXT, SOUND_MS)
+    scenario.reports(0, of=0, after_ms=1_000)
+    first, second = scenario.driver.core.agent._running()
+    assert first.audio.plays_until_ms == scenario.driver.now_ms + SOUND_MS
+    assert second.audio.plays_until_ms == scenario.driver.now_ms + 2 * SOUND_MS
 
 
-def test_a_client_that_never_plays_holds_the_floor_no_longer_than_a_deadline() -> None:
-    story = answered(deadlines=Deadlines(progress_ms=2_000))
-    began_ms = story.book.now_ms
-    while story.book.core.agent.state is Agent.SPEAKING:
-        story.reports(0, after_ms=250)
-    assert story.book.now_ms <= began_ms + SOUND_MS + 2_000 + 250
+def test_client_that_never_plays_is_timed_out() -> None:
+    scenario = answered(deadlines=Deadlines(progress_ms=2_000))
+    began_ms = scenario.driver.now_ms
+    while scenario.driver.core.agent.state is Agent.SPEAKING:
+        scenario.reports(0, after_ms=250)
+    assert scenario.driver.now_ms <= began_ms + SOUND_MS + 2_000 + 250
 
 
 # --- where it was cut -----------------------------------------------------------------------------
@@ -163,43 +165,43 @@ def test_a_client_that_never_plays_holds_the_floor_no_longer_than_a_deadline() -
 
 def test_a_cut_is_where_the_client_has_played_to() -> None:
     """Reported a second behind what the clock here says, and interrupted 250 ms later."""
-    story = answered()
-    story.reports(500, after_ms=1_500)
-    story.passes(200)
-    story.speaks()
-    assert story.outcomes()[0] == ("interrupted", "turn_detected")
-    assert last_words(story) == "One two three"  # "three" begins 640 ms into it, "four" 1120 ms
+    scenario = answered()
+    scenario.reports(500, after_ms=1_500)
+    scenario.passes(200)
+    scenario.speaks()
+    assert scenario.outcomes()[0] == ("interrupted", "turn_detected")
+    assert last_words(scenario) == "One two three"  # "three" begins 640 ms into it, "four" 1120 ms
 
 
 def test_the_last_word_after_the_cut_is_the_exact_one() -> None:
-    story = answered()
-    story.reports(500, after_ms=550)
-    story.speaks()
-    story.reports(1_150)
-    assert last_words(story) == "One two three four"
-    assert record(story).heard_text == "One two three four"
-    story.reports(1_100)
-    assert last_words(story) == "One two three"
+    scenario = answered()
+    scenario.reports(500, after_ms=550)
+    scenario.speaks()
+    scenario.reports(1_150)
+    assert last_words(scenario) == "One two three four"
+    assert record(scenario).played_text == "One two three four"
+    scenario.reports(1_100)
+    assert last_words(scenario) == "One two three"
 
 
 def test_a_truncation_by_the_client_stands() -> None:
-    story = answered()
-    story.speaks()
-    story.truncates(story.started()[0].item_id, 1_150)
-    story.reports(300)
-    assert last_words(story) == "One two three four"
+    scenario = answered()
+    scenario.speaks()
+    scenario.truncates(scenario.started()[0].item_id, 1_150)
+    scenario.reports(300)
+    assert last_words(scenario) == "One two three four"
 
 
-def test_a_report_of_what_nobody_knows_changes_nothing() -> None:
-    story = answered()
-    before = story.book.records
-    story.speaks()
-    orders = story.reports(100, of=0)
-    other = Story()
+def test_report_of_an_unknown_item_is_ignored() -> None:
+    scenario = answered()
+    before = scenario.driver.records
+    scenario.speaks()
+    orders = scenario.reports(100, of=0)
+    other = Scenario()
     other.creates()
     assert other.reports(100) == []  # nothing was sent yet
-    assert before.keys() == story.book.records.keys()
-    assert story.book.core.unlawful == other.book.core.unlawful == []
+    assert before.keys() == scenario.driver.records.keys()
+    assert scenario.driver.core.illegal_moves == other.driver.core.illegal_moves == []
     assert orders  # the first of the two was cut, and is kept anew
 
 
@@ -217,27 +219,27 @@ def test_a_lying_client_harms_only_its_own_record(
 ) -> None:
     """Whatever it says of one turn, the next one begins, is sent, and ends as if it had said nothing."""
     deadlines = Deadlines(progress_ms=3_000)
-    story = answered(deadlines=deadlines)
+    scenario = answered(deadlines=deadlines)
     for after_ms, played_ms, input_ms in first:
-        story.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
-    story.passes(SOUND_MS + deadlines.progress_ms)
-    story.says()
-    story.answers(TEXT, SOUND_MS)
+        scenario.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
+    scenario.passes(SOUND_MS + deadlines.progress_ms)
+    scenario.says()
+    scenario.answers(TEXT, SOUND_MS)
     for after_ms, played_ms, input_ms in second:
-        story.reports(played_ms, input_ms=input_ms, of=0, after_ms=after_ms)
-    story.passes(SOUND_MS + 500)
+        scenario.reports(played_ms, input_ms=input_ms, of=0, after_ms=after_ms)
+    scenario.passes(SOUND_MS + 500)
 
-    liar, other = record(story, 1), record(story, 2)
-    for told in (liar, other):
-        marks = dict(told.marks)
-        assert marks[budget.FIRST_SENT] <= marks[budget.HEARD] <= story.book.now_ms
-        assert told.spoken_ms == SOUND_MS
-        assert told.unattributed_ms == 0
-        assert TEXT.startswith(told.heard_text)
+    liar, other = record(scenario, 1), record(scenario, 2)
+    for turn_record in (liar, other):
+        marks = dict(turn_record.marks)
+        assert marks[attribution.FIRST_SENT] <= marks[attribution.FIRST_AUDIBLE] <= scenario.driver.now_ms
+        assert turn_record.spoken_ms == SOUND_MS
+        assert turn_record.unattributed_ms == 0
+        assert TEXT.startswith(turn_record.played_text)
     assert other.outcome == "completed"
-    assert other.heard_by == "estimated"
-    assert other.heard_text == TEXT
-    assert story.book.core.unlawful == []
+    assert other.latency_source == "estimated"
+    assert other.played_text == TEXT
+    assert scenario.driver.core.illegal_moves == []
 
 
 @settings(max_examples=150, deadline=None)
@@ -246,15 +248,15 @@ def test_history_never_holds_more_than_was_reported(
     claims: list[tuple[int, int, int]], then: list[tuple[int, int, int]]
 ) -> None:
     """Nor a word beyond the position plus the one that was being spoken."""
-    story = answered()
+    scenario = answered()
     for after_ms, played_ms, input_ms in claims:
-        story.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
-    if story.book.core.agent.state is Agent.IDLE:
+        scenario.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
+    if scenario.driver.core.agent.state is Agent.IDLE:
         return
-    story.speaks()
+    scenario.speaks()
     for after_ms, played_ms, input_ms in then:
-        story.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
+        scenario.reports(played_ms, input_ms=input_ms, after_ms=after_ms)
         reached = min(max(0, played_ms), SOUND_MS) * len(TEXT) / SOUND_MS
-        held = last_words(story)
+        held = last_words(scenario)
         assert TEXT.startswith(held)
         assert len(held) <= reached + len(" seven") or (held == TEXT and reached == len(TEXT))

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
+from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.writer import Wire
-from voicepipe.session import line as lines
-from voicepipe.session.comeback import Password
-from voicepipe.session.line import Comeback, Line
-from voicepipe.session.listen import Listener
-from voicepipe.session.outbox import Parcel
+from voicepipe.session import connection as lines
+from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.connection import Connection, Reconnection
+from voicepipe.session.outbox import OutgoingFrame
 from voicepipe.session.pace import Pace
-from voicepipe.stages.transcriber import Samples, TranscriberCapabilities
-from voicepipe.testing.caller import WIRE_HZ
-from voicepipe.testing.story import Story
-from voicepipe.turn import budget
+from voicepipe.session.resumption import Password
+from voicepipe.testing.scenario import Scenario
+from voicepipe.testing.user import WIRE_HZ
 from voicepipe.turn import events as e
+from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import Deadlines
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.states import Agent, User
 
 CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", instructions="", expires_at=0)
 AWAY_MS = 5_000
@@ -44,17 +44,17 @@ async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Fa
     """What an ear tells of a question in real time; perhaps the line is down in the midst of it, and what was said
     meanwhile comes all at once afterwards."""
     clock, facts = HandClock(), list[e.Fact]()
-    listener = Listener(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, facts.append)  # type: ignore[arg-type]
+    audio_input = AudioInput(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, facts.append)  # type: ignore[arg-type]
     frame = 20 * WIRE_HZ // 1_000
     for first in range(0, len(question), frame):
         clock.ms += 20
         if down_after_ms is not None and first == down_after_ms * WIRE_HZ // 1_000:
-            listener.hold()
+            audio_input.hold()
             clock.ms += AWAY_MS
-            assert listener.restart() == down_after_ms
-            listener.resume()
-        await listener.hear(question[first : first + frame].astype("<i2").tobytes(), Pace())
-    listener.close()
+            assert audio_input.restart() == down_after_ms
+            audio_input.resume()
+        await audio_input.process(question[first : first + frame].astype("<i2").tobytes(), Pace())
+    audio_input.close()
     return facts
 
 
@@ -69,7 +69,7 @@ async def test_a_line_that_is_down_is_no_silence(question: Samples) -> None:
 
 
 def _place(fact: e.Fact) -> tuple[str, int]:
-    """A fact, by where in the caller's audio it lies."""
+    """A fact, by where in the user's audio it lies."""
     match fact:
         case e.SpeechStarted(_, audio_start_ms):
             return "started", audio_start_ms
@@ -84,84 +84,84 @@ def _place(fact: e.Fact) -> tuple[str, int]:
 
 
 def test_deadlines_stand_still_while_the_line_is_down() -> None:
-    """The caller is in a pause, and comes back after more than any deadline."""
-    story = Story(deadlines=Deadlines(utterance_ms=2_000))
-    story.speaks()
-    story.is_away(60_000)
-    assert story.book.user_state() is Caller.SPEAKING
-    story.pauses()
-    story.is_away(60_000)
-    assert story.book.user_state() is Caller.HOLDING
-    story.stops()
-    assert story.book.user_state() is Caller.ENDED
+    """The user is in a pause, and comes back after more than any deadline."""
+    scenario = Scenario(deadlines=Deadlines(utterance_ms=2_000))
+    scenario.speaks()
+    scenario.is_away(60_000)
+    assert scenario.driver.user_state() is User.SPEAKING
+    scenario.pauses()
+    scenario.is_away(60_000)
+    assert scenario.driver.user_state() is User.HOLDING
+    scenario.stops()
+    assert scenario.driver.user_state() is User.ENDED
 
 
-def test_every_deadline_is_kept_afterwards() -> None:
-    story = Story(deadlines=Deadlines(transcript_ms=1_000, first_output_ms=1_500))
-    story.says()
-    story.is_away(60_000)
-    assert story.outcomes() == []
-    story.passes(1_600)
-    assert story.outcomes()[0][0] == "failed"
+def test_deadlines_run_again_afterwards() -> None:
+    scenario = Scenario(deadlines=Deadlines(transcript_ms=1_000, first_output_ms=1_500))
+    scenario.says()
+    scenario.is_away(60_000)
+    assert scenario.outcomes() == []
+    scenario.passes(1_600)
+    assert scenario.outcomes()[0][0] == "failed"
 
 
 def test_a_line_that_breaks_before_the_first_sound_leaves_no_hole() -> None:
     """Only the breath before the first word had been sent: the reply is heard when the rest is, and not before."""
-    story = Story()
-    story.says()
-    story.model_asked()
-    story.token()
-    story.clause()
-    story.sound(1_000)
-    story.sent(10)  # what is audible begins after 20 ms
-    story.is_away(2_000, missed_ms=10)
-    story.sent(990)
-    story.model_done()
-    story.voice_done()
-    story.passes(5_000)
-    (record,) = story.book.records.values()
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.token()
+    scenario.clause()
+    scenario.sound(1_000)
+    scenario.sent(10)  # what is audible begins after 20 ms
+    scenario.is_away(2_000, missed_ms=10)
+    scenario.sent(990)
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    (record,) = scenario.driver.records.values()
     marks = dict(record.marks)
-    assert marks["first_sent"] < marks["heard"]
+    assert marks["first_sent"] < marks["first_audible"]
     assert record.unattributed_ms == 0
 
 
 def test_a_reply_that_was_missed_is_spoken_when_the_client_is_back() -> None:
     """All of it had been sent, and none had arrived."""
-    story = Story()
-    story.says()
-    story.answers(duration_ms=4_000)
-    story.is_away(10_000, missed_ms=4_000)
-    back_ms = story.book.now_ms
-    assert story.book.agent_state() is Agent.SPEAKING
-    story.passes(3_900)
-    assert story.book.agent_state() is Agent.SPEAKING
-    story.passes(200)
-    assert story.book.agent_state() is Agent.IDLE
-    record = next(iter(story.book.records.values()))
-    assert dict(record.marks)[budget.HEARD] == back_ms + 20  # where its first audible sample lies
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers(duration_ms=4_000)
+    scenario.is_away(10_000, missed_ms=4_000)
+    back_ms = scenario.driver.now_ms
+    assert scenario.driver.agent_state() is Agent.SPEAKING
+    scenario.passes(3_900)
+    assert scenario.driver.agent_state() is Agent.SPEAKING
+    scenario.passes(200)
+    assert scenario.driver.agent_state() is Agent.IDLE
+    record = next(iter(scenario.driver.records.values()))
+    assert dict(record.marks)[attribution.FIRST_AUDIBLE] == back_ms + 20  # where its first audible sample lies
     assert record.unattributed_ms == 0
 
 
-def test_what_had_arrived_has_been_heard_meanwhile() -> None:
-    story = Story(announce="immediate")
-    story.says()
-    story.answers(duration_ms=4_000)
-    story.is_away(10_000, missed_ms=1_000)
-    story.speaks()
-    record = next(iter(story.book.records.values()))
+def test_delivered_audio_counts_as_played_meanwhile() -> None:
+    scenario = Scenario(interruption="immediate")
+    scenario.says()
+    scenario.answers(duration_ms=4_000)
+    scenario.is_away(10_000, missed_ms=1_000)
+    scenario.speaks()
+    record = next(iter(scenario.driver.records.values()))
     assert record.outcome == "interrupted"
-    assert record.heard_text == "It is noon."
-    assert record.marks[-1][1] < story.book.now_ms - 10_000  # it began before
+    assert record.played_text == "It is noon."
+    assert record.marks[-1][1] < scenario.driver.now_ms - 10_000  # it began before
 
 
 def test_two_breaks_add_up() -> None:
-    story = Story(deadlines=Deadlines(utterance_ms=3_000))
-    story.speaks(for_ms=500)
+    scenario = Scenario(deadlines=Deadlines(utterance_ms=3_000))
+    scenario.speaks(for_ms=500)
     for _ in range(4):
-        story.is_away(2_900)
-    assert story.book.core.caller.state is Caller.SPEAKING
-    story.passes(2_600)
-    assert story.book.core.caller.state is not Caller.SPEAKING
+        scenario.is_away(2_900)
+    assert scenario.driver.core.user.state is User.SPEAKING
+    scenario.passes(2_600)
+    assert scenario.driver.core.user.state is not User.SPEAKING
 
 
 # --- the line -------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ class Wired:
         self.dropped = True
 
 
-def a_line(socket: Wired) -> Line:
-    line = Line(socket, on_lost=lambda: None, on_back=lambda missed: None)
+def a_line(socket: Wired) -> Connection:
+    line = Connection(socket, on_lost=lambda: None, on_back=lambda missed: None)
     line.allow_resume(True)
     return line
 
@@ -200,19 +200,19 @@ async def test_what_was_missed_comes_once_and_in_order() -> None:
     first, second = Wired(), Wired(["a word"])
     line = a_line(first)
     for number in range(1, 6):
-        await line.send(number, Parcel(b"%d" % number))
-    line.replace(Comeback(second, 3, lambda: b"hello"))
+        await line.send(number, OutgoingFrame(b"%d" % number))
+    line.replace(Reconnection(second, 3, lambda: b"hello"))
     assert first.dropped
     assert await line.receive() == "a word"
-    await line.send(6, Parcel(b"6"))
+    await line.send(6, OutgoingFrame(b"6"))
     assert second.frames == [b"hello", b"4", b"5", b"6"]
 
 
 async def test_the_newest_of_two_wins() -> None:
     first, second, third = Wired(), Wired(["late"]), Wired(["a word"])
     line = a_line(first)
-    await line.send(1, Parcel(b"1"))
-    older, newer = (Comeback(socket, 0, lambda: b"hello") for socket in (second, third))
+    await line.send(1, OutgoingFrame(b"1"))
+    older, newer = (Reconnection(socket, 0, lambda: b"hello") for socket in (second, third))
     line.replace(older)
     line.replace(newer)
     assert older.over.is_set()
@@ -222,9 +222,9 @@ async def test_the_newest_of_two_wins() -> None:
     assert newer.over.is_set()
 
 
-async def test_nobody_is_waited_for_when_resuming_is_over() -> None:
+async def test_no_wait_after_the_resume_window() -> None:
     lost = asyncio.Event()
-    line = Line(Wired(), on_lost=lost.set, on_back=lambda missed: None)
+    line = Connection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
     line.allow_resume(True)
     async with asyncio.TaskGroup() as group:
         receiving = group.create_task(line.receive())
@@ -238,17 +238,17 @@ async def test_a_client_that_said_goodbye_is_not_waited_for() -> None:
     assert await a_line(socket).receive() is None
 
 
-async def test_who_lacks_more_than_is_kept_can_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "KEPT_BYTES", 10)
+async def test_too_long_a_gap_can_not_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "SENT_FRAMES_BYTES", 10)
     line = a_line(Wired())
     for number in range(1, 6):
-        await line.send(number, Parcel(b"four"))
+        await line.send(number, OutgoingFrame(b"four"))
     assert [seen for seen in range(8) if line.can_resume_after(seen)] == [3, 4, 5]
 
 
-async def test_what_was_sent_before_the_opt_in_is_not_kept() -> None:
-    line = Line(Wired(), on_lost=lambda: None, on_back=lambda missed: None)
-    await line.send(1, Parcel(b"a"))
+async def test_frames_before_the_opt_in_are_not_stored() -> None:
+    line = Connection(Wired(), on_lost=lambda: None, on_back=lambda missed: None)
+    await line.send(1, OutgoingFrame(b"a"))
     assert not line.can_resume_after(1)
     line.allow_resume(True)
     assert line.can_resume_after(1)
@@ -270,7 +270,7 @@ def test_a_secret_is_good_until_the_next_one() -> None:
     assert not password.matches(first)
     assert password.matches(second)
     assert not password.matches(second + "\ud800")
-    password.forget()
+    password.clear()
     assert not password.matches(second)
 
 
@@ -278,7 +278,7 @@ def test_a_secret_is_good_until_the_next_one() -> None:
     "event_id", ["", "event_r_", "event_r_xyz", "event_q_1", "event_r_-1", "event_r_1_0", "resumed"]
 )
 def test_only_our_own_ids_have_numbers(event_id: str) -> None:
-    wire = Wire(CONFIG)
+    wire = EventRenderer(CONFIG)
     assert wire.number_of(event_id) is None
     assert wire.number_of(None) == 0
     assert wire.number_of("event_r_1f") == 31

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import soundfile
 
+from voicepipe.ports.transcriber import Samples
 from voicepipe.providers.local.engine.daemon import Daemon, Loaders
 from voicepipe.providers.local.process import start_engine
 from voicepipe.registry import ProviderSettings
-from voicepipe.stages.transcriber import Samples
 
 DATA = Path(__file__).parent.parent / "data"
 

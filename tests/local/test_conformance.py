@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from voicepipe.ports.model import Model, ModelRequest, Said, Text
+from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.transcriber import Samples, Transcriber, TranscriptionOptions
 from voicepipe.providers.local.llm import open_model
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.providers.local.tts import open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.model import Model, ModelRequest, Said, Text
-from voicepipe.stages.synthesizer import Synthesizer, Voice
-from voicepipe.stages.transcriber import Hearing, Samples, Transcriber
 from voicepipe.testing.conformance.model import ModelConformance
 from voicepipe.testing.conformance.synthesizer import SynthesizerConformance
 from voicepipe.testing.conformance.transcriber import TranscriberConformance
@@ -24,8 +24,8 @@ class TestMoonshine(TranscriberConformance):
         return open_transcriber(Spec("local", "moonshine-tiny"), settings)
 
     @pytest.fixture
-    def hearing(self) -> Hearing:
-        return Hearing(model="moonshine-tiny", language="en-US")
+    def transcription(self) -> TranscriptionOptions:
+        return TranscriptionOptions(model="moonshine-tiny", language="en-US")
 
     @pytest.fixture
     def speech(self, clips: dict[str, tuple[Samples, str]]) -> Samples:

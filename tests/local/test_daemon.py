@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageRefused, StageTimeout
+from voicepipe.ports.transcriber import Final, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.local import wire
+from voicepipe.providers.local.connection import Exchange, Link, link
 from voicepipe.providers.local.engine.daemon import Daemon, Loaders
 from voicepipe.providers.local.engine.worker import QUEUE_LIMIT, SESSION_LIMIT, Task
-from voicepipe.providers.local.link import Exchange, Link, link
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.transcriber import Final, Hearing, TranscriptStream
 
 RunDaemon = Callable[[Loaders], AbstractAsyncContextManager[ProviderSettings]]
 SPEC = Spec("local", "moonshine-tiny")
@@ -43,9 +43,9 @@ class Echo:
         self.first_begun.set()
         assert self.gate.acquire(timeout=BOUND_S)
         if task.job.session == "poison":
-            raise ArithmeticError("what the caller said")
+            raise ArithmeticError("what the user said")
         if not task.cancelled.is_set():
-            task.emit(wire.Heard(f"{len(task.job.audio) // 2} samples"))
+            task.emit(wire.Transcribed(f"{len(task.job.audio) // 2} samples"))
 
     def open(self, n_jobs: int) -> None:
         """Let as many jobs through."""
@@ -59,28 +59,28 @@ def far_side(settings: ProviderSettings) -> Link:
 
 def listening(settings: ProviderSettings) -> AbstractAsyncContextManager[TranscriptStream]:
     """One session's ear at the daemon."""
-    return open_transcriber(SPEC, settings).open(Hearing(model="moonshine-tiny", language="en-GB"))
+    return open_transcriber(SPEC, settings).open(TranscriptionOptions(model="moonshine-tiny", language="en-GB"))
 
 
-async def asked(settings: ProviderSettings, session: str) -> Exchange:
+async def send_job(settings: ProviderSettings, session: str) -> Exchange:
     """A job that has been handed in."""
     exchange = Exchange(far_side(settings))
-    await exchange.ask(wire.Transcribe(session, b"\0\0"))
+    await exchange.send(wire.Transcribe(session, b"\0\0"))
     return exchange
 
 
 async def test_sessions_are_served_in_turn(run_daemon: RunDaemon) -> None:
-    """One caller's revisions don't make another wait behind them all."""
+    """One user's revisions don't make another wait behind them all."""
     echo = Echo()
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
-        jobs = [await asked(settings, "first")]
+        jobs = [await send_job(settings, "first")]
         await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
         for session in ("a", "a", "a", "b"):
-            jobs.append(await asked(settings, session))
+            jobs.append(await send_job(settings, session))
             await in_queue(settings)
         echo.open(5)
         for job in jobs:
-            assert await job.next() == wire.Heard("1 samples")
+            assert await job.next() == wire.Transcribed("1 samples")
             job.close()
     assert echo.begun == ["first", "a", "b", "a", "a"]
 
@@ -96,58 +96,58 @@ async def in_queue(settings: ProviderSettings) -> None:
 
 
 async def test_full_queue_refuses_at_once(run_daemon: RunDaemon) -> None:
-    """With a hint when to come again; those who wait are answered, and one caller can't take all the room."""
+    """With a hint when to come again; those who wait are answered, and one user can't take all the room."""
     echo = Echo()
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
-        running = await asked(settings, "running")
+        running = await send_job(settings, "running")
         await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
-        greedy = [await asked(settings, "greedy") for _ in range(SESSION_LIMIT + 1)]
+        greedy = [await send_job(settings, "greedy") for _ in range(SESSION_LIMIT + 1)]
         with pytest.raises(StageRefused, match="the queue is full"):
             await greedy.pop().next()
-        others = [await asked(settings, f"s{n}") for n in range(QUEUE_LIMIT - SESSION_LIMIT)]
+        others = [await send_job(settings, f"s{n}") for n in range(QUEUE_LIMIT - SESSION_LIMIT)]
         await in_queue(settings)
-        late = await asked(settings, "late")
+        late = await send_job(settings, "late")
         with pytest.raises(StageRefused) as refused:
             await late.next()
         assert (refused.value.retryable, refused.value.retry_after_ms) == (True, 1_000)
         echo.open(1 + QUEUE_LIMIT)
         for job in (running, *greedy, *others):
-            assert await job.next() == wire.Heard("1 samples")
+            assert await job.next() == wire.Transcribed("1 samples")
             job.close()
 
 
 async def test_cancelled_jobs_are_not_run(run_daemon: RunDaemon) -> None:
-    """A job whose caller has gone while it waited costs nothing."""
+    """A job whose user has gone while it waited costs nothing."""
     echo = Echo()
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
-        running = await asked(settings, "running")
+        running = await send_job(settings, "running")
         await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
-        gone, kept = await asked(settings, "gone"), await asked(settings, "kept")
+        gone, queued = await send_job(settings, "gone"), await send_job(settings, "kept")
         await in_queue(settings)
         gone.close()
         await in_queue(settings)
         echo.open(2)
-        for job in (running, kept):
+        for job in (running, queued):
             await job.next()
             job.close()
     assert echo.begun == ["running", "kept"]
 
 
 async def test_a_failing_job_breaks_only_itself(run_daemon: RunDaemon, caplog: pytest.LogCaptureFixture) -> None:
-    """Its caller may try again; the next job runs; what was said stands in no log."""
+    """Its user may try again; the next job runs; what was said stands in no log."""
     echo = Echo()
     echo.open(2)
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
-        poison = await asked(settings, "poison")
+        poison = await send_job(settings, "poison")
         with pytest.raises(
             StageBroken, match="local/moonshine-tiny: the local model failed: ArithmeticError"
         ) as broken:
             await poison.next()
         assert broken.value.retryable
-        fine = await asked(settings, "fine")
-        assert await fine.next() == wire.Heard("1 samples")
+        fine = await send_job(settings, "fine")
+        assert await fine.next() == wire.Transcribed("1 samples")
         fine.close()
-    assert "what the caller said" not in caplog.text
+    assert "what the user said" not in caplog.text
 
 
 async def test_a_model_that_does_not_load_refuses(run_daemon: RunDaemon) -> None:
@@ -159,9 +159,9 @@ async def test_a_model_that_does_not_load_refuses(run_daemon: RunDaemon) -> None
         raise OSError("no such weights")
 
     async with run_daemon({"stt": load}) as settings, asyncio.timeout(BOUND_S):
-        early = await asked(settings, "early")
+        early = await send_job(settings, "early")
         may_fail.set()
-        for job in (early, await asked(settings, "late")):
+        for job in (early, await send_job(settings, "late")):
             with pytest.raises(StageRefused, match="can't load the local stt model: no such weights") as refused:
                 await job.next()
             assert not refused.value.retryable
@@ -171,8 +171,8 @@ async def test_a_stalled_engine_is_a_timeout(run_daemon: RunDaemon) -> None:
     """After the time that the settings give it."""
     echo = Echo()
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
-        impatient = ProviderSettings(kind="local", options=settings.options, idle_timeout_ms=50)
-        job = await asked(impatient, "a")
+        short_timeout = ProviderSettings(kind="local", options=settings.options, idle_timeout_ms=50)
+        job = await send_job(short_timeout, "a")
         with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
             await job.next()
         assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, BOUND_S)
@@ -181,9 +181,9 @@ async def test_a_stalled_engine_is_a_timeout(run_daemon: RunDaemon) -> None:
 
 async def test_no_engine_is_broken(tmp_path: Path) -> None:
     """Not a traceback of the socket's, and another provider may be tried."""
-    options = (("socket", str(tmp_path / "nobody.sock")),)
+    options = (("socket", str(tmp_path / "absent.sock")),)
     with pytest.raises(StageBroken, match="the engine process is not running") as broken:
-        await asked(ProviderSettings(kind="local", options=options, connect_timeout_ms=60), "a")
+        await send_job(ProviderSettings(kind="local", options=options, connect_timeout_ms=60), "a")
     assert broken.value.retryable
 
 
@@ -209,8 +209,8 @@ async def test_garbage_is_refused_and_survived(run_daemon: RunDaemon) -> None:
             writer.write_eof()
             await reader.read()
             writer.close()
-        job = await asked(settings, "a")
-        assert await job.next() == wire.Heard("1 samples")
+        job = await send_job(settings, "a")
+        assert await job.next() == wire.Transcribed("1 samples")
         job.close()
 
 
@@ -220,13 +220,13 @@ async def test_it_ends_after_its_last_client(tmp_path: Path) -> None:
     async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
         serving = group.create_task(Daemon({"stt": Echo}, linger_ms=10).serve(path))
         settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
-        job = await asked(settings, "a")
+        job = await send_job(settings, "a")
         job.close()
         await serving
     assert not path.exists()
 
 
-async def test_flushes_ask_for_what_was_pushed(run_daemon: RunDaemon) -> None:
+async def test_flushes_request_the_pushed_audio(run_daemon: RunDaemon) -> None:
     """A flush has the utterance as it was then; of two that wait the later counts; a new utterance begins empty."""
     echo = Echo()
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
@@ -253,9 +253,9 @@ async def test_long_speech_is_decoded_while_it_goes_on(run_daemon: RunDaemon) ->
         echo.open(100)
         for flush in (1, 2):
             stream.flush(flush)
-            heard = await anext(aiter(stream))
-            assert isinstance(heard, Final)
-            counts = [int(word) for word in heard.text.split() if word != "samples"]
+            text = await anext(aiter(stream))
+            assert isinstance(text, Final)
+            counts = [int(word) for word in text.text.split() if word != "samples"]
             assert sum(counts) == 40 * 16_000
             assert max(counts) <= 15 * 16_000
         assert len(echo.begun) == len(counts) + 1
@@ -289,8 +289,10 @@ async def test_leaving_is_seen_by_the_engine(run_daemon: RunDaemon) -> None:
 
 @pytest.mark.parametrize("language", ["de", "fr-CA"])
 async def test_other_languages_are_refused(run_daemon: RunDaemon, language: str) -> None:
-    """By name, and before the caller has said anything."""
+    """By name, and before the user has said anything."""
     async with run_daemon({"stt": Echo}) as settings:
         with pytest.raises(StageRefused, match=f"English only, got the language '{language}'"):
-            async with open_transcriber(SPEC, settings).open(Hearing(model="moonshine-tiny", language=language)):
+            async with open_transcriber(SPEC, settings).open(
+                TranscriptionOptions(model="moonshine-tiny", language=language)
+            ):
                 pass

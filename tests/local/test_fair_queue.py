@@ -62,7 +62,7 @@ def test_sessions_come_back_to_their_slot() -> None:
     assert held["b"][1] == held["a"][1]  # and a when b came back
 
 
-def test_a_busy_slot_is_nobody_elses() -> None:
+def test_a_busy_slot_is_not_shared() -> None:
     """A session's second request at once gets another slot; unowned ones are counted."""
     slots = Slots(3)
     assert slots.unowned() == 3

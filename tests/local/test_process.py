@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken
+from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.providers.local import prerequisites
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.tts import open_synthesizer
 from voicepipe.providers.local.wire import Progress
 from voicepipe.registry import ProviderSettings, Spec, Stage
-from voicepipe.stages.synthesizer import Synthesizer, Voice
 
 BOUND_S = 60
 TTS: tuple[Stage, ...] = ("tts",)
@@ -65,7 +65,7 @@ async def ended(socket_path: Path) -> None:
         await asyncio.to_thread(has_ended, socket_path)
 
 
-async def test_it_tells_how_loading_goes(socket_path: Path) -> None:
+async def test_loading_progress_is_reported(socket_path: Path) -> None:
     """Each stage is announced and then ready; only what was asked for is loaded; the folder is private."""
     seen: list[Progress] = []
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, seen.append, stages=TTS, linger_ms=60_000) as engine:
@@ -150,7 +150,7 @@ async def test_it_ends_when_its_starter_dies(socket_path: Path) -> None:
     await ended(socket_path)
 
 
-async def test_a_machine_that_can_not_is_told_at_start(
+async def test_an_unsupported_machine_fails_at_start(
     socket_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Before a process is started; nothing is written."""

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageRefused
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.ports.transcriber import Final, Samples, TranscriptionOptions
 from voicepipe.providers.local import tts
 from voicepipe.providers.local.engine.hibari import louder
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
-from voicepipe.stages.transcriber import Final, Hearing, Samples
 
 VOICE = Voice(model="hibari")
 
@@ -46,12 +46,12 @@ async def test_what_it_says_is_understood(synthesizer: Synthesizer, settings: Pr
     """Clause by clause, joined without gaps in the sense: the ear writes down what was said."""
     sound = joined(await spoken(synthesizer, "The capital of France is Paris,", "and it lies on the river Seine."))
     transcriber = open_transcriber(Spec("local", "moonshine-tiny"), settings)
-    async with transcriber.open(Hearing(model="moonshine-tiny")) as stream, asyncio.timeout(60):
+    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):
         stream.push(soxr.resample(sound, RATE_HZ, 16_000))
         stream.flush(1)
-        heard = await anext(aiter(stream))
-    assert isinstance(heard, Final)
-    words = heard.text.lower().replace(",", "").rstrip(".").split()
+        text = await anext(aiter(stream))
+    assert isinstance(text, Final)
+    words = text.text.lower().replace(",", "").rstrip(".").split()
     assert words[:6] == ["the", "capital", "of", "france", "is", "paris"]
     assert words[-5:-1] == ["lies", "on", "the", "river"]
 
@@ -80,7 +80,7 @@ async def test_odd_texts_do_no_harm(synthesizer: Synthesizer, text: str) -> None
     assert joined([part for part in sound if part.clause == 1]).size > RATE_HZ // 5
 
 
-async def test_speed_is_kept(synthesizer: Synthesizer) -> None:
+async def test_speed_is_applied(synthesizer: Synthesizer) -> None:
     """Faster is shorter; beyond what the voice can it is brought to the nearest."""
     text = "This sentence takes a little while to say."
     normal, fast, fastest = [

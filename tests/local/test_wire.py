@@ -35,7 +35,7 @@ async def test_messages_arrive_as_they_were_sent() -> None:
 
 async def test_a_cut_frame_is_no_message() -> None:
     """The other side died while it wrote."""
-    assert await wire.receive(reader_of(wire.frame(wire.Heard("hello"))[:-1]), wire.REPLIES) is None
+    assert await wire.receive(reader_of(wire.frame(wire.Transcribed("hello"))[:-1]), wire.REPLIES) is None
 
 
 async def test_what_is_no_message_is_refused_unread() -> None:
@@ -45,4 +45,4 @@ async def test_what_is_no_message_is_refused_unread() -> None:
     with pytest.raises(msgspec.MsgspecError):
         await wire.receive(reader_of(b"\x04\x00\x00\x00abcd"), wire.REQUESTS)
     with pytest.raises(msgspec.ValidationError):
-        await wire.receive(reader_of(wire.frame(wire.Heard("a reply"))), wire.REQUESTS)
+        await wire.receive(reader_of(wire.frame(wire.Transcribed("a reply"))), wire.REQUESTS)

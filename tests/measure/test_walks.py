@@ -26,10 +26,10 @@ def test_each_walk_is_found(walks: dict[str, Walk]) -> None:
     assert tuple(walks) == WALKS
     silence, pause, delta, interruption = walks.values()
     assert not any(path.startswith("turn/") for path in silence.files)
-    assert {"session/listen.py", "turn/caller.py"} <= set(pause.files)
+    assert {"session/audio_input.py", "turn/user.py"} <= set(pause.files)
     assert {"session/reply.py", "session/outbox.py"} <= set(delta.files)
-    assert not {"session/reply.py", "session/listen.py"} & (set(pause.files) & set(delta.files))
-    assert {"session/hearing.py", "turn/interruptions.py", "turn/ledger.py"} <= set(interruption.files)
+    assert not {"session/reply.py", "session/audio_input.py"} & (set(pause.files) & set(delta.files))
+    assert {"session/transcription.py", "turn/interruptions.py", "turn/record_builder.py"} <= set(interruption.files)
     assert [line.split()[0] for line in table(walks).splitlines()] == ["walk", "frame", "frame", "text", "interruption"]
 
 

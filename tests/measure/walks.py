@@ -30,14 +30,14 @@ import voicepipe
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.clock import SessionClock, unix_s
+from voicepipe.ports.model import ModelEvent, ModelRequest, TextDelta
+from voicepipe.ports.synthesizer import Spoken, Voice
+from voicepipe.ports.transcriber import Final as FinalText
+from voicepipe.ports.transcriber import Interim, TranscriberCapabilities, TranscriptEvent, TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.pace import Crowd
 from voicepipe.session.session import Session, SessionHooks, SessionStages
-from voicepipe.stages.model import ModelEvent, ModelRequest, TextDelta
-from voicepipe.stages.synthesizer import Spoken, Voice
-from voicepipe.stages.transcriber import Final as FinalText
-from voicepipe.stages.transcriber import Heard, Hearing, Interim, TranscriberCapabilities
 from voicepipe.turn.settings import CoreSettings
 
 RATE_HZ: Final = 24_000
@@ -68,7 +68,7 @@ class Walk:
 
     @property
     def n_moves(self) -> int:
-        """Return how often a call left its caller's file."""
+        """Return how often a call left its user's file."""
         return sum(one != other for one, other in zip(self.calls, self.calls[1:], strict=False))
 
     def begin(self) -> None:
@@ -184,11 +184,11 @@ class Transcriber:
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True, partials=True)
 
     def __init__(self) -> None:
-        self.texts = Scripted[Heard]()
+        self.texts = Scripted[TranscriptEvent]()
         self.utterance = self.n_flushes = 0
 
     @asynccontextmanager
-    async def open(self, hearing: Hearing) -> AsyncIterator[Transcriber]:
+    async def open(self, transcription: TranscriptionOptions) -> AsyncIterator[Transcriber]:
         """Begin a session's transcription."""
         yield self
 
@@ -203,7 +203,7 @@ class Transcriber:
         """Note the flush."""
         self.n_flushes = flush
 
-    def __aiter__(self) -> AsyncIterator[Heard]:
+    def __aiter__(self) -> AsyncIterator[TranscriptEvent]:
         return aiter(self.texts)
 
 
@@ -325,7 +325,7 @@ async def _conversation(
     frames, entered = iter([*question, *[silence] * 50]), []
     while "input_audio_buffer.speech_stopped" not in client.types:
         walk = await client.frame(next(frames), clock)
-        entered += [walk] if "turn/machine.py" in walk.files else []
+        entered += [walk] if "turn/core.py" in walk.files else []
     pause = entered[-2]  # the frame before the one that ended the turn: it has reported more silence
     await transcriber.texts.give(FinalText(transcriber.utterance, transcriber.n_flushes, "Is anybody there?"))
     for text in ("It ", "is ", "noon. ", "And ", "so "):

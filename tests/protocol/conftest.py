@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
+from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.writer import Frames, Wire
 from voicepipe.testing.strict_events import problems as shape_problems
 from voicepipe.testing.wire_checker import WireChecker
-from voicepipe.turn.announcements import Announcement
+from voicepipe.turn.notifications import Notification
 
 Event = dict[str, Any]
 
 
-class Told:
+class SentEvents:
     """A wire, what it has said, and what was wrong with it."""
 
     def __init__(self, config: SessionConfig) -> None:
-        self.wire = Wire(config)
+        self.wire = EventRenderer(config)
         self.checker = WireChecker()
         self.problems: list[str] = []
         self.events: list[Event] = []
@@ -36,9 +36,9 @@ class Told:
         self.events += events
         return events
 
-    def tell(self, *announcements: Announcement) -> list[Event]:
-        """Announce; returns the events."""
-        return [event for what in announcements for event in self.take(self.wire.announce(what))]
+    def render(self, *announcements: Notification) -> list[Event]:
+        """Notify; returns the events."""
+        return [event for what in announcements for event in self.take(self.wire.render(what))]
 
     def types(self) -> list[str]:
         """The names of all events so far."""
@@ -62,20 +62,20 @@ def new_config() -> Callable[..., SessionConfig]:
 
 
 @pytest.fixture
-def new_told() -> Iterator[Callable[..., Told]]:
-    """Makes a `Told`; at the end of the test none may have had a problem."""
-    made: list[Told] = []
+def new_sent() -> Iterator[Callable[..., SentEvents]]:
+    """Makes a `SentEvents`; at the end of the test none may have had a problem."""
+    made: list[SentEvents] = []
 
-    def make(**changes: Any) -> Told:
-        made.append(Told(start(**changes)))
+    def make(**changes: Any) -> SentEvents:
+        made.append(SentEvents(start(**changes)))
         return made[-1]
 
     yield make
-    for told in made:
-        assert told.problems == []
-        assert told.checker.problems == []
+    for sent in made:
+        assert sent.problems == []
+        assert sent.checker.problems == []
 
 
 @pytest.fixture
-def told(new_told: Callable[..., Told]) -> Told:
-    return new_told()
+def sent(new_sent: Callable[..., SentEvents]) -> SentEvents:
+    return new_sent()

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from voicepipe.protocol.beta import BETA
+from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_parts import SemanticVad, Transcription
-from voicepipe.protocol.writer import Frames, Wire
+from voicepipe.protocol.session_types import SemanticVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
-from voicepipe.turn.announcements import (
+from voicepipe.turn.conversation import FunctionCall, InputAudio, InputImage, InputText, Message, OutputText
+from voicepipe.turn.notifications import (
     AudioCommitted,
-    CallerSpoke,
-    CallerStopped,
+    InputSpeechStarted,
+    InputSpeechStopped,
     ItemAdded,
     OutputStarted,
     Refused,
@@ -23,7 +24,6 @@ from voicepipe.turn.announcements import (
     ResponseStarted,
     TranscriptDone,
 )
-from voicepipe.turn.conversation import FunctionCall, InputAudio, InputImage, InputText, Message, OutputText
 from voicepipe.turn.settings import ReplySettings, Tool
 
 CONFIG = SessionConfig.start(
@@ -45,7 +45,7 @@ def decoded(frames: Frames) -> list[dict[str, Any]]:
 
 
 def test_beta_greets_with_a_flat_session_and_the_conversation() -> None:
-    created, conversation = decoded(Wire(CONFIG, dialect=BETA).hello())
+    created, conversation = decoded(EventRenderer(CONFIG, dialect=BETA).hello())
     assert created["session"]["modalities"] == ["text", "audio"]
     assert created["session"]["input_audio_format"] == "pcm16"
     assert created["session"]["turn_detection"]["silence_duration_ms"] == 500
@@ -53,32 +53,32 @@ def test_beta_greets_with_a_flat_session_and_the_conversation() -> None:
 
 
 def test_beta_session_shows_what_an_update_set() -> None:
-    wire = Wire(CONFIG, dialect=BETA)
+    wire = EventRenderer(CONFIG, dialect=BETA)
     config = CONFIG.merged({"modalities": ["text"], "output_audio_format": "g711_ulaw", "turn_detection": None})
     (event,) = decoded(wire.updated(config))
-    shown = event["session"]
-    assert (shown["modalities"], shown["output_audio_format"]) == (["text"], "g711_ulaw")
-    assert shown["turn_detection"] is None
+    rendered = event["session"]
+    assert (rendered["modalities"], rendered["output_audio_format"]) == (["text"], "g711_ulaw")
+    assert rendered["turn_detection"] is None
     (event,) = decoded(wire.updated(CONFIG.merged({"turn_detection": {"type": "semantic_vad"}})))
     assert event["session"]["turn_detection"]["eagerness"] == SemanticVad().eagerness
 
 
 def test_beta_turn() -> None:
-    wire = Wire(CONFIG, dialect=BETA)
+    wire = EventRenderer(CONFIG, dialect=BETA)
     frames: Frames = []
     for what in (
-        CallerSpoke("u", 0),
-        CallerStopped("u", 9),
+        InputSpeechStarted("u", 0),
+        InputSpeechStopped("u", 9),
         AudioCommitted("u", None),
         ItemAdded(Message("u", "user", (InputAudio(),)), None),
         TranscriptDone("u", "hi", 9),
         ResponseStarted("r", ReplySettings(voice="alloy", metadata=(("a", "b"),)), "t"),
         OutputStarted("r", Message("a", "assistant", ()), "u"),
     ):
-        frames += wire.announce(what)
+        frames += wire.render(what)
     frames += wire.text_delta("r", "hello") + wire.audio("r", np.ones(480, dtype=np.int16))
-    frames += wire.announce(OutputStarted("r", FunctionCall("a_call0", "c", "f", ""), "a"))
-    frames += wire.call_delta("r", 0, "{}") + wire.announce(ResponseEnded("r", "completed"))
+    frames += wire.render(OutputStarted("r", FunctionCall("a_call0", "c", "f", ""), "a"))
+    frames += wire.call_delta("r", 0, "{}") + wire.render(ResponseEnded("r", "completed"))
     events = decoded(frames)
     assert [event["type"] for event in events[3:]] == [
         "conversation.item.created",
@@ -106,10 +106,10 @@ def test_beta_turn() -> None:
 
 
 def test_beta_text_only_and_errors() -> None:
-    wire = Wire(CONFIG, dialect=BETA)
-    frames = wire.announce(ResponseStarted("r", ReplySettings(audible=False), "t"))
-    frames += wire.announce(OutputStarted("r", Message("a", "assistant", ()), None)) + wire.text_delta("r", "x")
-    frames += wire.announce(ResponseEnded("r", "failed", "llm_failed", "no")) + wire.announce(Refused("e", "c", "m"))
+    wire = EventRenderer(CONFIG, dialect=BETA)
+    frames = wire.render(ResponseStarted("r", ReplySettings(audible=False), "t"))
+    frames += wire.render(OutputStarted("r", Message("a", "assistant", ()), None)) + wire.text_delta("r", "x")
+    frames += wire.render(ResponseEnded("r", "failed", "llm_failed", "no")) + wire.render(Refused("e", "c", "m"))
     events = decoded(frames)
     assert "response.text.done" in [event["type"] for event in events]
     assert events[-2]["response"]["output"][0]["content"] == [{"type": "text", "text": "x"}]
@@ -118,6 +118,6 @@ def test_beta_text_only_and_errors() -> None:
 
 def test_beta_leaves_pictures_out() -> None:
     item = Message("i", "user", (InputText("look"), InputImage("data:,")))
-    (event,) = decoded(Wire(CONFIG, dialect=BETA).announce(ItemAdded(item, None)))
+    (event,) = decoded(EventRenderer(CONFIG, dialect=BETA).render(ItemAdded(item, None)))
     assert [part["type"] for part in event["item"]["content"]] == ["input_text"]
     assert BETA.item(Message("i", "assistant", (OutputText("t"),)))["content"] == [{"type": "text", "text": "t"}]

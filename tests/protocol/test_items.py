@@ -127,24 +127,24 @@ def test_bad_items_are_refused_by_path(path: str, code: str, given: dict[str, An
     assert (refusal.value.field, refusal.value.code) == (path, code)
 
 
-def test_longest_id_is_kept() -> None:
+def test_longest_id_is_accepted() -> None:
     assert read_item({**message(), "id": "x" * 64}, "item").id == "x" * 64
 
 
 @pytest.mark.parametrize("item", [item for _, item in READ])
 def test_items_come_back_as_they_were_read(item: Item) -> None:
     """What we write of an item, we read as the same item; strict readers take it."""
-    shown = GA.item(item)
-    assert shape_problems({"type": "conversation.item.retrieved", "event_id": "e", "item": shown}) == []
-    assert None not in [value for key, value in shown.items()]
-    kept = {key: value for key, value in shown.items() if value != ""}
-    assert read_item(kept | {k: v for k, v in shown.items() if k == "output"}, "item") == item
+    rendered = GA.item(item)
+    assert shape_problems({"type": "conversation.item.retrieved", "event_id": "e", "item": rendered}) == []
+    assert None not in [value for key, value in rendered.items()]
+    given = {key: value for key, value in rendered.items() if value != ""}
+    assert read_item(given | {k: v for k, v in rendered.items() if k == "output"}, "item") == item
 
 
 def test_user_audio_has_the_key_transcript() -> None:
     """Section 4, items: a client dies without the key; null until it is known."""
-    shown = GA.item(Message("i", "user", (InputAudio(),)))
-    assert shown["content"] == [{"type": "input_audio", "transcript": None}]
+    rendered = GA.item(Message("i", "user", (InputAudio(),)))
+    assert rendered["content"] == [{"type": "input_audio", "transcript": None}]
 
 
 def test_content_is_always_an_array() -> None:
@@ -154,7 +154,7 @@ def test_content_is_always_an_array() -> None:
 def test_large_pictures_are_acknowledged_without_their_bytes() -> None:
     """Some clients close on a frame above 1 MiB."""
     small, large = InputImage("data:," + "x" * 100), InputImage("data:," + "x" * MAX_IMAGE_URL_CHARS)
-    shown = GA.item(Message("i", "user", (small, large)))
-    assert shown["content"][0]["image_url"] == small.url
-    assert shown["content"][1] == {"type": "input_image", "detail": "auto"}
-    assert shape_problems({"type": "conversation.item.retrieved", "event_id": "e", "item": shown}) == []
+    rendered = GA.item(Message("i", "user", (small, large)))
+    assert rendered["content"][0]["image_url"] == small.url
+    assert rendered["content"][1] == {"type": "input_image", "detail": "auto"}
+    assert shape_problems({"type": "conversation.item.retrieved", "event_id": "e", "item": rendered}) == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_parts import AudioFormat, SemanticVad, ServerVad, Transcription
+from voicepipe.protocol.session_types import AudioFormat, SemanticVad, ServerVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
 
 NewConfig = Callable[..., SessionConfig]
@@ -24,7 +24,7 @@ def shaped(config: SessionConfig) -> list[str]:
     return shape_problems({"type": "session.updated", "event_id": "e", "session": config.to_wire()})
 
 
-def heard(**changes: Any) -> dict[str, Any]:
+def audio_input(**changes: Any) -> dict[str, Any]:
     return {"type": "realtime", "audio": {"input": changes}}
 
 
@@ -33,8 +33,8 @@ def heard(**changes: Any) -> dict[str, Any]:
 
 def test_session_carries_every_field_from_the_start(config: SessionConfig) -> None:
     """Section 6: the whole session, nulls included, with both flags of turn_detection at their effective values."""
-    shown = config.to_wire()
-    assert shown == {
+    rendered = config.to_wire()
+    assert rendered == {
         "type": "realtime",
         "object": "realtime.session",
         "id": "sess_7",
@@ -79,41 +79,41 @@ def test_session_update_is_partial(config: SessionConfig) -> None:
 
 def test_turn_detection_is_replaced_as_a_whole(new_config: NewConfig) -> None:
     config = new_config(turn_detection=ServerVad(silence_duration_ms=900, create_response=False))
-    merged = config.merged(heard(turn_detection={"type": "server_vad", "threshold": 0.4}))
+    merged = config.merged(audio_input(turn_detection={"type": "server_vad", "threshold": 0.4}))
     assert merged.turn_detection == ServerVad(threshold=0.4)
 
 
 @pytest.mark.parametrize("off", [None, False])
 def test_turn_detection_null_or_false_turns_off(config: SessionConfig, off: object) -> None:
     """Section 5: pipecat writes `false`; the echo is null for both."""
-    merged = config.merged(heard(turn_detection=off))
+    merged = config.merged(audio_input(turn_detection=off))
     assert merged.to_wire()["audio"]["input"]["turn_detection"] is None
     assert merged.turn_settings().detection == "none"
     assert shaped(merged) == []
 
 
 def test_transcription_is_replaced_and_turned_off(config: SessionConfig) -> None:
-    on = config.merged(heard(transcription={"model": "whisper-1", "language": "de", "keywords": ["x"]}))
+    on = config.merged(audio_input(transcription={"model": "whisper-1", "language": "de", "keywords": ["x"]}))
     assert on.transcription == Transcription(model="whisper-1", language="de")
     assert on.turn_settings().transcribe
     assert on.turn_settings().language == "de"
     assert shaped(on) == []
-    again = on.merged(heard(transcription={"prompt": "names"}))
+    again = on.merged(audio_input(transcription={"prompt": "names"}))
     assert again.transcription == Transcription(prompt="names")
-    off = again.merged(heard(transcription=None))
+    off = again.merged(audio_input(transcription=None))
     assert not off.turn_settings().transcribe
 
 
 def test_agents_language_stands_behind_the_clients(new_config: NewConfig) -> None:
     config = new_config(language="fr")
     assert config.turn_settings().language == "fr"
-    assert config.merged(heard(transcription={"language": "de"})).turn_settings().language == "de"
+    assert config.merged(audio_input(transcription={"language": "de"})).turn_settings().language == "de"
 
 
 def test_noise_reduction_is_accepted_and_echoed(config: SessionConfig) -> None:
-    merged = config.merged(heard(noise_reduction={"type": "near_field"}))
+    merged = config.merged(audio_input(noise_reduction={"type": "near_field"}))
     assert merged.to_wire()["audio"]["input"]["noise_reduction"] == {"type": "near_field"}
-    assert merged.merged(heard(noise_reduction=None)).noise_reduction is None
+    assert merged.merged(audio_input(noise_reduction=None)).noise_reduction is None
 
 
 @pytest.mark.parametrize("kind", ["audio/pcm", "audio/pcmu", "audio/pcma"])
@@ -127,15 +127,15 @@ def test_formats_go_each_direction_by_itself(config: SessionConfig, kind: Any) -
 
 def test_missing_format_is_pcm_24000(new_config: NewConfig) -> None:
     config = new_config(input_format=AudioFormat("audio/pcmu"))
-    assert config.merged(heard(format=None)).input_format == AudioFormat("audio/pcm")
-    assert config.merged(heard(format={})).input_format == AudioFormat("audio/pcm")
+    assert config.merged(audio_input(format=None)).input_format == AudioFormat("audio/pcm")
+    assert config.merged(audio_input(format={})).input_format == AudioFormat("audio/pcm")
 
 
 @pytest.mark.parametrize(
     ("eagerness", "silence_ms"), [("low", 1_000), ("medium", 720), ("auto", 720), ("high", 500), (None, 720)]
 )
 def test_semantic_vad_eagerness_sets_the_silence(config: SessionConfig, eagerness: str | None, silence_ms: int) -> None:
-    merged = config.merged(heard(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
+    merged = config.merged(audio_input(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
     assert isinstance(merged.turn_detection, SemanticVad)
     assert merged.turn_settings().silence_ms == silence_ms
     assert merged.turn_settings().end_of_turn == "adaptive"
@@ -152,7 +152,7 @@ def test_turn_settings_follow_server_vad(config: SessionConfig) -> None:
         "create_response": False,
         "interrupt_response": False,
     }
-    merged = config.merged(heard(turn_detection=detection))
+    merged = config.merged(audio_input(turn_detection=detection))
     turns = merged.turn_settings()
     assert (turns.detection, turns.silence_ms) == ("vad", 250)
     assert not turns.create_response
@@ -166,8 +166,8 @@ def test_tools_are_replaced_and_echoed_without_extras(config: SessionConfig) -> 
     parameters = {"type": "object", "properties": {"place": {"type": "string", "description": "wo? \u00fc"}}}
     tool = {"type": "function", "name": "get_weather", "description": "d", "parameters": parameters, "meta": 1}
     merged = config.merged({"type": "realtime", "tools": [tool, {"type": "function", "name": "bare"}]})
-    shown = merged.to_wire()["tools"]
-    assert shown[0] == {"type": "function", "name": "get_weather", "description": "d", "parameters": parameters}
+    rendered = merged.to_wire()["tools"]
+    assert rendered[0] == {"type": "function", "name": "get_weather", "description": "d", "parameters": parameters}
     assert json.loads(merged.reply_settings().tools[1].parameters_json) == {"type": "object", "properties": {}}
     assert shaped(merged) == []
     assert merged.merged({"tools": []}).tools == ()
@@ -221,8 +221,8 @@ def test_unknown_and_ignored_fields_are_silent(config: SessionConfig) -> None:
         "prompt_cache_key": "k",
         "temperature": 0.6,
         "providerData": {"stt": {"x": 1}},
-        "audio": {"output": {"model": "tts"}, "input": {"never_heard_of": 1}},
-        "never_heard_of": {"a": []},
+        "audio": {"output": {"model": "tts"}, "input": {"never_published": 1}},
+        "never_published": {"a": []},
     }
     merged = config.merged(update)
     assert merged.to_wire()["tracing"] == "auto"
@@ -262,10 +262,10 @@ def test_wrong_opt_in_names_its_field(config: SessionConfig, wrong: object, fiel
 
 def test_transcription_session_has_no_output(config: SessionConfig) -> None:
     merged = config.merged({"type": "transcription", "audio": {"input": {"transcription": {"model": "m"}}}})
-    shown = merged.to_wire()
-    assert shown["object"] == "realtime.transcription_session"
-    assert not {"model", "tools", "output_modalities"} & shown.keys()
-    assert "output" not in shown["audio"]
+    rendered = merged.to_wire()
+    assert rendered["object"] == "realtime.transcription_session"
+    assert not {"model", "tools", "output_modalities"} & rendered.keys()
+    assert "output" not in rendered["audio"]
     assert not merged.turn_settings().create_response
     assert shaped(merged) == []
 
@@ -305,53 +305,53 @@ REFUSED = [
     ("session.type", "invalid_value", {"type": "realtimes"}),
     ("session.audio", "invalid_type", {"audio": []}),
     ("session.audio.input", "invalid_type", {"audio": {"input": "x"}}),
-    ("session.audio.input.turn_detection", "invalid_type", heard(turn_detection="server_vad")),
-    ("session.audio.input.turn_detection.type", "missing_required_parameter", heard(turn_detection={})),
-    ("session.audio.input.turn_detection.type", "invalid_value", heard(turn_detection={"type": "magic"})),
+    ("session.audio.input.turn_detection", "invalid_type", audio_input(turn_detection="server_vad")),
+    ("session.audio.input.turn_detection.type", "missing_required_parameter", audio_input(turn_detection={})),
+    ("session.audio.input.turn_detection.type", "invalid_value", audio_input(turn_detection={"type": "magic"})),
     (
         "session.audio.input.turn_detection.threshold",
         "invalid_value",
-        heard(turn_detection={"type": "server_vad", "threshold": 1.01}),
+        audio_input(turn_detection={"type": "server_vad", "threshold": 1.01}),
     ),
     (
         "session.audio.input.turn_detection.threshold",
         "invalid_type",
-        heard(turn_detection={"type": "server_vad", "threshold": True}),
+        audio_input(turn_detection={"type": "server_vad", "threshold": True}),
     ),
     (
         "session.audio.input.turn_detection.silence_duration_ms",
         "invalid_value",
-        heard(turn_detection={"type": "server_vad", "silence_duration_ms": -1}),
+        audio_input(turn_detection={"type": "server_vad", "silence_duration_ms": -1}),
     ),
     (
         "session.audio.input.turn_detection.silence_duration_ms",
         "invalid_type",
-        heard(turn_detection={"type": "server_vad", "silence_duration_ms": 0.5}),
+        audio_input(turn_detection={"type": "server_vad", "silence_duration_ms": 0.5}),
     ),
     (
         "session.audio.input.turn_detection.prefix_padding_ms",
         "invalid_value",
-        heard(turn_detection={"type": "server_vad", "prefix_padding_ms": 10**40}),
+        audio_input(turn_detection={"type": "server_vad", "prefix_padding_ms": 10**40}),
     ),
     (
         "session.audio.input.turn_detection.idle_timeout_ms",
         "invalid_type",
-        heard(turn_detection={"type": "server_vad", "idle_timeout_ms": "5000"}),
+        audio_input(turn_detection={"type": "server_vad", "idle_timeout_ms": "5000"}),
     ),
     (
         "session.audio.input.turn_detection.create_response",
         "invalid_type",
-        heard(turn_detection={"type": "server_vad", "create_response": 1}),
+        audio_input(turn_detection={"type": "server_vad", "create_response": 1}),
     ),
     (
         "session.audio.input.turn_detection.eagerness",
         "invalid_value",
-        heard(turn_detection={"type": "semantic_vad", "eagerness": "very"}),
+        audio_input(turn_detection={"type": "semantic_vad", "eagerness": "very"}),
     ),
-    ("session.audio.input.format.type", "invalid_value", heard(format={"type": "audio/opus"})),
-    ("session.audio.input.format.rate", "invalid_value", heard(format={"type": "audio/pcm", "rate": 16_000})),
-    ("session.audio.input.transcription.model", "invalid_type", heard(transcription={"model": 3})),
-    ("session.audio.input.noise_reduction.type", "invalid_value", heard(noise_reduction={"type": "mid"})),
+    ("session.audio.input.format.type", "invalid_value", audio_input(format={"type": "audio/opus"})),
+    ("session.audio.input.format.rate", "invalid_value", audio_input(format={"type": "audio/pcm", "rate": 16_000})),
+    ("session.audio.input.transcription.model", "invalid_type", audio_input(transcription={"model": 3})),
+    ("session.audio.input.noise_reduction.type", "invalid_value", audio_input(noise_reduction={"type": "mid"})),
     ("session.audio.output.speed", "invalid_value", {"audio": {"output": {"speed": 1.6}}}),
     ("session.audio.output.voice", "invalid_type", {"audio": {"output": {"voice": 1}}}),
     ("session.audio.output.voice.id", "missing_required_parameter", {"audio": {"output": {"voice": {}}}}),
@@ -382,9 +382,9 @@ def test_real_mistakes_are_refused_by_path(config: SessionConfig, path: str, cod
     assert path in refusal.value.why
 
 
-def test_refusal_tells_what_came(config: SessionConfig) -> None:
+def test_refusal_names_the_value(config: SessionConfig) -> None:
     with pytest.raises(ProtocolError) as refusal:
-        config.merged(heard(turn_detection={"type": "server_vad", "threshold": 2}))
+        config.merged(audio_input(turn_detection={"type": "server_vad", "threshold": 2}))
     assert refusal.value.why == "session.audio.input.turn_detection.threshold: expected 0 to 1, got 2"
 
 

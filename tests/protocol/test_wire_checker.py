@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.writer import Wire
 from voicepipe.testing.wire_checker import WireChecker
-from voicepipe.turn.announcements import (
+from voicepipe.turn.conversation import FunctionCall, InputAudio, Message
+from voicepipe.turn.notifications import (
     AudioCommitted,
-    CallerSpoke,
-    CallerStopped,
+    InputSpeechStarted,
+    InputSpeechStopped,
     ItemAdded,
     OutputStarted,
     ResponseEnded,
@@ -24,19 +25,18 @@ from voicepipe.turn.announcements import (
     TranscriptDelta,
     TranscriptDone,
 )
-from voicepipe.turn.conversation import FunctionCall, InputAudio, Message
 from voicepipe.turn.settings import ReplySettings
 
 Events = list[dict[str, Any]]
 
 
 def session() -> Events:
-    """A caller's turn and a reply of speech and a call."""
-    wire = Wire(SessionConfig.start(session_id="s", model="m", voice="v", instructions="", expires_at=1))
+    """A user's turn and a reply of speech and a call."""
+    wire = EventRenderer(SessionConfig.start(session_id="s", model="m", voice="v", instructions="", expires_at=1))
     frames = wire.hello()
     for what in (
-        CallerSpoke("u", 0),
-        CallerStopped("u", 9),
+        InputSpeechStarted("u", 0),
+        InputSpeechStopped("u", 9),
         AudioCommitted("u", None),
         ItemAdded(Message("u", "user", (InputAudio(),)), None),
         TranscriptDelta("u", "he"),
@@ -44,11 +44,11 @@ def session() -> Events:
         ResponseStarted("r", ReplySettings(), "t"),
         OutputStarted("r", Message("a", "assistant", ()), "u"),
     ):
-        frames += wire.announce(what)
+        frames += wire.render(what)
     frames += wire.text_delta("r", "one ") + wire.audio("r", np.ones(480, dtype=np.int16)) + wire.text_delta("r", "two")
-    frames += wire.announce(OutputStarted("r", FunctionCall("a_call0", "c", "f", ""), "a"))
+    frames += wire.render(OutputStarted("r", FunctionCall("a_call0", "c", "f", ""), "a"))
     frames += wire.call_delta("r", 0, '{"a":') + wire.call_delta("r", 0, "1}")
-    frames += wire.announce(ResponseEnded("r", "completed"))
+    frames += wire.render(ResponseEnded("r", "completed"))
     return [json.loads(frame) for frame in frames]
 
 
@@ -95,9 +95,9 @@ def within(kind: str, owner: str, **fields: object) -> Callable[[Events], Events
 
 def moved(kind: str, *, before: str) -> Callable[[Events], Events]:
     def mutate(events: Events) -> Events:
-        kept = [event for event in events if event["type"] != kind]
-        place = next(i for i, event in enumerate(kept) if event["type"] == before)
-        return [*kept[:place], *(event for event in events if event["type"] == kind), *kept[place:]]
+        others = [event for event in events if event["type"] != kind]
+        place = next(i for i, event in enumerate(others) if event["type"] == before)
+        return [*others[:place], *(event for event in events if event["type"] == kind), *others[place:]]
 
     return mutate
 
@@ -159,7 +159,7 @@ def test_each_fault_is_a_problem(fault: str) -> None:
     assert checked(FAULTS[fault](copy.deepcopy(session()))).problems != []
 
 
-def test_what_was_begun_and_not_ended_is_told() -> None:
+def test_unfinished_items_are_reported() -> None:
     events = session()
     place = next(i for i, event in enumerate(events) if event["type"] == "response.output_audio.done")
     assert checked(events[:place]).unfinished == ["response r", "item a", "item a_call0"]
@@ -177,7 +177,7 @@ def test_an_item_that_is_gone_is_not_done() -> None:
     assert checked([event for event in events if event is not done]).problems == []
 
 
-def test_front_insertion_is_sound_when_the_client_asked() -> None:
+def test_front_insertion_is_sound_when_the_client_requested_it() -> None:
     first = [{"type": "session.created", "event_id": "1"}, added("2", "b", None)]
     checker = checked(first)
     checker.sent({"type": "conversation.item.create", "previous_item_id": "root"})

@@ -9,25 +9,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_parts import AudioFormat, FormatName
-from voicepipe.protocol.writer import Frames, Wire
+from voicepipe.protocol.session_types import AudioFormat, FormatName
 from voicepipe.testing.strict_events import problems as shape_problems
 from voicepipe.testing.wire_checker import WireChecker
-from voicepipe.turn.announcements import (
-    Announcement,
+from voicepipe.turn.commands import call_item_id
+from voicepipe.turn.conversation import FunctionCall, InputAudio, Message
+from voicepipe.turn.notifications import (
     AudioCommitted,
-    CallerSpoke,
-    CallerStopped,
+    InputSpeechStarted,
+    InputSpeechStopped,
     ItemAdded,
+    Notification,
     OutputStarted,
     ResponseEnded,
     ResponseStarted,
     TranscriptDelta,
     TranscriptDone,
 )
-from voicepipe.turn.commands import call_item_id
-from voicepipe.turn.conversation import FunctionCall, InputAudio, Message
 from voicepipe.turn.settings import ReplySettings
 
 FORMATS: tuple[FormatName, ...] = ("audio/pcm", "audio/pcmu", "audio/pcma")
@@ -52,7 +52,7 @@ class Talk(RuleBasedStateMachine):
             expires_at=1,
             output_format=AudioFormat(form),
         )
-        self.wire, self.checker, self.n = Wire(config), WireChecker(), 0
+        self.wire, self.checker, self.n = EventRenderer(config), WireChecker(), 0
         self.problems: list[str] = []
         self.open: dict[str, tuple[str, bool, list[int]]] = {}
         self.take(self.wire.hello())
@@ -68,19 +68,19 @@ class Talk(RuleBasedStateMachine):
         return self.checker.order[-1] if self.checker.order else None
 
     @rule(words=st.lists(st.text(max_size=5), max_size=3))
-    def caller_turn(self, words: list[str]) -> None:
+    def user_turn(self, words: list[str]) -> None:
         self.n += 1
         item, previous = f"item_{self.n}", self.last()
-        announced: tuple[Announcement, ...] = (
-            CallerSpoke(item, 0),
-            CallerStopped(item, 10),
+        announced: tuple[Notification, ...] = (
+            InputSpeechStarted(item, 0),
+            InputSpeechStopped(item, 10),
             AudioCommitted(item, previous),
             ItemAdded(Message(item, "user", (InputAudio(),)), previous),
             *(TranscriptDelta(item, word) for word in words),
             TranscriptDone(item, "".join(words), 10),
         )
         for what in announced:
-            self.take(self.wire.announce(what))
+            self.take(self.wire.render(what))
 
     @rule(audible=st.booleans(), joined=st.booleans())
     def reply_starts(self, audible: bool, joined: bool) -> None:
@@ -88,7 +88,7 @@ class Talk(RuleBasedStateMachine):
         response, item = f"resp_{self.n}", f"item_{self.n}"
         self.open[response] = (item, joined, [])
         reply = ReplySettings(audible=audible, in_conversation=joined)
-        self.take(self.wire.announce(ResponseStarted(response, reply, f"turn_{self.n}")))
+        self.take(self.wire.render(ResponseStarted(response, reply, f"turn_{self.n}")))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -98,7 +98,7 @@ class Talk(RuleBasedStateMachine):
         if -1 not in calls:
             calls.append(-1)
             begun = Message(item, "assistant", (), "in_progress")
-            self.take(self.wire.announce(OutputStarted(response, begun, self.last() if joined else None)))
+            self.take(self.wire.render(OutputStarted(response, begun, self.last() if joined else None)))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), index=st.integers(0, 12))
@@ -108,7 +108,7 @@ class Talk(RuleBasedStateMachine):
         if index not in calls:
             calls.append(index)
             begun = FunctionCall(call_item_id(item, index), f"call_{index}", "f", "", "in_progress")
-            self.take(self.wire.announce(OutputStarted(response, begun, self.last() if joined else None)))
+            self.take(self.wire.render(OutputStarted(response, begun, self.last() if joined else None)))
 
     @rule(number=st.integers(1, 12), text=st.text(max_size=8), n_samples=st.integers(0, 6_000))
     def output_comes(self, number: int, text: str, n_samples: int) -> None:
@@ -124,7 +124,7 @@ class Talk(RuleBasedStateMachine):
     def reply_ends(self, number: int, ending: tuple[str, str]) -> None:
         self.open.pop(f"resp_{number}", None)
         status, reason = ending
-        self.take(self.wire.announce(ResponseEnded(f"resp_{number}", status, reason)))  # type: ignore[arg-type]
+        self.take(self.wire.render(ResponseEnded(f"resp_{number}", status, reason)))  # type: ignore[arg-type]
 
     @invariant()
     def makes_sense(self) -> None:
@@ -133,7 +133,7 @@ class Talk(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for response in self.open:
-            self.take(self.wire.announce(ResponseEnded(response, "cancelled", "client_cancelled")))
+            self.take(self.wire.render(ResponseEnded(response, "cancelled", "client_cancelled")))
         self.makes_sense()
         assert self.checker.unfinished == []
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from voicepipe.ports.transcriber import Transcriber
 from voicepipe.providers.net import http
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.transcriber import Transcriber
-from voicepipe.testing.conformance.promptness import PATIENT_MS
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 
@@ -23,13 +23,13 @@ async def vendor() -> AsyncIterator[FakeVendor]:
 
 
 @pytest.fixture
-def patience_ms() -> int:
-    """How long the vendor may send nothing; `impatient` tests shorten it."""
-    return PATIENT_MS
+def timeout_ms() -> int:
+    """How long the vendor may send nothing; `short_timeout` tests shorten it."""
+    return LONG_TIMEOUT_MS
 
 
 @pytest.fixture
-def settings(vendor: FakeVendor, patience_ms: int) -> Callable[..., ProviderSettings]:
+def settings(vendor: FakeVendor, timeout_ms: int) -> Callable[..., ProviderSettings]:
     """Settings that lead to the vendor, with options as keywords."""
 
     def make(*, api_key: str = "sk-test-0123456789", **options: str) -> ProviderSettings:
@@ -37,7 +37,7 @@ def settings(vendor: FakeVendor, patience_ms: int) -> Callable[..., ProviderSett
             kind="openai",
             base_url=vendor.base_url,
             api_key=api_key,
-            idle_timeout_ms=patience_ms,
+            idle_timeout_ms=timeout_ms,
             options=tuple(options.items()),
         )
 
@@ -45,11 +45,13 @@ def settings(vendor: FakeVendor, patience_ms: int) -> Callable[..., ProviderSett
 
 
 @pytest.fixture
-def ears_at() -> Callable[..., Callable[..., Transcriber]]:
-    """`ears_at(SPEC, base_url, kind="deepgram", key=KEY)` gives what makes an ear there, with options as keywords."""
+def transcriber_factory() -> Callable[..., Callable[..., Transcriber]]:
+    """`transcriber_factory(SPEC, base_url, kind="deepgram", key=KEY)` gives what makes an ear there, with options as
+    keywords.
+    """
 
     def at(spec: Spec, base_url: str, *, kind: str, key: str) -> Callable[..., Transcriber]:
-        def make(*, api_key: str = key, idle_timeout_ms: int = PATIENT_MS, **options: str) -> Transcriber:
+        def make(*, api_key: str = key, idle_timeout_ms: int = LONG_TIMEOUT_MS, **options: str) -> Transcriber:
             settings = ProviderSettings(
                 kind=kind,
                 base_url=base_url,
@@ -57,8 +59,8 @@ def ears_at() -> Callable[..., Callable[..., Transcriber]]:
                 idle_timeout_ms=idle_timeout_ms,
                 options=tuple(options.items()),
             )
-            ear: Transcriber = factory(kind, "stt", key="stt")(spec, settings)
-            return ear
+            transcriber: Transcriber = factory(kind, "stt", key="stt")(spec, settings)
+            return transcriber
 
         return make
 

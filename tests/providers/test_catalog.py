@@ -10,7 +10,7 @@ import pytest
 from voicepipe.errors import ConfigError
 from voicepipe.providers import catalog
 from voicepipe.providers.catalog.facts import Catalog, ModelFacts
-from voicepipe.providers.catalog.reading import parse
+from voicepipe.providers.catalog.load import parse
 from voicepipe.registry import BUILT_IN, Spec
 
 BUILT = catalog.load()
@@ -19,7 +19,7 @@ VENDORS = """openai anthropic gemini mistral deepseek groq fireworks deepinfra c
 inception cohere xai moonshot minimax alibaba openrouter crazyrouter flo2 vllm ollama runpod lambda"""
 
 
-def test_everybody_is_there_and_can_be_spoken_to() -> None:
+def test_every_vendor_is_listed_and_reachable() -> None:
     """Each has an adapter, an address or a user who knows it, and a name for its key."""
     assert set(BUILT.providers) == set(VENDORS.split())
     for vendor in BUILT.providers.values():
@@ -100,11 +100,11 @@ def test_thinking_is_switched_off_model_by_model(provider: str, model: str, expe
     ],
 )
 def test_what_newer_models_refuse(model: str, refuses: set[str]) -> None:
-    told = dict(BUILT.providers["anthropic"].options_for(model)).get("model_refuses", "")
-    assert set(told.split()) == refuses
+    reported = dict(BUILT.providers["anthropic"].options_for(model)).get("model_refuses", "")
+    assert set(reported.split()) == refuses
 
 
-def test_an_address_of_its_own_is_told_from_another() -> None:
+def test_a_custom_address_is_distinguished() -> None:
     moonshot, vllm = BUILT.providers["moonshot"], BUILT.providers["vllm"]
     assert moonshot.owns("https://api.moonshot.cn/v1/")
     assert not moonshot.owns("http://127.0.0.1:9/v1")
@@ -170,5 +170,5 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         catalog.load(tmp_path / "none.toml")
 
 
-def test_an_empty_catalog_knows_nobody() -> None:
+def test_an_empty_catalog_has_no_vendors() -> None:
     assert Catalog().provider("groq") is None

@@ -6,16 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from voicepipe.providers.llm import anthropic, gemini, openai
+from voicepipe.ports.model import Model
+from voicepipe.providers.anthropic import model as anthropic
+from voicepipe.providers.google import model as google
+from voicepipe.providers.openai import model as openai
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.model import Model
-from voicepipe.testing.conformance.model import LlmDesk, ScriptedModelConformance
+from voicepipe.testing.conformance.model import LlmScript, ScriptedModelConformance
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 
 class TestOpenAiModel(ScriptedModelConformance):
     @pytest.fixture
-    def desk(self, vendor: FakeVendor) -> LlmDesk:
+    def script(self, vendor: FakeVendor) -> LlmScript:
         return vendor.llm
 
     @pytest.fixture
@@ -25,7 +27,7 @@ class TestOpenAiModel(ScriptedModelConformance):
 
 class TestAnthropicModel(ScriptedModelConformance):
     @pytest.fixture
-    def desk(self, vendor: FakeVendor) -> LlmDesk:
+    def script(self, vendor: FakeVendor) -> LlmScript:
         return vendor.llm
 
     @pytest.fixture
@@ -35,9 +37,9 @@ class TestAnthropicModel(ScriptedModelConformance):
 
 class TestGeminiModel(ScriptedModelConformance):
     @pytest.fixture
-    def desk(self, vendor: FakeVendor) -> LlmDesk:
+    def script(self, vendor: FakeVendor) -> LlmScript:
         return vendor.llm
 
     @pytest.fixture
     def model(self, settings: Callable[..., ProviderSettings]) -> Model:
-        return gemini.open_model(Spec("gemini", "any"), settings())
+        return google.open_model(Spec("gemini", "any"), settings())

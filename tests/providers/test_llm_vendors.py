@@ -1,6 +1,6 @@
 """Every vendor of the catalog, against a fake that checks its key and refuses what the real one refuses.
 
-What the fakes demand is written down apart from the catalog, from the sources named in `vendor_laws`.
+What the fakes demand is written down apart from the catalog, from the sources named in `vendor_rules`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import pytest
 
 from voicepipe.config import load
 from voicepipe.errors import StageRefused
-from voicepipe.providers import catalog
-from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.model import (
+from voicepipe.ports.model import (
     CallDelta,
     Called,
     Finished,
@@ -29,31 +27,33 @@ from voicepipe.stages.model import (
     Text,
     Usage,
 )
+from voicepipe.providers import catalog
+from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.testing.conformance.model import ModelConformance, answer, text_of
 from voicepipe.testing.fakes.cues import CallCue, InBandError, LlmCue
+from voicepipe.testing.fakes.request_rules import RequestRules
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.testing.fakes.vendor_law import Law
-from voicepipe.testing.fakes.vendor_laws import LAWS
+from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 
 VENDORS = catalog.load().providers
-AFFINITIES = {law.affinity for law in LAWS.values() if law.affinity is not None}
-CALLER = Said("user", (Text("What time is it?"),))
+AFFINITIES = {rules.affinity for rules in VENDOR_RULES.values() if rules.affinity is not None}
+USER = Said("user", (Text("What time is it?"),))
 TOOLS = (
     Function("look_up", "Looks up.", '{"type": "object", "properties": {"city": {"type": "string"}}}'),
     Function("hang_up", "Ends the call.", ""),
 )
 
 
-def test_every_vendor_has_its_law() -> None:
-    assert set(LAWS) == set(VENDORS)
+def test_every_vendor_has_its_rules() -> None:
+    assert set(VENDOR_RULES) == set(VENDORS)
 
 
-def settings_of(name: str, law: Law, vendor: FakeVendor) -> ProviderSettings:
+def settings_of(name: str, rules: RequestRules, vendor: FakeVendor) -> ProviderSettings:
     """What the settings make of a vendor whose key is set, at the fake's address instead of its own."""
     facts = VENDORS[name]
     address = {} if facts.base_url else {f"providers.{name}.base_url": "https://mine.example/v1"}
-    chosen = load(overrides=address, environ={"HOME": "/h", facts.key_env[0]: law.key})
-    return replace(chosen.connection(Spec(name, law.model), key="k"), base_url=vendor.base_url)
+    chosen = load(overrides=address, environ={"HOME": "/h", facts.key_env[0]: rules.key})
+    return replace(chosen.connection(Spec(name, rules.model), key="k"), base_url=vendor.base_url)
 
 
 @pytest.fixture(params=sorted(VENDORS))
@@ -62,47 +62,51 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def law(name: str) -> Law:
-    return LAWS[name]
+def rules(name: str) -> RequestRules:
+    return VENDOR_RULES[name]
 
 
 @pytest.fixture
-async def lawful(vendor: FakeVendor, law: Law) -> FakeVendor:
-    vendor.law = law
+async def strict_vendor(vendor: FakeVendor, rules: RequestRules) -> FakeVendor:
+    vendor.rules = rules
     return vendor
 
 
 @pytest.fixture
-def model(name: str, law: Law, lawful: FakeVendor) -> Model:
-    made: Model = factory(VENDORS[name].kind, "llm", key="k")(Spec(name, law.model), settings_of(name, law, lawful))
+def model(name: str, rules: RequestRules, strict_vendor: FakeVendor) -> Model:
+    made: Model = factory(VENDORS[name].kind, "llm", key="k")(
+        Spec(name, rules.model), settings_of(name, rules, strict_vendor)
+    )
     return made
 
 
-def ask(law: Law, *messages: Message, **more: Any) -> ModelRequest:
-    return ModelRequest(model=law.model, messages=messages or (CALLER,), **more)
+def request_to(rules: RequestRules, *messages: Message, **more: Any) -> ModelRequest:
+    return ModelRequest(model=rules.model, messages=messages or (USER,), **more)
 
 
 class TestEveryVendor(ModelConformance):
     """The port's promises, with the vendor's law in force."""
 
     @pytest.fixture
-    def question(self, law: Law) -> ModelRequest:
-        return ask(law, Said("system", (Text("Be brief."),)), CALLER, max_output_tokens=24)
+    def question(self, rules: RequestRules) -> ModelRequest:
+        return request_to(rules, Said("system", (Text("Be brief."),)), USER, max_output_tokens=24)
 
 
-async def test_nothing_that_the_port_can_say_is_refused(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_nothing_that_the_port_can_say_is_refused(
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """A whole conversation: greeting, instructions in the middle, calls of another vendor, an interruption."""
     conversation = (
         Said("system", (Text("Be brief."),)),
         Said("assistant", (Text("Good morning!"),)),
-        CALLER,
+        USER,
         Called("call_of:another/vendor.1", "look_up", '{"city": "Oslo"}'),
         Called("call_2", "hang_up", ""),
         Returned("call_2", "done"),
         Returned("call_of:another/vendor.1", '{"time": "noon"}'),
         Said("user", (Text("Hurry!"), Text(" "))),
         Said("assistant", (Text(" "),)),
-        Said("system", (Text("The caller is in Norway."),)),
+        Said("system", (Text("The user is in Norway."),)),
         Said("user", (Text("Well?"),)),
         Called("call_3", "look_up", "{}"),
         Returned("call_3", "[1]"),
@@ -110,50 +114,54 @@ async def test_nothing_that_the_port_can_say_is_refused(model: Model, law: Law, 
         Returned("call_4", ""),
     )
     for choice in ("auto", "none", "required", "look_up"):
-        request = ask(
-            law,
+        request = request_to(
+            rules,
             *conversation,
             functions=TOOLS,
             tool_choice=choice,
             temperature=1.7,
             max_output_tokens=9_000,
             session="session-1",
-            user="caller-1",
+            user="user-1",
         )
         assert text_of(await answer(model, request))
-    only = ask(law, Said("assistant", (Text("Is anybody there? "),)), temperature=0.0)
+    only = request_to(rules, Said("assistant", (Text("Is anybody there? "),)), temperature=0.0)
     assert text_of(await answer(model, only))
-    assert text_of(await answer(model, ask(law, Said("system", (Text("Greet the caller."),)))))
+    assert text_of(await answer(model, request_to(rules, Said("system", (Text("Greet the user."),)))))
 
 
-async def test_the_key_goes_where_it_belongs(name: str, model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_the_key_goes_where_it_belongs(
+    name: str, model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """The vendor's own header bears it; without it, or with another one, the fake says 401."""
-    await answer(model, ask(law))
-    asked = await lawful.llm.nth(0)
-    bearers = [header for header, value in asked.headers.items() if law.key and law.key in value]
-    assert bearers == ([law.key_header] if law.key else [])
-    if law.key:
-        wrong = replace(settings_of(name, law, lawful), api_key="sk-wrong")
+    await answer(model, request_to(rules))
+    received = await strict_vendor.llm.nth(0)
+    bearers = [header for header, value in received.headers.items() if rules.key and rules.key in value]
+    assert bearers == ([rules.key_header] if rules.key else [])
+    if rules.key:
+        wrong = replace(settings_of(name, rules, strict_vendor), api_key="sk-wrong")
         with pytest.raises(StageRefused) as raised:
-            await answer(factory(VENDORS[name].kind, "llm", key="k")(Spec(name, law.model), wrong), ask(law))
+            await answer(factory(VENDORS[name].kind, "llm", key="k")(Spec(name, rules.model), wrong), request_to(rules))
         assert raised.value.status == 401
 
 
-async def test_what_it_refuses_is_never_sent(name: str, model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_what_it_refuses_is_never_sent(
+    name: str, model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """Not even when the settings ask for it."""
-    fields = json.dumps(dict.fromkeys(sorted(law.refuses), 1))
-    settings = settings_of(name, law, lawful)
-    asked_for = replace(settings, options=(*settings.options, ("llm_extra", fields)))
-    stubborn: Model = factory(VENDORS[name].kind, "llm", key="k")(Spec(name, law.model), asked_for)
-    assert text_of(await answer(stubborn, ask(law)))
-    assert not law.refuses & (await lawful.llm.nth(0)).question.keys()
+    fields = json.dumps(dict.fromkeys(sorted(rules.refuses), 1))
+    settings = settings_of(name, rules, strict_vendor)
+    with_refused = replace(settings, options=(*settings.options, ("llm_extra", fields)))
+    stubborn: Model = factory(VENDORS[name].kind, "llm", key="k")(Spec(name, rules.model), with_refused)
+    assert text_of(await answer(stubborn, request_to(rules)))
+    assert not rules.refuses & (await strict_vendor.llm.nth(0)).question.keys()
 
 
-async def test_it_is_told_not_to_think(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_thinking_is_disabled(model: Model, rules: RequestRules, strict_vendor: FakeVendor) -> None:
     """What switches thinking off stands in the question."""
-    await answer(model, ask(law, max_output_tokens=24))
-    question = (await lawful.llm.nth(0)).question
-    for field, value in law.quiet.items():
+    await answer(model, request_to(rules, max_output_tokens=24))
+    question = (await strict_vendor.llm.nth(0)).question
+    for field, value in rules.quiet.items():
         assert within(value, question[field])
 
 
@@ -164,65 +172,77 @@ def within(part: Any, whole: Any) -> bool:
     return bool(part == whole)
 
 
-async def test_the_sessions_name_goes_to_its_place_and_to_no_other(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_the_sessions_name_goes_to_its_place_and_to_no_other(
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """A vendor that keeps a session on one replica by a key gets it as it wants it; nobody else gets any."""
-    await answer(model, ask(law, session="opaque-77"))
-    asked = await lawful.llm.nth(0)
-    told = {("header", key.lower()) for key, value in asked.headers.items() if value == "opaque-77"}
-    told |= {("body", key) for key, value in asked.question.items() if value == "opaque-77"}
-    assert told == ({law.affinity} if law.affinity is not None else set())
-    assert told <= AFFINITIES
+    await answer(model, request_to(rules, session="opaque-77"))
+    received = await strict_vendor.llm.nth(0)
+    reported = {("header", key.lower()) for key, value in received.headers.items() if value == "opaque-77"}
+    reported |= {("body", key) for key, value in received.question.items() if value == "opaque-77"}
+    assert reported == ({rules.affinity} if rules.affinity is not None else set())
+    assert reported <= AFFINITIES
 
 
-async def test_tokens_are_counted_where_the_vendor_tells_them(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_tokens_are_counted_where_the_vendor_reports_them(
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """The cached ones in its own field; the port's count holds all that was read."""
-    lawful.llm.cue(LlmCue(tokens=("Noon", "."), input_tokens=2_000, cached_tokens=1_500))
-    counted = [event for event in await answer(model, ask(law)) if isinstance(event, Usage)]
-    if law.usage == "never":
+    strict_vendor.llm.cue(LlmCue(tokens=("Noon", "."), input_tokens=2_000, cached_tokens=1_500))
+    counted = [event for event in await answer(model, request_to(rules)) if isinstance(event, Usage)]
+    if rules.usage == "never":
         assert counted == []
     else:
-        cached = 0 if law.cached_at == "nowhere" else 1_500
+        cached = 0 if rules.cached_at == "nowhere" else 1_500
         assert counted == [Usage(input_tokens=2_000, output_tokens=2, cached_tokens=cached)]
 
 
-async def test_a_function_is_called_and_its_result_is_taken(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_a_function_is_called_and_its_result_is_taken(
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """Both ways: the call comes out whole, and goes back with its result."""
-    lawful.llm.cue(LlmCue(calls=(CallCue("look_up", ('{"city":', '"Oslo"}'), "call_fak1"),)))
-    events = await answer(model, ask(law, functions=TOOLS))
+    strict_vendor.llm.cue(LlmCue(calls=(CallCue("look_up", ('{"city":', '"Oslo"}'), "call_fak1"),)))
+    events = await answer(model, request_to(rules, functions=TOOLS))
     calls = [event for event in events if isinstance(event, CallDelta)]
     assert (calls[0].name, "".join(call.arguments for call in calls)) == ("look_up", '{"city":"Oslo"}')
     assert Finished("tool_calls") in events
-    again = ask(law, CALLER, Called(calls[0].call_id, "look_up", '{"city":"Oslo"}'), Returned(calls[0].call_id, "noon"))
+    again = request_to(
+        rules, USER, Called(calls[0].call_id, "look_up", '{"city":"Oslo"}'), Returned(calls[0].call_id, "noon")
+    )
     assert text_of(await answer(model, again))
 
 
-async def test_a_picture_is_taken_or_refused_in_words(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_a_picture_is_taken_or_refused_in_words(
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """A vendor that takes none is not asked at all."""
-    request = ask(law, Said("user", (Text("What is this?"), Image("data:image/png;base64,AAAA"))))
-    if law.text_only:
+    request = request_to(rules, Said("user", (Text("What is this?"), Image("data:image/png;base64,AAAA"))))
+    if rules.text_only:
         with pytest.raises(StageRefused, match="takes no pictures"):
             await answer(model, request)
-        assert lawful.llm.asked == []
+        assert strict_vendor.llm.received == []
     else:
         assert text_of(await answer(model, request))
-        assert "AAAA" in json.dumps((await lawful.llm.nth(0)).question)
+        assert "AAAA" in json.dumps((await strict_vendor.llm.nth(0)).question)
 
 
-async def test_a_storm_of_keep_alives_and_thinking_is_nothing(model: Model, law: Law, lawful: FakeVendor) -> None:
+async def test_many_keep_alives_and_thinking_are_ignored(
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
+) -> None:
     """Comments, pings, empty chunks and thoughts are neither text nor an end."""
-    lawful.llm.cue(LlmCue(tokens=("Hi", "!"), keep_alives=400, role_only=5))
-    events = await answer(model, ask(law))
+    strict_vendor.llm.cue(LlmCue(tokens=("Hi", "!"), keep_alives=400, role_only=5))
+    events = await answer(model, request_to(rules))
     assert text_of(events) == "Hi!"
     assert Finished("stop") in events
 
 
 async def test_overload_inside_an_answer_is_a_refusal_with_its_status(
-    model: Model, law: Law, lawful: FakeVendor
+    model: Model, rules: RequestRules, strict_vendor: FakeVendor
 ) -> None:
     """After a 200 too it can be told apart from a broken answer, so that another one is asked."""
-    lawful.llm.cue(LlmCue(fault=InBandError(after=1, message="Overloaded", code=529)))
+    strict_vendor.llm.cue(LlmCue(fault=InBandError(after=1, message="Overloaded", code=529)))
     with pytest.raises(StageRefused) as raised:
-        await answer(model, ask(law))
+        await answer(model, request_to(rules))
     assert (raised.value.status, raised.value.retryable) == (529, True)
     assert "Overloaded" in raised.value.why
 
@@ -258,10 +278,10 @@ CALLED = [*PLAIN["messages"], {"role": "assistant", "content": None, "tool_calls
         ("gemini", {"contents": [{"role": "model", "parts": []}]}, "alternate"),
     ],
 )
-def test_the_laws_find_what_would_be_refused(name: str, body: dict[str, Any], words: str) -> None:
+def test_the_rules_find_what_would_be_refused(name: str, body: dict[str, Any], words: str) -> None:
     """Each demand can fail: what other vendors take is refused here."""
-    law = LAWS[name]
-    broken = law.broken({law.key_header: law.key_prefix + law.key, **law.headers}, body)
+    rules = VENDOR_RULES[name]
+    broken = rules.broken({rules.key_header: rules.key_prefix + rules.key, **rules.headers}, body)
     assert broken is not None
     assert broken[0] == 400
     assert words in broken[1]

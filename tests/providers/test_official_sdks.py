@@ -15,10 +15,10 @@ from google import genai
 from google.genai import types
 from pydantic import TypeAdapter
 
-from voicepipe.providers.llm import anthropic as claude
-from voicepipe.providers.llm import gemini
+from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.providers.anthropic import model as claude
+from voicepipe.providers.google import model as gemini
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 from voicepipe.testing.conformance.model import answer
 from voicepipe.testing.fakes.cues import CallCue, InBandError, LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -89,7 +89,7 @@ async def claude_client(vendor: FakeVendor) -> AsyncIterator[anthropic.AsyncAnth
         yield client
 
 
-ASK: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+QUESTION_TEXT: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
 
 
 async def test_the_fake_claude_is_read_by_its_own_package(
@@ -98,7 +98,7 @@ async def test_the_fake_claude_is_read_by_its_own_package(
     """Thinking, pings, a call in pieces, and the counts."""
     call = CallCue("look_up", ('{"city":', '"Oslo"}'), "toolu_1")
     vendor.llm.cue(LlmCue(calls=(call,), input_tokens=10, cached_tokens=4, keep_alives=3))
-    async with claude_client.messages.stream(**ASK) as stream:
+    async with claude_client.messages.stream(**QUESTION_TEXT) as stream:
         message = await stream.get_final_message()
     thought, used = message.content
     assert (thought.type, used.type, message.stop_reason) == ("thinking", "tool_use", "tool_use")
@@ -111,7 +111,7 @@ async def test_the_fake_claudes_error_is_one_to_its_own_package(
 ) -> None:
     vendor.llm.cue(LlmCue(fault=InBandError(after=1, code=529)))
     with pytest.raises(anthropic.APIStatusError, match="overloaded_error"):
-        async with claude_client.messages.stream(**ASK) as stream:
+        async with claude_client.messages.stream(**QUESTION_TEXT) as stream:
             await stream.get_final_message()
 
 

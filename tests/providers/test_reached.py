@@ -8,17 +8,19 @@ from functools import partial
 
 import pytest
 
-from voicepipe.providers.llm import anthropic, gemini, openai
+from voicepipe.ports.model import Model, ModelRequest, Said, Text
+from voicepipe.providers.anthropic import model as anthropic
+from voicepipe.providers.google import model as google
+from voicepipe.providers.openai import model as openai
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.model import Model, ModelRequest, Said, Text
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 SPEC = Spec("fake", "m")
 HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),))
 
 
-@pytest.mark.parametrize("open_model", [openai.open_model, anthropic.open_model, gemini.open_model])
-async def test_a_model_tells_once_a_question(
+@pytest.mark.parametrize("open_model", [openai.open_model, anthropic.open_model, google.open_model])
+async def test_a_model_reports_its_connection_once_a_request(
     vendor: FakeVendor, settings: Callable[..., ProviderSettings], open_model: Callable[..., Model]
 ) -> None:
     """And nobody has to listen."""

@@ -17,13 +17,13 @@ from aiohttp import web
 
 from tests import docs
 from voicepipe.audio.files import read_sound
+from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.providers.net import http
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.synthesizer import Synthesizer
-from voicepipe.testing.caller import calling
 from voicepipe.testing.conformance.synthesizer import SynthesizerConformance
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.user import calling
 
 SECTION = docs.section("Add a vendor")
 BLOCKS = dict(re.findall(r"```(?:toml|python)(?: package)?\n# ([\w.]+)[^\n]*\n(.*?)```", SECTION, re.DOTALL))
@@ -51,11 +51,11 @@ def package(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def parrots() -> AsyncIterator[tuple[str, list[dict[str, str]]]]:
     """The vendor's server: where it is, and what it was asked."""
-    asked: list[dict[str, str]] = []
+    received: list[dict[str, str]] = []
 
     async def say(request: web.Request) -> web.Response:
-        asked.append(await request.json())
-        return web.Response(body=tone(asked[-1]["text"], rate_hz=16_000).tobytes())
+        received.append(await request.json())
+        return web.Response(body=tone(received[-1]["text"], rate_hz=16_000).tobytes())
 
     app = web.Application()
     app.router.add_post("/say", say)
@@ -65,7 +65,7 @@ async def parrots() -> AsyncIterator[tuple[str, list[dict[str, str]]]]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        yield f"http://{host}:{port}", asked
+        yield f"http://{host}:{port}", received
     finally:
         await runner.cleanup()
 
@@ -80,18 +80,18 @@ class TestItsVoice(SynthesizerConformance):
 
 
 @pytest.mark.usefixtures("package")
-async def test_a_turn_is_spoken_by_it(fake_house: Any, question: Path) -> None:
+async def test_a_turn_is_spoken_by_it(fake_server: Any, question: Path) -> None:
     """With the docs' settings, but for the address."""
     written = tomllib.loads(BLOCKS["voicepipe.toml"])
-    async with parrots() as (url, asked):
+    async with parrots() as (url, received):
         settings = {
             "agents.default.tts": written["agents"]["default"]["tts"][0],
             "providers.parrot.kind": written["providers"]["parrot"]["kind"],
             "providers.parrot.base_url": url,
         }
-        async with fake_house(settings) as house, calling(house.url) as caller:
-            house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
-            await caller.say(read_sound(question, 24_000), then_silence_ms=1_000)
-            done = await caller.until("response.done")
+        async with fake_server(settings) as server, calling(server.url) as user:
+            server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+            await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+            done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
-    assert asked == [{"text": "It is noon.", "bird": "grey"}]
+    assert received == [{"text": "It is noon.", "bird": "grey"}]

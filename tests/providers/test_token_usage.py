@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.providers.llm import anthropic_answer, gemini_answer, openai_answer
-from voicepipe.providers.llm.signatures import Signatures
-from voicepipe.providers.net.peer import Peer
-from voicepipe.stages.model import MOST_TOKENS, Finished, ModelEvent, TextDelta, Usage
+from voicepipe.ports.model import MOST_TOKENS, Finished, ModelEvent, TextDelta, Usage
+from voicepipe.providers.anthropic import answer as anthropic_answer
+from voicepipe.providers.google import answer as google_answer
+from voicepipe.providers.google.thought_signatures import ThoughtSignatures
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.openai import answer as openai_answer
 
-PEER = Peer(stage="llm", name="v/m", base_url="http://127.0.0.1", connect_timeout_ms=1_000, idle_timeout_ms=1_000)
+ENDPOINT = Endpoint(
+    stage="llm", name="v/m", base_url="http://127.0.0.1", connect_timeout_ms=1_000, idle_timeout_ms=1_000
+)
 ODD: tuple[object, ...] = (
     *(-5, -5_000_000, 10**20, 10**400, MOST_TOKENS + 1, 1.5, 1e300, "many"),
     *(True, [], {"n": 1}, float("nan")),
@@ -28,7 +32,7 @@ class Dialect(Protocol):
 
 
 def openai(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = openai_answer.AnswerReader(PEER)
+    reader = openai_answer.AnswerReader(ENDPOINT)
     usage = {"prompt_tokens": read, "completion_tokens": wrote}
     reader.data(json.dumps({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}).encode())
     reader.data(json.dumps({"choices": [], "usage": usage}).encode())
@@ -37,7 +41,7 @@ def openai(read: Any, wrote: Any) -> list[ModelEvent]:
 
 
 def openai_whole(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = openai_answer.AnswerReader(PEER)
+    reader = openai_answer.AnswerReader(ENDPOINT)
     choices = [{"message": {"content": "Hi."}, "finish_reason": "stop"}]
     usage = {"prompt_tokens": read, "completion_tokens": wrote}
     reader.whole(json.dumps({"choices": choices, "usage": usage}).encode())
@@ -45,7 +49,7 @@ def openai_whole(read: Any, wrote: Any) -> list[ModelEvent]:
 
 
 def anthropic(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = anthropic_answer.AnswerReader(PEER)
+    reader = anthropic_answer.AnswerReader(ENDPOINT)
     delta = {"type": "text_delta", "text": "Hi."}
     for event in (
         {"type": "message_start", "message": {"usage": {"input_tokens": read}}},
@@ -58,7 +62,7 @@ def anthropic(read: Any, wrote: Any) -> list[ModelEvent]:
 
 
 def gemini(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = gemini_answer.AnswerReader(PEER, Signatures())
+    reader = google_answer.AnswerReader(ENDPOINT, ThoughtSignatures())
     candidate = {"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}
     usage = {"promptTokenCount": read, "candidatesTokenCount": wrote}
     reader.data(json.dumps({"candidates": [candidate], "usageMetadata": usage}).encode())
@@ -70,7 +74,7 @@ every_dialect = pytest.mark.parametrize("dialect", [openai, openai_whole, anthro
 
 
 @every_dialect
-def test_counts_that_can_be_are_told(dialect: Dialect) -> None:
+def test_possible_counts_are_reported(dialect: Dialect) -> None:
     """A whole number that was written as a fraction is one."""
     said = [TextDelta("Hi."), Finished("stop")]
     assert dialect(12, 3) == [*said, Usage(input_tokens=12, output_tokens=3)]
@@ -83,10 +87,10 @@ def test_a_count_that_can_not_be_makes_the_usage_untold(dialect: Dialect, odd: A
     """All of it: half of a usage would make the other half free. The answer stands."""
     said = [TextDelta("Hi."), Finished("stop")]
     for counts in ((odd, 3), (12, odd), (odd, odd)):
-        told = dialect(*counts)
+        events = dialect(*counts)
         # NaN is no JSON: it is read as null, which says nothing of that count.
-        usage = [event for event in told if isinstance(event, Usage)]
-        assert [event for event in told if not isinstance(event, Usage)] == said
+        usage = [event for event in events if isinstance(event, Usage)]
+        assert [event for event in events if not isinstance(event, Usage)] == said
         assert all(each.is_possible for each in usage)
         assert usage == [] or odd != odd
 
@@ -97,14 +101,14 @@ def test_a_count_that_can_not_be_makes_the_usage_untold(dialect: Dialect, odd: A
     wrote=st.integers() | st.floats() | st.none(),
 )
 def test_no_json_breaks_an_answer(dialect: Dialect, read: Any, wrote: Any) -> None:
-    told = dialect(read, wrote)
-    assert told[:2] == [TextDelta("Hi."), Finished("stop")]
-    assert all(isinstance(event, Usage) and event.is_possible for event in told[2:])
+    events = dialect(read, wrote)
+    assert events[:2] == [TextDelta("Hi."), Finished("stop")]
+    assert all(isinstance(event, Usage) and event.is_possible for event in events[2:])
 
 
 @pytest.mark.parametrize("usage", [[1], "none", 7, True, None, {"prompt_tokens_details": [1], "prompt_tokens": 2}])
 def test_a_usage_of_another_shape_breaks_none(usage: Any) -> None:
-    reader = openai_answer.AnswerReader(PEER)
+    reader = openai_answer.AnswerReader(ENDPOINT)
     chunk = {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}], "usage": usage}
     reader.data(json.dumps(chunk).encode())
     reader.end()
@@ -113,7 +117,7 @@ def test_a_usage_of_another_shape_breaks_none(usage: Any) -> None:
 
 def test_the_caches_part_is_never_more_than_the_input() -> None:
     """Else it would be paid back."""
-    reader = openai_answer.AnswerReader(PEER)
+    reader = openai_answer.AnswerReader(ENDPOINT)
     usage = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9_000}}
     reader.data(json.dumps({"choices": [{"finish_reason": "stop"}], "usage": usage}).encode())
     reader.end()

@@ -13,21 +13,21 @@ import pytest
 
 from voicepipe.audio.files import read_sound
 from voicepipe.errors import StageError
-from voicepipe.providers.net import warm
+from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.providers.net import connection_pool
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.synthesizer import Synthesizer, Voice
-from voicepipe.testing.caller import calling
-from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing
-from voicepipe.testing.fakes import cartesia_voice, deepgram_voice, elevenlabs_voice, inworld_voice, rime_voice
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing
+from voicepipe.testing.fakes import cartesia_tts, deepgram_tts, elevenlabs_tts, inworld_tts, rime_tts
 from voicepipe.testing.fakes.cues import LlmCue, TtsCue, tokens
-from voicepipe.testing.fakes.live_voice import FakeLiveVoice
+from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer
+from voicepipe.testing.user import calling
 
 VENDORS = {
-    "deepgram": (deepgram_voice.FakeAura, deepgram_voice.KEY, "aura-2-thalia-en"),
-    "inworld": (inworld_voice.FakeInworld, inworld_voice.KEY, "inworld-tts-2"),
-    "cartesia": (cartesia_voice.FakeCartesia, cartesia_voice.KEY, "sonic-3"),
-    "elevenlabs": (elevenlabs_voice.FakeElevenLabs, elevenlabs_voice.KEY, "eleven_flash_v2_5"),
-    "rime": (rime_voice.FakeRime, rime_voice.KEY, "coda"),
+    "deepgram": (deepgram_tts.FakeAura, deepgram_tts.KEY, "aura-2-thalia-en"),
+    "inworld": (inworld_tts.FakeInworld, inworld_tts.KEY, "inworld-tts-2"),
+    "cartesia": (cartesia_tts.FakeCartesia, cartesia_tts.KEY, "sonic-3"),
+    "elevenlabs": (elevenlabs_tts.FakeElevenLabs, elevenlabs_tts.KEY, "eleven_flash_v2_5"),
+    "rime": (rime_tts.FakeRime, rime_tts.KEY, "coda"),
 }
 
 TURNS = 100
@@ -40,23 +40,23 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def vendor(kind: str) -> AsyncIterator[FakeLiveVoice]:
+async def vendor(kind: str) -> AsyncIterator[FakeWsSynthesizer]:
     async with VENDORS[kind][0]() as vendor:
         yield vendor
 
 
-class TestStorm(LeavesNothing):
+class TestCancellation(LeavesNothing):
     """A hundred turns are cut at any point: nothing of them is left at the vendor, nor here."""
 
     @pytest.mark.parametrize("keep", [False, True], ids=["dialled", "warm"])
-    async def test_storm(self, kind: str, vendor: FakeLiveVoice, keep: bool) -> None:
-        vendor.desk.usual = TtsCue(ms_per_char=4, chunk_bytes=960)
+    async def test_cancellation(self, kind: str, vendor: FakeWsSynthesizer, keep: bool) -> None:
+        vendor.script.usual = TtsCue(ms_per_char=4, chunk_bytes=960)
         settings = ProviderSettings(
-            kind=kind, base_url=vendor.base_url, api_key=VENDORS[kind][1], idle_timeout_ms=PATIENT_MS
+            kind=kind, base_url=vendor.base_url, api_key=VENDORS[kind][1], idle_timeout_ms=LONG_TIMEOUT_MS
         )
         voice = Voice(model=VENDORS[kind][2])
         dice = random.Random(SEED)
-        async with warm.lifetime() if keep else nullcontext():
+        async with connection_pool.lifetime() if keep else nullcontext():
             synthesizer: Synthesizer = factory(kind, "tts", key="tts")(Spec(kind, voice.model), settings)
             for _ in range(TURNS):
                 await self._interrupted(synthesizer, voice, dice)
@@ -87,8 +87,10 @@ class TestStorm(LeavesNothing):
                 pytest.fail("a turn met what was left of another")
 
 
-async def test_a_turn_through_the_server(kind: str, vendor: FakeLiveVoice, fake_house: Any, question: Path) -> None:
-    """The caller speaks, and hears the vendor's sound to its end; what was marked for the eye is not said."""
+async def test_a_turn_through_the_server(
+    kind: str, vendor: FakeWsSynthesizer, fake_server: Any, question: Path
+) -> None:
+    """The user speaks, and hears the vendor's sound to its end; what was marked for the eye is not said."""
     settings = {
         f"providers.{kind}.kind": kind,
         f"providers.{kind}.base_url": vendor.base_url,
@@ -96,12 +98,12 @@ async def test_a_turn_through_the_server(kind: str, vendor: FakeLiveVoice, fake_
         "agents.default.tts": f"{kind}/{VENDORS[kind][2]}",
         "agents.default.language": "en",
     }
-    async with fake_house(settings) as house, calling(house.url) as caller:
-        house.vendor.llm.usual = LlmCue(tokens=tokens("It is **noon** now. That makes $5."))
-        await caller.say(read_sound(question, 24_000), then_silence_ms=1_000)
-        done = await caller.until("response.done")
+    async with fake_server(settings) as server, calling(server.url) as user:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("It is **noon** now. That makes $5."))
+        await user.say(read_sound(question, 24_000), then_silence_ms=1_000)
+        done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
-    assert [asked.question["input"].strip() for asked in vendor.desk.asked] == [
+    assert [received.question["input"].strip() for received in vendor.script.received] == [
         "It is noon now.",
         "That makes five dollars.",
     ]

@@ -12,18 +12,18 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.providers.net import ws
-from voicepipe.providers.net.gaps import Gaps
-from voicepipe.providers.net.peer import Peer
-from voicepipe.providers.net.ws import Line, VendorSocket, dial
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.position_map import PositionMap
+from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.testing.conformance.promptness import PATIENT_MS, LeavesNothing, promptly
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing, promptly
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.deepgram import KEY, FakeDeepgram
-from voicepipe.testing.fakes.desk import WAIT_S
-from voicepipe.testing.fakes.live_call import Call
+from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram
+from voicepipe.testing.fakes.script import WAIT_S
+from voicepipe.testing.fakes.ws_connection import SttConnection
 
 PATH = "/listen?model=m&encoding=linear16&sample_rate=16000"
-LINE = Line(keep_alive='{"type":"KeepAlive"}', farewell='{"type":"CloseStream"}')
+LINE = SocketRules(keep_alive='{"type":"KeepAlive"}', farewell='{"type":"CloseStream"}')
 FRAME = bytes(640)
 """20 ms."""
 
@@ -31,11 +31,11 @@ FRAME = bytes(640)
 @pytest.fixture
 async def vendor() -> AsyncIterator[FakeDeepgram]:
     async with FakeDeepgram() as vendor:
-        vendor.desk.usual = None
+        vendor.script.usual = None
         yield vendor
 
 
-def peer_at(base_url: str, *, idle_timeout_ms: int = PATIENT_MS, connect_timeout_ms: int = 5_000) -> Peer:
+def peer_at(base_url: str, *, idle_timeout_ms: int = LONG_TIMEOUT_MS, connect_timeout_ms: int = 5_000) -> Endpoint:
     settings = ProviderSettings(
         kind="deepgram",
         base_url=base_url,
@@ -43,7 +43,7 @@ def peer_at(base_url: str, *, idle_timeout_ms: int = PATIENT_MS, connect_timeout
         idle_timeout_ms=idle_timeout_ms,
         connect_timeout_ms=connect_timeout_ms,
     )
-    return Peer.of("stt", Spec("deepgram", "nova-3"), settings, auth_scheme="Token", scheme="ws")
+    return Endpoint.of("stt", Spec("deepgram", "nova-3"), settings, auth_scheme="Token", scheme="ws")
 
 
 async def drain(line: VendorSocket) -> None:
@@ -79,7 +79,7 @@ class TestLine(LeavesNothing):
             call = await vendor.nth(0)
             await call.until(lambda: len(call.samples) == 32_001)
         assert call.samples.tobytes()[:-2] == b"".join(bytes([n]) * 640 for n in range(100))
-        assert vendor.desk.asked[0].samples.tobytes() == call.samples.tobytes()[:-2]
+        assert vendor.script.received[0].samples.tobytes() == call.samples.tobytes()[:-2]
 
     async def test_leaving_says_farewell(self, vendor: FakeDeepgram) -> None:
         """The vendor sees it, and a close frame, at once."""
@@ -109,22 +109,22 @@ class TestLine(LeavesNothing):
                     await asyncio.sleep(0)
                 assert isinstance(await listening, StageBroken)
 
-    async def test_kept_alive(self, vendor: FakeDeepgram) -> None:
+    async def test_keep_alive_messages(self, vendor: FakeDeepgram) -> None:
         """As a text message, whenever nothing was sent for long."""
         async with dial(peer_at(vendor.base_url), PATH, replace(LINE, keep_alive_ms=10)) as line:
             call = await vendor.nth(0)
             await call.until(lambda: call.controls == ["KeepAlive", "KeepAlive"])
             line.send_audio(FRAME)
-            await call.until(lambda: call.heard_ms == 20)
+            await call.until(lambda: call.received_ms == 20)
             await call.until(lambda: len(call.controls) >= 3)
 
-    async def test_kept_alive_by_silence(self, vendor: FakeDeepgram) -> None:
+    async def test_keep_alive_by_silence(self, vendor: FakeDeepgram) -> None:
         """Silence that nobody pushed moves no place of what was."""
-        quiet = Line(keep_alive=bytes(320), keep_alive_ms=10)
+        quiet = SocketRules(keep_alive=bytes(320), keep_alive_ms=10)
         async with dial(peer_at(vendor.base_url), PATH, quiet) as line:
             line.send_audio(FRAME)
             call = await vendor.nth(0)
-            await call.until(lambda: call.heard_ms >= 40)
+            await call.until(lambda: call.received_ms >= 40)
             line.send_audio(b"\1" * 640)
             await call.until(lambda: bool(call.samples.any()))
             first = int(call.samples.nonzero()[0][0]) * 2
@@ -134,28 +134,28 @@ class TestLine(LeavesNothing):
 
     async def test_small_audio_waits_for_more(self, vendor: FakeDeepgram) -> None:
         """Less than the least waits; a text fills it up with silence and follows it."""
-        async with dial(peer_at(vendor.base_url), PATH, Line(least_ms=50)) as line:
+        async with dial(peer_at(vendor.base_url), PATH, SocketRules(least_ms=50)) as line:
             call = await vendor.nth(0)
             await line.connected()
             for _ in range(4):
                 line.send_audio(FRAME)
-            await call.until(lambda: call.heard_ms == 80)
+            await call.until(lambda: call.received_ms == 80)
             line.send_audio(FRAME)
             line.send('{"type":"Finalize"}')
             await call.until(lambda: call.controls == ["Finalize"])
-            assert call.heard_ms == 130
+            assert call.received_ms == 130
             line.send_audio(FRAME)
             line.send('{"type":"Finalize"}')
             await call.until(lambda: len(call.controls) == 2)
         assert min(call.message_bytes) >= 1_600
         assert (line.pushed_at(3_200), line.pushed_at(4_160), line.pushed_at(4_800)) == (3_200, 3_200, 3_840)
 
-    async def test_not_kept_alive_unless_asked(self, vendor: FakeDeepgram) -> None:
-        async with dial(peer_at(vendor.base_url), PATH, Line(keep_alive_ms=1)) as line:
+    async def test_no_keep_alive_by_default(self, vendor: FakeDeepgram) -> None:
+        async with dial(peer_at(vendor.base_url), PATH, SocketRules(keep_alive_ms=1)) as line:
             await line.connected()
             call = await vendor.nth(0)
             line.send_audio(FRAME)
-            await call.until(lambda: call.heard_ms == 20)
+            await call.until(lambda: call.received_ms == 20)
         assert call.controls == []
 
     async def test_oldest_audio_goes(self, vendor: FakeDeepgram) -> None:
@@ -166,7 +166,7 @@ class TestLine(LeavesNothing):
                 line.send_audio(bytes([n]) * 640)
             assert line.dropped_bytes == 3 * 640
             call = await vendor.nth(0)
-            await call.until(lambda: call.heard_ms == 100)
+            await call.until(lambda: call.received_ms == 100)
             assert (line.pushed_at(0), line.pushed_at(640)) == (0, 4 * 640)
         assert call.controls[0] == "Configure"
         assert call.samples.tobytes() == b"".join(bytes([n]) * 640 for n in range(3, 8))
@@ -200,7 +200,7 @@ class TestLine(LeavesNothing):
         async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
             line.send_audio(FRAME)
             call = await vendor.nth(0)
-            await call.until(lambda: call.heard_ms == 20)
+            await call.until(lambda: call.received_ms == 20)
         ours = [record for record in caplog.records if record.name.startswith("voicepipe")]
         assert ours == []
         assert not any("websockets.client" in record.name for record in caplog.records)
@@ -210,7 +210,7 @@ class TestLine(LeavesNothing):
     async def ends(self, vendor: FakeDeepgram, how: str) -> StageError:
         """The error after the vendor ended a call so."""
 
-        async def end(call: Call) -> None:
+        async def end(call: SttConnection) -> None:
             match how.split(" "):
                 case ["cut"]:
                     call.cut()
@@ -254,7 +254,7 @@ class TestLine(LeavesNothing):
             assert "no answer to a ping for 100 ms" in (await failure(line)).why
 
     async def test_refusal_is_in_the_vendors_words(self, vendor: FakeDeepgram) -> None:
-        vendor.desk.cue(SttCue(fault=Status(402, "Project has no credit.", retry_after="3")))
+        vendor.script.cue(SttCue(fault=Status(402, "Project has no credit.", retry_after="3")))
         async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
             error = await failure(line)
         assert isinstance(error, StageRefused)
@@ -262,7 +262,7 @@ class TestLine(LeavesNothing):
         assert (error.status, error.retryable, error.retry_after_ms) == (402, False, 3_000)
 
     async def test_redirect_is_not_followed(self, vendor: FakeDeepgram) -> None:
-        """It would carry the caller's words to somewhere that nobody named."""
+        """It would carry the user's words to somewhere that nobody named."""
 
         async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -279,16 +279,16 @@ class TestLine(LeavesNothing):
         assert error.status == 307
         assert not vendor.calls
 
-    async def test_nobody_there(self) -> None:
+    async def test_no_server(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
         async with dial(peer_at(f"ws://127.0.0.1:{port}/v1"), PATH, LINE) as line:
             assert "refused: is it running?" in (await failure(line)).why
 
-    async def test_nobody_answers(self) -> None:
+    async def test_no_answer(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            peer = peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1", connect_timeout_ms=100)
-            async with dial(peer, PATH, LINE) as line:
+            endpoint = peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1", connect_timeout_ms=100)
+            async with dial(endpoint, PATH, LINE) as line:
                 error = await failure(line)
         assert isinstance(error, StageTimeout)
         assert error.why == "no connection within 100 ms"
@@ -336,7 +336,7 @@ class TestLine(LeavesNothing):
 
 def test_gaps() -> None:
     """Each place after a gap is later by all that was lost before it; drops at one place are one gap."""
-    gaps = Gaps()
+    gaps = PositionMap()
     gaps.note(100, 5)
     gaps.note(100, 5)
     gaps.note(200, 1)
@@ -346,7 +346,7 @@ def test_gaps() -> None:
 
 def test_gaps_that_were_filled() -> None:
     """What was added has the place of what comes next; additions that follow one another are one."""
-    gaps = Gaps()
+    gaps = PositionMap()
     gaps.note(100, -10)
     gaps.note(110, -10)
     gaps.note(200, 5)

@@ -11,22 +11,22 @@ import pytest
 
 from voicepipe.audio.resample import Resampler
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
-from voicepipe.providers.stt.wyoming import open_transcriber
-from voicepipe.providers.tts.wyoming import open_synthesizer
+from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.ports.transcriber import Final, Samples, Transcriber, TranscriptionOptions
+from voicepipe.providers.wyoming.stt import open_transcriber
+from voicepipe.providers.wyoming.tts import open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec, factory
-from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
-from voicepipe.stages.transcriber import Final, Hearing, Samples, Transcriber
-from voicepipe.testing.conformance.promptness import PATIENT_MS
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
-    TtsDesk,
+    TtsScript,
     outcome,
     sound_of,
     speak,
 )
-from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttDesk, final, push
+from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttScript, final, push
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
 from voicepipe.testing.fakes.cues import Status, SttCue, TtsCue
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.wyoming import FakeWyoming, event
 
@@ -37,8 +37,8 @@ NO_RETRY_AFTER = [(400, None, False), (401, None, False), (404, None, False), (4
 refusals = pytest.mark.parametrize(("status", "retry_after", "retryable"), NO_RETRY_AFTER)
 
 
-def settings(vendor: FakeWyoming, patience_ms: int = PATIENT_MS) -> ProviderSettings:
-    return ProviderSettings(kind="wyoming", base_url=vendor.base_url, idle_timeout_ms=patience_ms)
+def settings(vendor: FakeWyoming, timeout_ms: int = LONG_TIMEOUT_MS) -> ProviderSettings:
+    return ProviderSettings(kind="wyoming", base_url=vendor.base_url, idle_timeout_ms=timeout_ms)
 
 
 class _Wyoming:
@@ -50,49 +50,49 @@ class _Wyoming:
 
 class TestWyomingTranscriber(_Wyoming, ScriptedTranscriberConformance):
     @pytest.fixture
-    def desk(self, vendor: FakeWyoming) -> SttDesk:
+    def script(self, vendor: FakeWyoming) -> SttScript:
         return vendor.stt
 
     @pytest.fixture
-    def transcriber(self, vendor: FakeWyoming, patience_ms: int) -> Transcriber:
-        return open_transcriber(Spec("piper", "default"), settings(vendor, patience_ms))
+    def transcriber(self, vendor: FakeWyoming, timeout_ms: int) -> Transcriber:
+        return open_transcriber(Spec("piper", "default"), settings(vendor, timeout_ms))
 
     @refusals
     async def test_refusal(
         self,
         transcriber: Transcriber,
-        desk: SttDesk,
-        hearing: Hearing,
+        script: SttScript,
+        transcription: TranscriptionOptions,
         speech: Samples,
         status: int,
         retry_after: str | None,
         retryable: bool,
     ) -> None:
         """An error with a status says so."""
-        await super().test_refusal(transcriber, desk, hearing, speech, status, retry_after, retryable)
+        await super().test_refusal(transcriber, script, transcription, speech, status, retry_after, retryable)
 
 
 class TestWyomingSynthesizer(_Wyoming, ScriptedSynthesizerConformance):
     @pytest.fixture
-    def desk(self, vendor: FakeWyoming) -> TtsDesk:
+    def script(self, vendor: FakeWyoming) -> TtsScript:
         return vendor.tts
 
     @pytest.fixture
-    def synthesizer(self, vendor: FakeWyoming, patience_ms: int) -> Synthesizer:
-        return open_synthesizer(Spec("piper", "default"), settings(vendor, patience_ms))
+    def synthesizer(self, vendor: FakeWyoming, timeout_ms: int) -> Synthesizer:
+        return open_synthesizer(Spec("piper", "default"), settings(vendor, timeout_ms))
 
     @refusals
     async def test_refusal(
         self,
         synthesizer: Synthesizer,
-        desk: TtsDesk,
+        script: TtsScript,
         voice: Voice,
         status: int,
         retry_after: str | None,
         retryable: bool,
     ) -> None:
         """An error with a status says so."""
-        await super().test_refusal(synthesizer, desk, voice, status, retry_after, retryable)
+        await super().test_refusal(synthesizer, script, voice, status, retry_after, retryable)
 
 
 @pytest.fixture
@@ -114,24 +114,26 @@ def test_wrong_address(make: Callable[[Spec, ProviderSettings], object], base_ur
 
 
 @pytest.mark.parametrize(
-    ("hearing", "question"),
+    ("transcription", "question"),
     [
-        (Hearing(model="default"), {}),
+        (TranscriptionOptions(model="default"), {}),
         (
-            Hearing(model="small", language="de-CH", prompt="Voicepipe, Zürich HB"),
+            TranscriptionOptions(model="small", language="de-CH", prompt="Voicepipe, Zürich HB"),
             {"name": "small", "language": "de", "transcript_terms": ["Voicepipe", "Zürich HB"]},
         ),
     ],
 )
-async def test_what_an_ear_is_asked(vendor: FakeWyoming, hearing: Hearing, question: dict[str, object]) -> None:
-    transcriber = open_transcriber(Spec("home", hearing.model), settings(vendor))
-    async with transcriber.open(hearing) as stream:
+async def test_stt_requests(
+    vendor: FakeWyoming, transcription: TranscriptionOptions, question: dict[str, object]
+) -> None:
+    transcriber = open_transcriber(Spec("home", transcription.model), settings(vendor))
+    async with transcriber.open(transcription) as stream:
         stream.begin(1)
         push(stream, SECOND)
         stream.flush(1)
         assert await final(stream) == Final(1, 1, "what time is it")
-    assert vendor.stt.asked[0].question == question
-    assert np.array_equal(vendor.stt.asked[0].samples, SECOND)
+    assert vendor.stt.received[0].question == question
+    assert np.array_equal(vendor.stt.received[0].samples, SECOND)
 
 
 @pytest.mark.parametrize(
@@ -143,20 +145,20 @@ async def test_what_an_ear_is_asked(vendor: FakeWyoming, hearing: Hearing, quest
         (Voice(model="en_US-lessac-medium", voice="en_GB-alan-low"), {"name": "en_GB-alan-low"}),
     ],
 )
-async def test_what_a_voice_is_asked(vendor: FakeWyoming, voice: Voice, who: dict[str, str] | None) -> None:
+async def test_tts_requests(vendor: FakeWyoming, voice: Voice, who: dict[str, str] | None) -> None:
     synthesizer = open_synthesizer(Spec("home", voice.model), settings(vendor))
     await speak(synthesizer, voice, "Hello.")
-    assert vendor.tts.asked[0].question == {"text": "Hello."} | ({"voice": who} if who else {})
+    assert vendor.tts.received[0].question == {"text": "Hello."} | ({"voice": who} if who else {})
 
 
 async def test_other_rates_become_the_ports(vendor: FakeWyoming) -> None:
     """Piper speaks at 22.05 kHz or 16."""
     vendor.tts.cue(TtsCue(rate_hz=22_050, chunk_bytes=777))
     synthesizer = open_synthesizer(Spec("home", "default"), settings(vendor))
-    heard = await speak(synthesizer, Voice(model="default"), "A clause.")
+    next_text = await speak(synthesizer, Voice(model="default"), "A clause.")
     resampler = Resampler(22_050, RATE_HZ)
     whole = resampler.push(tone("A clause.", rate_hz=22_050))
-    assert np.array_equal(sound_of(heard, 0), np.concatenate([whole, resampler.flush()]))
+    assert np.array_equal(sound_of(next_text, 0), np.concatenate([whole, resampler.flush()]))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ async def test_other_rates_become_the_ports(vendor: FakeWyoming) -> None:
 async def test_answer_that_breaks(vendor: FakeWyoming, raw: bytes, why: str) -> None:
     vendor.stt.cue(SttCue(raw=raw))
     transcriber = open_transcriber(Spec("home", "default"), settings(vendor))
-    async with transcriber.open(Hearing(model="default")) as stream:
+    async with transcriber.open(TranscriptionOptions(model="default")) as stream:
         stream.begin(1)
         push(stream, SECOND)
         stream.flush(1)
@@ -190,11 +192,11 @@ async def test_sound_of_another_kind(vendor: FakeWyoming) -> None:
     assert error.why == "expected 16-bit mono sound, got 2 bytes a sample, 1 channels, 4000 Hz"
 
 
-async def test_nobody_there() -> None:
+async def test_no_server() -> None:
     """The text says so."""
     async with FakeWyoming() as vendor:
         gone = settings(vendor)
-    async with open_transcriber(Spec("home", "default"), gone).open(Hearing(model="default")) as stream:
+    async with open_transcriber(Spec("home", "default"), gone).open(TranscriptionOptions(model="default")) as stream:
         stream.begin(1)
         push(stream, SECOND)
         stream.flush(1)
@@ -204,7 +206,9 @@ async def test_nobody_there() -> None:
 
 async def test_error_with_a_status(vendor: FakeWyoming) -> None:
     vendor.stt.cue(SttCue(fault=Status(503, "loading")))
-    async with open_transcriber(Spec("home", "default"), settings(vendor)).open(Hearing(model="d")) as stream:
+    async with open_transcriber(Spec("home", "default"), settings(vendor)).open(
+        TranscriptionOptions(model="d")
+    ) as stream:
         stream.begin(1)
         push(stream, SECOND)
         stream.flush(1)
@@ -213,15 +217,18 @@ async def test_error_with_a_status(vendor: FakeWyoming) -> None:
                 await final(stream)
 
 
-async def test_storm(vendor: FakeWyoming) -> None:
+async def test_cancellation(vendor: FakeWyoming) -> None:
     """A hundred turns, each cut at a random point, leave no connection at the server."""
     dice = random.Random(20_261_121)
-    ear = open_transcriber(Spec("home", "default"), settings(vendor))
-    mouth = open_synthesizer(Spec("home", "default"), settings(vendor))
+    transcriber = open_transcriber(Spec("home", "default"), settings(vendor))
+    synthesizer = open_synthesizer(Spec("home", "default"), settings(vendor))
     begun = asyncio.Event()
 
     async def turn() -> None:
-        async with ear.open(Hearing(model="default")) as stream, mouth.open(Voice(model="default")) as speech:
+        async with (
+            transcriber.open(TranscriptionOptions(model="default")) as stream,
+            synthesizer.open(Voice(model="default")) as speech,
+        ):
             begun.set()
             stream.begin(1)
             push(stream, SECOND)
@@ -240,7 +247,7 @@ async def test_storm(vendor: FakeWyoming) -> None:
             for _ in range(dice.randrange(80)):
                 await asyncio.sleep(0)
             task.cancel()
-    for asked in (*vendor.stt.asked, *vendor.tts.asked):
-        await soon(asked.ended)
-    assert len(vendor.stt.asked) > 10
-    assert vendor.tts.asked
+    for received in (*vendor.stt.received, *vendor.tts.received):
+        await soon(received.ended)
+    assert len(vendor.stt.received) > 10
+    assert vendor.tts.received

@@ -11,10 +11,10 @@ import pytest
 from voicepipe.audio.files import read_sound
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import WIRE_HZ
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, tokens
-from voicepipe.testing.replaying import Replaying
+from voicepipe.testing.journal_check import JournalCheck
+from voicepipe.testing.user import WIRE_HZ
 
 ANSWER = "It is noon. Anything else?"
 
@@ -22,16 +22,16 @@ ANSWER = "It is noon. Anything else?"
 @pytest.fixture(autouse=True)
 def replayed() -> Iterator[None]:
     """Every session of the server, written down as a journal, is replayed without a difference."""
-    sessions = Replaying()
+    sessions = JournalCheck()
     with sessions.watching():
         yield
     assert sessions.problems() == []
 
 
 @pytest.fixture
-async def house(fake_house: Any) -> AsyncIterator[Any]:
+async def server(fake_server: Any) -> AsyncIterator[Any]:
     """A server that needs no key and answers every question with the same words."""
-    async with fake_house() as opened:
+    async with fake_server() as opened:
         opened.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         yield opened
 
@@ -49,6 +49,6 @@ def speech(question: Path) -> Samples:
 
 
 @pytest.fixture
-def new_key(house: Any) -> str:
+def new_key(server: Any) -> str:
     """An API key of the house, which is closed to everybody without one from now on."""
-    return ApiKeys(house.folder / "data").create("acme", now_s=unix_s()).text
+    return ApiKeys(server.folder / "data").create("acme", now_s=unix_s()).text

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from voicepipe.audio.files import read_sound
 from voicepipe.clock import unix_s
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_parts import ServerVad
+from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.testing.fakes.cues import CallCue, Cut, LlmCue, Status, SttCue, TtsCue, tokens
-from voicepipe.testing.fakes.stages import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.recording import Recording
 from voicepipe.turn.settings import CoreSettings
 
@@ -179,9 +179,9 @@ class Script:
 
     async def send(self, frame: bytes) -> None:
         """Keep what the server says, and follow its items."""
-        told = json.loads(frame)
-        self.events.append(told)
-        match told:
+        event_sent = json.loads(frame)
+        self.events.append(event_sent)
+        match event_sent:
             case {"type": "conversation.item.added", "item": {"id": item_id} as item, "previous_item_id": previous}:
                 place = self.order.index(previous) + 1 if previous is not None else 0
                 self.order.insert(place, item_id)

@@ -1,4 +1,4 @@
-"""A spoken turn whose model is several: the first one hangs, refuses or breaks, and the caller is answered."""
+"""A spoken turn whose model is several: the first one hangs, refuses or breaks, and the user is answered."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import Caller, calling
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import Cut, Fault, Hang, LlmCue, Stall, Status, tokens
+from voicepipe.testing.user import User, calling
 from voicepipe.testing.waiting import eventually
 
 Record = dict[str, Any]
@@ -22,28 +22,28 @@ LONG = "The museum opens at nine, and closes at five. On Mondays it is shut."
 
 
 @pytest.fixture
-async def house_with(fake_house: Any) -> AsyncIterator[Callable[..., Any]]:
-    """`await house_with(fault)`: an agent whose first model does that with every question, and whose second answers."""
+async def app_with(fake_server: Any) -> AsyncIterator[Callable[..., Any]]:
+    """`await app_with(fault)`: an agent whose first model does that with every question, and whose second answers."""
     async with AsyncExitStack() as stack:
 
         async def opened(fault: Fault, answer: str = "It is noon.") -> Any:
             settings = {"agents.default.llm": "fake/first,fake/second", "router.order": "given"}
-            house = await stack.enter_async_context(fake_house(settings))
+            server = await stack.enter_async_context(fake_server(settings))
             by_model = {
                 "first": LlmCue(tokens=tokens(LONG), fault=fault),
                 "second": LlmCue(tokens=tokens(answer)),
             }
-            house.vendor.llm.usual = lambda asked: by_model[asked["model"]]
-            return house
+            server.vendor.llm.usual = lambda received: by_model[received["model"]]
+            return server
 
         yield opened
 
 
-async def record_of(house: Any) -> Record:
+async def record_of(server: Any) -> Record:
     """The first turn, when it is over."""
 
     async def probe() -> Record | None:
-        async with aiohttp.ClientSession() as http, http.get(f"{house.url}/v1/turns") as answer:
+        async with aiohttp.ClientSession() as http, http.get(f"{server.url}/v1/turns") as answer:
             turns: list[Record] = (await answer.json())["data"]
             over = [turn for turn in turns if turn["outcome"] is not None]
             return over[-1] if over else None
@@ -51,20 +51,20 @@ async def record_of(house: Any) -> Record:
     return await eventually(probe)
 
 
-async def answered(house: Any, speech: Samples) -> tuple[Caller, Record]:
-    async with calling(house.url, session=SESSION) as caller:
-        await caller.say(speech)
-        done = await caller.until("response.done")
+async def answered(server: Any, speech: Samples) -> tuple[User, Record]:
+    async with calling(server.url, session=SESSION) as user:
+        await user.say(speech)
+        done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
-    return caller, await record_of(house)
+    return user, await record_of(server)
 
 
 @pytest.mark.parametrize("fault", [Hang(), Stall(0), Status(500), Cut(0)], ids=lambda fault: type(fault).__name__)
-async def test_the_caller_is_answered_though_the_first_model_is_not_there(
-    house_with: Callable[..., Any], speech: Samples, fault: Fault
+async def test_the_user_is_answered_though_the_first_model_is_down(
+    app_with: Callable[..., Any], speech: Samples, fault: Fault
 ) -> None:
     """By the second one, without a word of trouble; the record says who answered and what was tried."""
-    _, record = await answered(await house_with(fault), speech)
+    _, record = await answered(await app_with(fault), speech)
     assert record["agent_text"] == "It is noon."
     assert record["providers"]["llm"] == "fake/second"
     tried = [(call["provider"], call["outcome"]) for call in record["attempts"]]
@@ -77,40 +77,40 @@ async def test_the_caller_is_answered_though_the_first_model_is_not_there(
     assert record["attempts"][1]["began_ms"] < 600
 
 
-async def test_the_stage_belongs_to_who_answered(house_with: Callable[..., Any], speech: Samples) -> None:
-    _, record = await answered(await house_with(Hang()), speech)
+async def test_the_stage_belongs_to_who_answered(app_with: Callable[..., Any], speech: Samples) -> None:
+    _, record = await answered(await app_with(Hang()), speech)
     owner = next(stage["owner"] for stage in record["stages"] if stage["stage"] == "llm_ttft")
     assert owner == "fake/second"
     assert record["route"]
 
 
 async def test_an_answer_that_breaks_is_finished_by_another_model(
-    house_with: Callable[..., Any], speech: Samples
+    app_with: Callable[..., Any], speech: Samples
 ) -> None:
-    """The caller hears one answer, and the history holds one."""
-    house = await house_with(Cut(6), "opens at nine, and closes at five. Come early.")
-    _, record = await answered(house, speech)
+    """The user hears one answer, and the history holds one."""
+    server = await app_with(Cut(6), "opens at nine, and closes at five. Come early.")
+    _, record = await answered(server, speech)
     assert record["agent_text"] == "The museum opens at nine, and closes at five. Come early."
     assert record["actions"][-1] == "continuation"
 
 
-async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fake_house: Any, speech: Samples) -> None:
+async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fake_server: Any, speech: Samples) -> None:
     """With one model: the sentence that was begun is heard, and the client is told that there is no more."""
     said = tokens(LONG)[:12]
-    async with fake_house() as house:
-        house.vendor.llm.usual = LlmCue(tokens=tokens(LONG), fault=Cut(len(said)))
-        async with calling(house.url, session=SESSION) as caller:
-            await caller.say(speech)
-            done = await caller.until("response.done")
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens(LONG), fault=Cut(len(said)))
+        async with calling(server.url, session=SESSION) as user:
+            await user.say(speech)
+            done = await user.until("response.done")
             assert done["response"]["status"] == "failed"
-        record = await record_of(house)
+        record = await record_of(server)
     assert record["agent_text"] == "".join(said)
     assert record["outcome"] == "failed"
     # The fake voice speaks 40 ms for each character.
     assert record["spoken_ms"] >= 40 * len("".join(said).replace(" ", ""))
 
 
-async def test_a_rule_looks_at_what_the_session_says_of_its_caller(fake_house: Any, speech: Samples) -> None:
+async def test_a_rule_reads_the_sessions_metadata(fake_server: Any, speech: Samples) -> None:
     """By the session's metadata; what a single response says can't take it back."""
     settings = {
         "agents.default.llm": "fake/plain",
@@ -118,12 +118,12 @@ async def test_a_rule_looks_at_what_the_session_says_of_its_caller(fake_house: A
         "rules.gold.when": "user_tier=gold",
         "rules.gold.pool": "gold",
     }
-    async with fake_house(settings) as house:
-        house.vendor.llm.usual = lambda asked: LlmCue(tokens=(f"I am {asked['model']}.",))
+    async with fake_server(settings) as server:
+        server.vendor.llm.usual = lambda received: LlmCue(tokens=(f"I am {received['model']}.",))
         session = {**SESSION, "providerData": {"voicepipe": {"metadata": {"user_tier": "gold"}}}}
-        async with calling(house.url, session=session) as caller:
-            await caller.say(speech)
-            await caller.until("response.done")
-        record = await record_of(house)
+        async with calling(server.url, session=session) as user:
+            await user.say(speech)
+            await user.until("response.done")
+        record = await record_of(server)
     assert record["agent_text"] == "I am golden."
     assert record["route"].startswith("rule gold")

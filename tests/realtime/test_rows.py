@@ -13,7 +13,8 @@ import pytest
 from tests import docs
 
 TESTS = Path(__file__).parents[1]
-SECTION_FILES = frozenset(f"realtime/{path.name}" for path in Path(__file__).parent.glob("test_section_*.py"))
+TOPICS = ("handshake", "client_events", "server_events", "behaviour", "session_object", "rest")
+SECTION_FILES = frozenset(f"realtime/test_{topic}.py" for topic in TOPICS)
 SECTIONS = {
     1: "Addresses and keys",
     2: "The older dialect",
@@ -67,14 +68,14 @@ def collected() -> frozenset[str]:
     """The tests of all files that the rows name, and of this folder, as pytest names them, below tests/."""
     files = {test.partition("::")[0] for row in rows() for test in row.tests} | SECTION_FILES
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    told = subprocess.run(
+    completed = subprocess.run(
         [*command, *(str(TESTS / file) for file in sorted(files))],
         cwd=TESTS.parent,
         capture_output=True,
         text=True,
         check=True,
     )
-    return frozenset(line.removeprefix("tests/") for line in told.stdout.splitlines() if "::" in line)
+    return frozenset(line.removeprefix("tests/") for line in completed.stdout.splitlines() if "::" in line)
 
 
 def test_every_test_that_a_row_names_is_there(collected: frozenset[str]) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import calling
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, tokens
 from voicepipe.testing.fakes.wyoming import FakeWyoming
+from voicepipe.testing.user import calling
 
 SESSION = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
 
 
-async def test_a_turn_through_both(fake_house: Any, speech: Samples) -> None:
-    """The model is asked in the ear's words, and the caller hears the voice."""
+async def test_a_turn_through_both(fake_server: Any, speech: Samples) -> None:
+    """The model is asked in the ear's words, and the user hears the voice."""
     async with FakeWyoming() as vendor:
         vendor.stt.usual = SttCue(text="No.")
         settings = {
@@ -22,11 +22,11 @@ async def test_a_turn_through_both(fake_house: Any, speech: Samples) -> None:
             "providers.home.kind": "wyoming",
             "providers.home.base_url": vendor.base_url,
         }
-        async with fake_house(settings) as house:
-            house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
-            async with calling(house.url, session=SESSION) as caller:
-                await caller.say(speech, then_silence_ms=400)
-                done = await caller.until("response.done")
+        async with fake_server(settings) as server:
+            server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+            async with calling(server.url, session=SESSION) as user:
+                await user.say(speech, then_silence_ms=400)
+                done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
-    assert house.vendor.llm.asked[-1].question["messages"][-1] == {"role": "user", "content": "No."}
-    assert vendor.tts.asked[-1].question["text"] == "It is noon."
+    assert server.vendor.llm.received[-1].question["messages"][-1] == {"role": "user", "content": "No."}
+    assert vendor.tts.received[-1].question["text"] == "It is noon."

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from voicepipe.errors import StageError
-from voicepipe.providers.llm.openai import open_model
+from voicepipe.ports.model import Attempted, Finished, ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
 from voicepipe.providers.net import http
+from voicepipe.providers.openai.model import open_model
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.pool import Experience
-from voicepipe.router.routed import RoutedModel, Routes
-from voicepipe.stages.model import Attempted, Finished, ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
+from voicepipe.router.pool import SharedStats
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
@@ -53,9 +53,9 @@ class Pooled:
 
     model: RoutedModel
     vendors: tuple[FakeVendor, ...]
-    experience: Experience
+    stats: SharedStats
 
-    async def ask(self, request: ModelRequest = HI) -> Came:
+    async def request(self, request: ModelRequest = HI) -> Came:
         """One whole answer, or what came of it."""
         events: list[ModelEvent] = []
         try:
@@ -85,23 +85,23 @@ async def pool() -> AsyncIterator[Pool]:
                 )
                 for i, vendor in enumerate(vendors)
             }
-            experience = Experience()
+            stats = SharedStats()
             chosen = RouterOptions(**options)  # type: ignore[arg-type]
 
             def pool_for(specs: tuple[str, ...], like: str):  # type: ignore[no-untyped-def]
                 price = Price(0.3, 2.5)
                 usual = Candidate(spec="", price=price, ttft_p50_ms=100.0, prefills=prefills)
                 candidates = tuple(replace(usual, spec=spec) for spec in specs)
-                return build_pool("voice", candidates, chosen, experience)
+                return build_pool("voice", candidates, chosen, stats)
 
             routes = Routes(
                 pools={"voice": pool_for(tuple(made), "")},
                 rules=(),
                 experiments=(),
-                experience=experience,
+                stats=stats,
                 models=made.__getitem__,
                 pool_for=pool_for,
             )
-            return Pooled(RoutedModel(made["v0/m"], "voice", routes, metadata={}), tuple(vendors), experience)
+            return Pooled(RoutedModel(made["v0/m"], "voice", routes, metadata={}), tuple(vendors), stats)
 
         yield make

@@ -27,16 +27,7 @@ import uvloop
 
 from voicepipe.bench.simulate_world import World, WorldOptions, draw_world
 from voicepipe.errors import StageError
-from voicepipe.providers.llm.openai import open_model
-from voicepipe.providers.net import http
-from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.router.build import build_pool
-from voicepipe.router.candidate import Candidate, Price
-from voicepipe.router.options import RouterOptions
-from voicepipe.router.pool import Experience, Pool
-from voicepipe.router.routed import RoutedModel, Routes
-from voicepipe.router.scoreboard import WARM_FACTOR
-from voicepipe.stages.model import (
+from voicepipe.ports.model import (
     Attempted,
     Finished,
     Model,
@@ -46,6 +37,15 @@ from voicepipe.stages.model import (
     Text,
     TextDelta,
 )
+from voicepipe.providers.net import http
+from voicepipe.providers.openai.model import open_model
+from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.latency_stats import WARM_FACTOR
+from voicepipe.router.llm.model import RoutedModel, Routes
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
 
@@ -76,16 +76,14 @@ class Came:
 
 
 def routed(models: dict[str, Model], options: RouterOptions, candidates: tuple[Candidate, ...]) -> RoutedModel:
-    experience = Experience()
+    stats = SharedStats()
 
     def pool_for(specs: tuple[str, ...], like: str) -> Pool:
-        return build_pool("p", tuple(each for each in candidates if each.spec in specs), options, experience)
+        return build_pool("p", tuple(each for each in candidates if each.spec in specs), options, stats)
 
     specs = tuple(each.spec for each in candidates)
     pools = {"p": pool_for(specs, "")}
-    routes = Routes(
-        pools=pools, rules=(), experiments=(), experience=experience, models=models.__getitem__, pool_for=pool_for
-    )
+    routes = Routes(pools=pools, rules=(), experiments=(), stats=stats, models=models.__getitem__, pool_for=pool_for)
     return RoutedModel(models[specs[0]], "p", routes, metadata={})
 
 
@@ -96,8 +94,8 @@ def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
     """What that vendor does with a turn, whose number is the question; sooner once it has read the session."""
     known: set[int] = set()
 
-    def cue(asked: dict[str, Any]) -> LlmCue:
-        turn = int(asked["messages"][-1]["content"])
+    def cue(request: dict[str, Any]) -> LlmCue:
+        turn = int(request["messages"][-1]["content"])
         session = turn // TURNS_PER_SESSION
         warm = session in known
         known.add(session)
@@ -114,7 +112,7 @@ def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
 
 async def live(world: World, policy: dict[str, object], at_once: int) -> Came:
     alone_usd = PRICES[0].usd(INPUT_TOKENS, len(WORDS), CACHED_TOKENS)
-    options = RouterOptions(cap_usd_per_turn=CAP_SHARE * alone_usd, deadline_ms=DEADLINE_MS, **policy)  # type: ignore[arg-type]
+    options = RouterOptions(hedge_budget_usd=CAP_SHARE * alone_usd, deadline_ms=DEADLINE_MS, **policy)  # type: ignore[arg-type]
     came, sessions = Came(), iter(range(len(world.at_s) // TURNS_PER_SESSION))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(http.lifetime())
@@ -130,19 +128,19 @@ async def live(world: World, policy: dict[str, object], at_once: int) -> Came:
         model = routed(models, options, candidates)
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
-                group.create_task(caller(model, sessions, came))
+                group.create_task(user(model, sessions, came))
     return came
 
 
-async def caller(model: RoutedModel, sessions: Iterator[int], came: Came) -> None:
+async def user(model: RoutedModel, sessions: Iterator[int], came: Came) -> None:
     """Has one session after the other, and in each one turn after the other."""
     for session in sessions:
         for turn in range(session * TURNS_PER_SESSION, (session + 1) * TURNS_PER_SESSION):
-            told = (Said("system", (Text(PROMPT),)), Said("user", (Text(str(turn)),)))
-            await ask(model, ModelRequest(model="m", messages=told, session=f"s{session}"), came)
+            messages = (Said("system", (Text(PROMPT),)), Said("user", (Text(str(turn)),)))
+            await send_request(model, ModelRequest(model="m", messages=messages, session=f"s{session}"), came)
 
 
-async def ask(model: RoutedModel, request: ModelRequest, came: Came) -> None:
+async def send_request(model: RoutedModel, request: ModelRequest, came: Came) -> None:
     began_s, ttft_ms = time.perf_counter(), math.inf
     try:
         async with model.open(request) as events:
@@ -205,7 +203,7 @@ async def overhead_table(n: int) -> None:
     candidates = tuple(
         Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=60.0 * (i + 1)) for i, spec in enumerate(models)
     )
-    pooled = routed(models, RouterOptions(cap_usd_per_turn=1e-6, order="given"), candidates)
+    pooled = routed(models, RouterOptions(hedge_budget_usd=1e-6, order="given"), candidates)
     ways: dict[str, Model] = {"directly": models["v0/m"], "routed": pooled}
     say(f"\noverhead: {n} answers each, in turns, microseconds")
     say(f"{'':<12}{'first token, wall p50/p99':>28}{'cpu p50/p99':>18}{'all, wall p50/p99':>22}{'cpu p50/p99':>18}")

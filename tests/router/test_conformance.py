@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from voicepipe.stages.model import Model, ModelRequest, Routed, TextDelta
-from voicepipe.testing.conformance.model import LlmDesk, ModelConformance, ScriptedModelConformance
-from voicepipe.testing.conformance.promptness import PATIENT_MS, promptly
+from voicepipe.ports.model import Model, ModelRequest, Routed, TextDelta
+from voicepipe.testing.conformance.model import LlmScript, ModelConformance, ScriptedModelConformance
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cues import Hold, LlmCue
 
 Make = Callable[..., Any]
@@ -17,12 +17,12 @@ Make = Callable[..., Any]
 
 class TestAloneInItsPool(ScriptedModelConformance):
     @pytest.fixture
-    def patience_ms(self) -> int:
-        return PATIENT_MS
+    def timeout_ms(self) -> int:
+        return LONG_TIMEOUT_MS
 
     @pytest.fixture
-    async def pooled(self, pool: Make, patience_ms: int) -> Any:
-        return await pool(1, idle_timeout_ms=patience_ms)
+    async def pooled(self, pool: Make, timeout_ms: int) -> Any:
+        return await pool(1, idle_timeout_ms=timeout_ms)
 
     @pytest.fixture
     def model(self, pooled: Any) -> Model:
@@ -30,19 +30,19 @@ class TestAloneInItsPool(ScriptedModelConformance):
         return model
 
     @pytest.fixture
-    def desk(self, pooled: Any) -> LlmDesk:
-        desk: LlmDesk = pooled.vendors[0].llm
-        return desk
+    def script(self, pooled: Any) -> LlmScript:
+        script: LlmScript = pooled.vendors[0].llm
+        return script
 
-    async def test_leaving_is_seen(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+    async def test_leaving_is_seen(self, model: Model, script: LlmScript, question: ModelRequest) -> None:
         """A router says first who answers."""
-        desk.cue(LlmCue(hold=Hold(after=1)))
+        script.cue(LlmCue(hold=Hold(after=1)))
         async with model.open(question) as events:
-            told = aiter(events)
-            assert isinstance(await anext(told), Routed)
-            assert await anext(told) == TextDelta("Hello")
+            received = aiter(events)
+            assert isinstance(await anext(received), Routed)
+            assert await anext(received) == TextDelta("Hello")
         async with promptly():
-            await (await desk.nth(0)).gone.wait()
+            await (await script.nth(0)).gone.wait()
 
 
 class TestBesideAnother(ModelConformance):
@@ -50,4 +50,4 @@ class TestBesideAnother(ModelConformance):
     async def model(self, pool: Make, request: Any) -> AsyncIterator[Model]:
         pooled = await pool(2, policy=request.param)
         yield pooled.model
-        assert set(pooled.experience.running.values()) <= {0}
+        assert set(pooled.stats.running.values()) <= {0}

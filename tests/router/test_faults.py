@@ -34,7 +34,7 @@ BEFORE: dict[str, tuple[LlmCue, type[StageError]]] = {
     "closes without [DONE]": (LlmCue(tokens=(), fault=NoEnd(0)), StageBroken),
     "401": (LlmCue(fault=Status(401)), StageRefused),
 }
-"""Faults before anything was said, and what a caller without another model gets."""
+"""Faults before anything was said, and what a user without another model gets."""
 
 AFTER: dict[str, tuple[Fault, type[StageError]]] = {
     "cut after 40 tokens": (Cut(40), StageBroken),
@@ -51,12 +51,12 @@ AFTER: dict[str, tuple[Fault, type[StageError]]] = {
 async def test_another_answers_for_one_that_fails_before_it_speaks(pool: Any, name: str, policy: str) -> None:
     """No exception reaches who asked, whoever fails how."""
     pooled = await pool(
-        2, policy=policy, order="given", deadline_ms=DEADLINE_MS, patience_ms=2_000, fallback_after_ms=300
+        2, policy=policy, order="given", deadline_ms=DEADLINE_MS, attempt_timeout_ms=2_000, fallback_after_ms=300
     )
     pooled.vendors[0].llm.usual = BEFORE[name][0]
     pooled.vendors[1].llm.usual = ANSWER
     async with asyncio.timeout(20):
-        came = await pooled.ask()
+        came = await pooled.request()
     assert (came.text, came.failure) == ("I am well, thank you.", None)
     assert came.routes == ["v1/m"]
     assert came.attempts[0][:2] == ("v0/m", "primary")
@@ -67,11 +67,11 @@ async def test_another_answers_for_one_that_fails_before_it_speaks(pool: Any, na
 @pytest.mark.parametrize("name", BEFORE)
 async def test_alone_it_ends_in_a_typed_failure(pool: Any, name: str) -> None:
     """Keep-alives and pings are no answer, however many come."""
-    pooled = await pool(1, patience_ms=300)
+    pooled = await pool(1, attempt_timeout_ms=300)
     cue, expected = BEFORE[name]
     pooled.vendors[0].llm.usual = cue
     async with asyncio.timeout(20):
-        came = await pooled.ask()
+        came = await pooled.request()
     assert type(came.failure) is expected
     assert came.text == ""
     assert came.attempts == [("v0/m", "primary", "failed")]
@@ -87,7 +87,7 @@ async def test_another_goes_on_with_an_answer_that_breaks(pool: Any, name: str, 
     said = "".join(LONG[: fault.after])  # type: ignore[union-attr]
     pooled.vendors[1].llm.usual = LlmCue(tokens=(said[-12:], " and", " so on."))
     async with asyncio.timeout(20):
-        came = await pooled.ask()
+        came = await pooled.request()
     assert came.text == f"{said} and so on."
     assert came.failure is None
     assert came.routes == ["v0/m", "v1/m"]
@@ -101,6 +101,6 @@ async def test_alone_a_broken_answer_is_a_typed_failure(pool: Any, name: str) ->
     fault, expected = AFTER[name]
     pooled.vendors[0].llm.usual = LlmCue(tokens=LONG, fault=fault)
     async with asyncio.timeout(20):
-        came = await pooled.ask()
+        came = await pooled.request()
     assert type(came.failure) is expected
     assert came.text == "".join(LONG[: fault.after])  # type: ignore[union-attr]

@@ -13,24 +13,24 @@ import pytest
 
 from voicepipe import clock
 from voicepipe.errors import StageError
-from voicepipe.router.limited import LimitedModel, LimitedSynthesizer, LimitedTranscriber
-from voicepipe.stages.limits import ProviderLimits
-from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
-from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
-from voicepipe.stages.transcriber import (
+from voicepipe.ports.limits import ProviderLimits
+from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.ports.transcriber import (
     Final,
-    Heard,
-    Hearing,
     Interim,
     Transcriber,
     TranscriberCapabilities,
+    TranscriptEvent,
+    TranscriptionOptions,
     TranscriptStream,
 )
-from voicepipe.testing.conformance.promptness import PATIENT_MS
-from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsDesk
-from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttDesk
+from voicepipe.router.limited import LimitedModel, LimitedSynthesizer, LimitedTranscriber
+from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsScript
+from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttScript
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
 from voicepipe.testing.fakes.cues import SttCue, TtsCue
-from voicepipe.testing.fakes.stages import FakeSynthesizer, FakeTranscriber
+from voicepipe.testing.fakes.ports import FakeSynthesizer, FakeTranscriber
 
 HI = ModelRequest(model="m", messages=())
 TONE = np.tile(np.array([4_096, -4_096], dtype=np.int16), RATE_HZ // 20)  # 100 ms
@@ -64,17 +64,17 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 class TestTranscriber(ScriptedTranscriberConformance):
     @pytest.fixture
-    def patience_ms(self) -> int:
-        return PATIENT_MS
+    def timeout_ms(self) -> int:
+        return LONG_TIMEOUT_MS
 
     @pytest.fixture
-    def fake(self, patience_ms: int) -> FakeTranscriber:
-        return FakeTranscriber(lambda _: SttCue(), idle_timeout_ms=patience_ms)
+    def fake(self, timeout_ms: int) -> FakeTranscriber:
+        return FakeTranscriber(lambda _: SttCue(), idle_timeout_ms=timeout_ms)
 
     @pytest.fixture
-    def desk(self, fake: FakeTranscriber) -> SttDesk:
-        desk: SttDesk = cast("Any", fake.desk)
-        return desk
+    def script(self, fake: FakeTranscriber) -> SttScript:
+        script: SttScript = cast("Any", fake.script)
+        return script
 
     @pytest.fixture
     def transcriber(self, fake: FakeTranscriber) -> Transcriber:
@@ -83,17 +83,17 @@ class TestTranscriber(ScriptedTranscriberConformance):
 
 class TestSynthesizer(ScriptedSynthesizerConformance):
     @pytest.fixture
-    def patience_ms(self) -> int:
-        return PATIENT_MS
+    def timeout_ms(self) -> int:
+        return LONG_TIMEOUT_MS
 
     @pytest.fixture
-    def fake(self, patience_ms: int) -> FakeSynthesizer:
-        return FakeSynthesizer(lambda _: TtsCue(), idle_timeout_ms=patience_ms)
+    def fake(self, timeout_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(lambda _: TtsCue(), idle_timeout_ms=timeout_ms)
 
     @pytest.fixture
-    def desk(self, fake: FakeSynthesizer) -> TtsDesk:
-        desk: TtsDesk = cast("Any", fake.desk)
-        return desk
+    def script(self, fake: FakeSynthesizer) -> TtsScript:
+        script: TtsScript = cast("Any", fake.script)
+        return script
 
     @pytest.fixture
     def synthesizer(self, fake: FakeSynthesizer) -> Synthesizer:
@@ -109,7 +109,7 @@ class Talker:
     name = "fake/llm"
 
     def __init__(self, events: Iterator[ModelEvent | float], hands: Hands | None = None) -> None:
-        self._events, self._hands = events, hands
+        self._events, self._handlers = events, hands
         self.left = False
 
     @asynccontextmanager
@@ -124,8 +124,8 @@ class Talker:
     async def _said(self) -> AsyncIterator[ModelEvent]:
         for event in self._events:
             if isinstance(event, float):
-                assert self._hands is not None
-                self._hands.now_s += event
+                assert self._handlers is not None
+                self._handlers.now_s += event
             else:
                 yield event
 
@@ -250,7 +250,7 @@ class Singer:
     voices: frozenset[str] | None = None
 
     def __init__(self, sound: Iterator[Spoken | float], hands: Hands | None = None) -> None:
-        self._sound, self._hands = sound, hands
+        self._sound, self._handlers = sound, hands
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
         return nullcontext()
@@ -265,8 +265,8 @@ class Singer:
     async def __aiter__(self) -> AsyncIterator[Spoken]:
         for spoken in self._sound:
             if isinstance(spoken, float):
-                assert self._hands is not None
-                self._hands.now_s += spoken
+                assert self._handlers is not None
+                self._handlers.now_s += spoken
             else:
                 yield spoken
 
@@ -322,7 +322,7 @@ async def test_a_slow_voice_is_waited_for(hands: Hands) -> None:
     assert (len(came), why) == (40, "")
 
 
-async def test_words_that_nobody_said_have_no_times() -> None:
+async def test_unspoken_words_have_no_times() -> None:
     """A vendor's message may hold any number of them."""
     words = tuple(WordTime("a", i) for i in range(10_000))
     came, why = await speech(Singer(iter([Spoken(0, TONE, words), Spoken(0, TONE, words)])))
@@ -338,26 +338,26 @@ class Writer:
     name = "fake/stt"
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
 
-    def __init__(self, texts: Iterator[Heard]) -> None:
+    def __init__(self, texts: Iterator[TranscriptEvent]) -> None:
         self._texts = texts
 
     @asynccontextmanager
-    async def open(self, hearing: Hearing) -> AsyncIterator[TranscriptStream]:
+    async def open(self, transcription: TranscriptionOptions) -> AsyncIterator[TranscriptStream]:
         yield self
 
     def begin(self, utterance: int) -> None: ...
     def push(self, samples: Any) -> None: ...
     def flush(self, flush: int) -> None: ...
 
-    async def __aiter__(self) -> AsyncIterator[Heard]:
+    async def __aiter__(self) -> AsyncIterator[TranscriptEvent]:
         for text in self._texts:
             yield text
 
 
-async def heard(writer: Writer, *, after_s: int) -> tuple[int, str]:
+async def outcome_of(writer: Writer, *, after_s: int) -> tuple[int, str]:
     """How many texts come after so much audio, and why they end."""
-    came: list[Heard] = []
-    async with LimitedTranscriber(writer, ProviderLimits()).open(Hearing(model="m")) as stream:
+    came: list[TranscriptEvent] = []
+    async with LimitedTranscriber(writer, ProviderLimits()).open(TranscriptionOptions(model="m")) as stream:
         stream.begin(1)
         stream.push(np.zeros(after_s * 16_000, dtype=np.int16))
         failure = await until_it_fails(aiter(stream), came)
@@ -367,19 +367,19 @@ async def heard(writer: Writer, *, after_s: int) -> tuple[int, str]:
 
 async def test_a_transcript_longer_than_speech_can_be() -> None:
     """Two seconds have 4200 characters at most; an interim transcript that has more is left out."""
-    assert await heard(Writer(iter([Interim(1, "w" * 4_200), Final(1, 1, "w" * 4_200)])), after_s=2) == (2, "")
-    n, why = await heard(Writer(iter([Interim(1, "w" * 4_201), Final(1, 1, "w" * 4_201)])), after_s=2)
+    assert await outcome_of(Writer(iter([Interim(1, "w" * 4_200), Final(1, 1, "w" * 4_200)])), after_s=2) == (2, "")
+    n, why = await outcome_of(Writer(iter([Interim(1, "w" * 4_201), Final(1, 1, "w" * 4_201)])), after_s=2)
     assert (n, why) == (0, "expected at most 4200 characters for 2 s of audio, got 4201")
 
 
 async def test_the_transcript_of_a_long_recording() -> None:
     """An hour may have as many words as an hour holds."""
-    assert await heard(Writer(iter([Final(1, 1, "word " * 20_000)])), after_s=3_600) == (1, "")
+    assert await outcome_of(Writer(iter([Final(1, 1, "word " * 20_000)])), after_s=3_600) == (1, "")
 
 
 async def test_transcripts_without_end() -> None:
     """They cost time, each of them: of interim ones the rest is left out, of final ones nobody gives so many."""
-    interims: list[Heard] = [Interim(1, "word")] * 5_000
-    assert await heard(Writer(iter([*interims, Final(1, 1, "word")])), after_s=2) == (1_201, "")
-    n, why = await heard(Writer(repeat(Final(1, 0, "word"))), after_s=2)
+    interims: list[TranscriptEvent] = [Interim(1, "word")] * 5_000
+    assert await outcome_of(Writer(iter([*interims, Final(1, 1, "word")])), after_s=2) == (1_201, "")
+    n, why = await outcome_of(Writer(repeat(Final(1, 0, "word"))), after_s=2)
     assert (n, why) == (1_200, "expected at most 1200 transcripts of an utterance, got more")

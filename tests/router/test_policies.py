@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from voicepipe.errors import ConfigError
 from voicepipe.router import policies
+from voicepipe.router.affinity import LEAST_CACHED_TOKENS, WARM_MS, Affinity, warm_specs
 from voicepipe.router.build import policy_of
 from voicepipe.router.candidate import Candidate, Price
 from voicepipe.router.complexity import judge, looks_easy
-from voicepipe.router.memory import LEAST_CACHED_TOKENS, WARM_MS, Memory, warm_specs
 from voicepipe.router.options import PoolOptions, RouterOptions
-from voicepipe.router.policies import Ask, Candidates, Experiment
+from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
 
 DEAR = Candidate(spec="dear/m", price=Price(3.0, 15.0), region="us-east-1")
 CHEAP = Candidate(spec="cheap/m", price=Price(0.1, 0.4), region="eu-central-1")
@@ -42,8 +42,8 @@ def names(candidates: Candidates) -> list[str]:
     return [each.spec.partition("/")[0] for each in candidates]
 
 
-def ordered(options: RouterOptions, ask: Ask | None = None, moment: Moment | None = None) -> list[str]:
-    return names(policy_of(options, key="k")(ALL, ask or Ask(), moment or Moment()))
+def ordered(options: RouterOptions, query: RoutingQuery | None = None, moment: Moment | None = None) -> list[str]:
+    return names(policy_of(options, key="k")(ALL, query or RoutingQuery(), moment or Moment()))
 
 
 def test_orders_of_the_settings() -> None:
@@ -59,48 +59,48 @@ def test_orders_of_the_settings() -> None:
 
 @examples(st.text(min_size=1, max_size=20))
 def test_a_session_sticks_and_moves_only_when_its_own_model_goes(session: str) -> None:
-    ask, moment = Ask(session=session), Moment()
-    first, second, third = policies.sticky(ALL, ask, moment)
-    assert policies.sticky(tuple(reversed(ALL)), ask, moment) == (first, second, third)
-    assert policies.sticky((first, third), ask, moment)[0] is first
-    assert policies.sticky((second, third), ask, moment)[0] is second
+    query, moment = RoutingQuery(session=session), Moment()
+    first, second, third = policies.sticky(ALL, query, moment)
+    assert policies.sticky(tuple(reversed(ALL)), query, moment) == (first, second, third)
+    assert policies.sticky((first, third), query, moment)[0] is first
+    assert policies.sticky((second, third), query, moment)[0] is second
 
 
 def test_sessions_are_spread_and_a_loaded_model_lets_them_go() -> None:
-    firsts = Counter(policies.sticky(ALL, Ask(session=str(i)), Moment())[0].spec for i in range(900))
+    firsts = Counter(policies.sticky(ALL, RoutingQuery(session=str(i)), Moment())[0].spec for i in range(900))
     assert all(220 < n < 380 for n in firsts.values())
-    home = policies.sticky(ALL, Ask(session="s"), Moment())[0]
+    home = policies.sticky(ALL, RoutingQuery(session="s"), Moment())[0]
     busy = Moment(running={home.spec: 10})
-    assert policies.sticky(ALL, Ask(session="s"), busy)[0] is not home
+    assert policies.sticky(ALL, RoutingQuery(session="s"), busy)[0] is not home
 
 
 def test_a_user_is_the_same_in_every_session() -> None:
-    one, other = (policies.sticky(ALL, Ask(session=s, user="ada"), Moment()) for s in ("a", "b"))
+    one, other = (policies.sticky(ALL, RoutingQuery(session=s, user="ada"), Moment()) for s in ("a", "b"))
     assert one == other
 
 
 def test_easy_questions_have_their_own_models() -> None:
-    pool = PoolOptions(models=("dear/m", "odd/m"), easy=("cheap/m",))
-    assert ordered(pool, Ask(text="What time is it?")) == ["cheap"]
-    assert ordered(pool, Ask(text="Explain why the train was late.")) == ["dear", "odd"]
+    pool = PoolOptions(models=("dear/m", "odd/m"), easy_models=("cheap/m",))
+    assert ordered(pool, RoutingQuery(text="What time is it?")) == ["cheap"]
+    assert ordered(pool, RoutingQuery(text="Explain why the train was late.")) == ["dear", "odd"]
     only_hard = policies.cascade(frozenset({"none/m"}), looks_easy)
-    assert names(only_hard(ALL, Ask(text="Hi"), Moment())) == ["dear", "cheap", "odd"]
+    assert names(only_hard(ALL, RoutingQuery(text="Hi"), Moment())) == ["dear", "cheap", "odd"]
 
 
 @pytest.mark.parametrize(
-    ("ask", "easy"),
+    ("query", "easy"),
     [
-        (Ask(text="Yes please."), True),
-        (Ask(text="When do you open on Sunday?"), True),
-        (Ask(text="Compare the two plans for me."), False),
-        (Ask(text="What is 12 * 31?"), False),
-        (Ask(text=" ".join(["word"] * 40)), False),
-        (Ask(text="Book it.", n_functions=2), False),
-        (Ask(text="Warum ist der Himmel blau?"), False),
+        (RoutingQuery(text="Yes please."), True),
+        (RoutingQuery(text="When do you open on Sunday?"), True),
+        (RoutingQuery(text="Compare the two plans for me."), False),
+        (RoutingQuery(text="What is 12 * 31?"), False),
+        (RoutingQuery(text=" ".join(["word"] * 40)), False),
+        (RoutingQuery(text="Book it.", n_functions=2), False),
+        (RoutingQuery(text="Warum ist der Himmel blau?"), False),
     ],
 )
-def test_what_looks_easy(ask: Ask, easy: bool) -> None:
-    assert looks_easy(ask) is easy
+def test_what_looks_easy(query: RoutingQuery, easy: bool) -> None:
+    assert looks_easy(query) is easy
 
 
 def test_a_heuristic_that_is_not_there_is_refused() -> None:
@@ -111,16 +111,19 @@ def test_a_heuristic_that_is_not_there_is_refused() -> None:
 
 def test_an_experiment_shares_out_by_percentage() -> None:
     trial = Experiment("trial", (), (("a", 20.0), ("b", 30.0)))
-    arms = Counter(trial.arm(Ask(session=f"s{i}")) for i in range(4_000))
+    arms = Counter(trial.arm(RoutingQuery(session=f"s{i}")) for i in range(4_000))
     assert arms["a"] / 4_000 == pytest.approx(0.2, abs=0.03)
     assert arms["b"] / 4_000 == pytest.approx(0.3, abs=0.03)
     other = Experiment("another", (), (("a", 50.0),))
-    both = sum(trial.arm(Ask(session=f"s{i}")) == "a" == other.arm(Ask(session=f"s{i}")) for i in range(4_000))
+    both = sum(
+        trial.arm(RoutingQuery(session=f"s{i}")) == "a" == other.arm(RoutingQuery(session=f"s{i}"))
+        for i in range(4_000)
+    )
     assert both / 4_000 == pytest.approx(0.1, abs=0.025)  # arms of two experiments are independent
 
 
 def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
-    memory = Memory()
+    memory = Affinity()
     memory.note("s", ("a/m", "b/m"), "b/m", LEAST_CACHED_TOKENS, 1_000.0)
     assert memory.of("s").last == "b/m"
     assert warm_specs(memory.of("s"), 1_000 + WARM_MS - 1) == ["a/m", "b/m"]
@@ -133,8 +136,8 @@ def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session that was silent the longest is forgotten."""
-    monkeypatch.setattr("voicepipe.router.memory.MOST_SESSIONS", 3)
-    memory = Memory()
+    monkeypatch.setattr("voicepipe.router.affinity.MOST_SESSIONS", 3)
+    memory = Affinity()
     for session in ("a", "b", "c", "a", "d"):
         memory.note(session, ("x/m",), "x/m", 5_000, 0.0)
     assert [memory.of(session).last for session in "abcd"] == ["x/m", "", "x/m", "x/m"]

@@ -14,10 +14,10 @@ from voicepipe.router.plan import Later, Plan
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
 
 A, B, C = (Candidate(spec=f"{name}/m") for name in "abc")
-HEDGED = Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, patience_ms=8_000)
+HEDGED = Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, attempt_timeout_ms=8_000)
 
 
-def told(orders: list[Order]) -> list[str]:
+def order_names(orders: list[Order]) -> list[str]:
     """`start b hedge`, `close a`, `speak b`, `give up`."""
     words = []
     for order in orders:
@@ -33,7 +33,7 @@ def told(orders: list[Order]) -> list[str]:
     return words
 
 
-class Story:
+class Scenario:
     """A race told in lines."""
 
     def __init__(self, plan: Plan) -> None:
@@ -42,102 +42,102 @@ class Story:
     def at(self, now_ms: float, what: str = "") -> list[str]:
         """`begin`, `a spoke`, `a failed`, or nothing: time passed."""
         if what == "begin":
-            return told(self.race.begin(now_ms))
+            return order_names(self.race.begin(now_ms))
         if not what:
-            return told(self.race.time_passed(now_ms))
+            return order_names(self.race.time_passed(now_ms))
         name, verb = what.split()
         verbs: dict[str, Callable[[Attempt, float], list[Order]]] = {
             "spoke": self.race.spoke,
             "failed": self.race.failed,
         }
         attempt = next(each for each in self.race.attempts if each.candidate.spec.startswith(name))
-        return told(verbs[verb](attempt, now_ms))
+        return order_names(verbs[verb](attempt, now_ms))
 
 
 def test_a_first_that_speaks_in_time_is_alone() -> None:
-    story = Story(HEDGED)
-    assert story.at(1_000, "begin") == ["start a primary"]
-    assert story.race.wake_ms() == 1_300
-    assert story.at(1_200, "a spoke") == ["speak a"]
-    assert story.race.over
-    assert story.race.wake_ms() is None
+    scenario = Scenario(HEDGED)
+    assert scenario.at(1_000, "begin") == ["start a primary"]
+    assert scenario.race.wake_ms() == 1_300
+    assert scenario.at(1_200, "a spoke") == ["speak a"]
+    assert scenario.race.over
+    assert scenario.race.wake_ms() is None
 
 
 def test_a_late_first_is_hedged_and_the_loser_closed() -> None:
-    story = Story(HEDGED)
-    story.at(0, "begin")
-    assert story.at(300) == ["start b hedge"]
-    assert story.race.wake_ms() == 600
-    assert story.at(450, "b spoke") == ["speak b", "close a"]
-    assert [each.state for each in story.race.attempts] == ["lost", "spoke"]
-    assert [each.first_ms for each in story.race.attempts] == [None, 150]
+    scenario = Scenario(HEDGED)
+    scenario.at(0, "begin")
+    assert scenario.at(300) == ["start b hedge"]
+    assert scenario.race.wake_ms() == 600
+    assert scenario.at(450, "b spoke") == ["speak b", "close a"]
+    assert [each.state for each in scenario.race.attempts] == ["lost", "spoke"]
+    assert [each.first_ms for each in scenario.race.attempts] == [None, 150]
 
 
 def test_an_error_brings_the_hedge_forward_at_once() -> None:
-    story = Story(HEDGED)
-    story.at(0, "begin")
-    assert story.at(50, "a failed") == ["start b replacement"]
-    assert story.at(60, "b failed") == ["start c replacement"]
-    assert story.at(70, "c failed") == ["give up"]
+    scenario = Scenario(HEDGED)
+    scenario.at(0, "begin")
+    assert scenario.at(50, "a failed") == ["start b replacement"]
+    assert scenario.at(60, "b failed") == ["start c replacement"]
+    assert scenario.at(70, "c failed") == ["give up"]
 
 
 def test_a_deadline_in_silence_starts_one_more_and_no_fourth() -> None:
-    story = Story(HEDGED)
-    story.at(0, "begin")
-    story.at(300)
-    assert story.at(600) == ["start c replacement"]
-    assert story.race.wake_ms() == 8_000
-    assert story.at(900, "c spoke") == ["speak c", "close a", "close b"]
+    scenario = Scenario(HEDGED)
+    scenario.at(0, "begin")
+    scenario.at(300)
+    assert scenario.at(600) == ["start c replacement"]
+    assert scenario.race.wake_ms() == 8_000
+    assert scenario.at(900, "c spoke") == ["speak c", "close a", "close b"]
 
 
-def test_patience_ends() -> None:
+def test_attempt_times_out() -> None:
     """Each attempt for itself; the last one that is left takes the request with it."""
-    story = Story(Plan(first=A, later=(Later(B, 300),), deadline_ms=600, patience_ms=1_000))
-    story.at(0, "begin")
-    story.at(300)
-    assert story.at(1_000) == ["close a"]
-    assert story.at(1_300) == ["close b", "give up"]
-    assert all(each.timed_out for each in story.race.attempts)
+    scenario = Scenario(Plan(first=A, later=(Later(B, 300),), deadline_ms=600, attempt_timeout_ms=1_000))
+    scenario.at(0, "begin")
+    scenario.at(300)
+    assert scenario.at(1_000) == ["close a"]
+    assert scenario.at(1_300) == ["close b", "give up"]
+    assert all(each.timed_out for each in scenario.race.attempts)
 
 
 def test_one_at_a_time_closes_the_former() -> None:
-    story = Story(Plan(first=A, later=(Later(B, 500), Later(C, 1_000)), one_at_a_time=True))
-    story.at(0, "begin")
-    assert story.at(500) == ["close a", "start b hedge"]
-    assert story.at(600, "b failed") == ["start c replacement"]
-    assert story.at(700, "c spoke") == ["speak c"]
+    scenario = Scenario(Plan(first=A, later=(Later(B, 500), Later(C, 1_000)), one_at_a_time=True))
+    scenario.at(0, "begin")
+    assert scenario.at(500) == ["close a", "start b hedge"]
+    assert scenario.at(600, "b failed") == ["start c replacement"]
+    assert scenario.at(700, "c spoke") == ["speak c"]
 
 
 def test_a_hedge_is_held_for_the_preferred_until_the_deadline() -> None:
-    story = Story(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
-    story.at(0, "begin")
-    story.at(100)
-    assert story.at(250, "b spoke") == []
-    assert story.race.wake_ms() == 590
-    assert story.at(400, "a spoke") == ["speak a", "close b"]
+    scenario = Scenario(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
+    scenario.at(0, "begin")
+    scenario.at(100)
+    assert scenario.at(250, "b spoke") == []
+    assert scenario.race.wake_ms() == 590
+    assert scenario.at(400, "a spoke") == ["speak a", "close b"]
 
 
 def test_a_held_hedge_speaks_when_the_preferred_is_late_or_fails() -> None:
     for end in ("time", "failure"):
-        story = Story(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
-        story.at(0, "begin")
-        story.at(100)
-        story.at(250, "b spoke")
-        came = story.at(590) if end == "time" else story.at(300, "a failed")
+        scenario = Scenario(Plan(first=A, later=(Later(B, 100),), deadline_ms=600, hold_until_ms=590))
+        scenario.at(0, "begin")
+        scenario.at(100)
+        scenario.at(250, "b spoke")
+        came = scenario.at(590) if end == "time" else scenario.at(300, "a failed")
         assert came == (["speak b", "close a"] if end == "time" else ["speak b"])
 
 
 def test_a_race_of_three_has_three_in_flight() -> None:
-    story = Story(Plan(first=A, later=(Later(B, 0), Later(C, 0))))
-    assert story.at(0, "begin") == ["start a primary", "start b hedge", "start c hedge"]
+    scenario = Scenario(Plan(first=A, later=(Later(B, 0), Later(C, 0))))
+    assert scenario.at(0, "begin") == ["start a primary", "start b hedge", "start c hedge"]
 
 
-def test_who_left_hears_of_every_call_that_is_closed() -> None:
-    story = Story(HEDGED)
-    story.at(0, "begin")
-    story.at(300)
-    assert told(story.race.abandon(310)) == ["close a", "close b"]
-    assert story.at(320, "a spoke") == []
+def test_abandoning_closes_every_call() -> None:
+    scenario = Scenario(HEDGED)
+    scenario.at(0, "begin")
+    scenario.at(300)
+    assert order_names(scenario.race.abandon(310)) == ["close a", "close b"]
+    assert scenario.at(320, "a spoke") == []
 
 
 plans = st.builds(
@@ -147,7 +147,7 @@ plans = st.builds(
         reserve=tuple(Candidate(spec=f"r{i}/m") for i in range(n)),
         hold_until_ms=500 if hold and not alone else None,
         one_at_a_time=alone,
-        patience_ms=2_000,
+        attempt_timeout_ms=2_000,
     ),
     st.lists(st.integers(0, 1_500), max_size=2),
     st.booleans(),
@@ -157,7 +157,7 @@ plans = st.builds(
 
 
 @given(plans, st.data())
-def test_whatever_happens_it_ends_and_nobody_is_left_running(plan: Plan, data: Any) -> None:
+def test_every_race_ends_and_leaves_no_call_running(plan: Plan, data: Any) -> None:
     """At most one speaks, everybody else is closed or has failed, and never more are in flight than may be."""
     race, now_ms, spoken = Race(plan), 0.0, 0
     most = max(2, 1 + sum(not each.after_ms for each in plan.later)) + 1  # and one replacement
@@ -186,17 +186,22 @@ def test_whatever_happens_it_ends_and_nobody_is_left_running(plan: Plan, data: A
 @pytest.mark.parametrize("late_ms", [600, 2_000])
 def test_a_hedge_that_is_overdue_is_started_once(late_ms: int) -> None:
     """A loop that was busy wakes late."""
-    story = Story(Plan(first=A, later=(Later(B, 300),)))
-    story.at(0, "begin")
-    assert story.at(late_ms) == ["start b hedge"]
-    assert story.at(late_ms + 1) == []
+    scenario = Scenario(Plan(first=A, later=(Later(B, 300),)))
+    scenario.at(0, "begin")
+    assert scenario.at(late_ms) == ["start b hedge"]
+    assert scenario.at(late_ms + 1) == []
 
 
 @given(st.floats(0, 1e8), st.sampled_from([1.0, 300.0, 333.3, 600.0]), st.booleans())
 def test_what_is_due_happens_whatever_instant_it_began_at(began_ms: float, after_ms: float, alone: bool) -> None:
     """Fractions of a millisecond do not add up: whoever wakes when told finds something to do."""
     plan = Plan(
-        first=A, later=(Later(B, after_ms),), reserve=(C,), one_at_a_time=alone, deadline_ms=601.7, patience_ms=1_000.3
+        first=A,
+        later=(Later(B, after_ms),),
+        reserve=(C,),
+        one_at_a_time=alone,
+        deadline_ms=601.7,
+        attempt_timeout_ms=1_000.3,
     )
     race = Race(plan)
     race.begin(began_ms)

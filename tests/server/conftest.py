@@ -16,36 +16,36 @@ import aiohttp
 import pytest
 
 from voicepipe.auth.apikeys import ApiKeys
-from voicepipe.auth.attempts import AttemptOptions, FailedAttempts
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import SigningKey, read_pem
+from voicepipe.auth.rate_limit import AttemptOptions, FailedAttempts
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
+from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.router.health import Health
-from voicepipe.server.audio_route import SpeechRoute, TranscriptionRoute
-from voicepipe.server.calls import Calls
-from voicepipe.server.chat_route import ChatRoute
-from voicepipe.server.desk import Desk
-from voicepipe.server.doorway import Doorway
+from voicepipe.server.audio_ports import SpeechRoute, TranscriptionRoute
+from voicepipe.server.authenticate import Authenticator
+from voicepipe.server.chat_ports import ChatRoute
+from voicepipe.server.context import AgentChoice, ServerContext
+from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.listening import listening
-from voicepipe.server.lobby import Lobby
 from voicepipe.server.options import ServerSettings
-from voicepipe.server.parts import Offer, Parts
-from voicepipe.server.rest_places import Places
-from voicepipe.server.slots import Slots
+from voicepipe.server.sessions.capacity import SessionCapacity
+from voicepipe.server.sessions.revocations import RevocableSessions
+from voicepipe.server.sessions.slots import Slots
 from voicepipe.server.tls import tls_context
-from voicepipe.session.ending import Ending
+from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.shutdown import Ending
 from voicepipe.session.socket import ClientSocket
-from voicepipe.stages.model import Usage
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.webhook_queue import WebhookQueue
-from voicepipe.telemetry.webhook_sender import Webhooks
-from voicepipe.telemetry.webhooks import Webhook
-from voicepipe.turn.record import TurnRecord
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+from voicepipe.telemetry.webhooks.payload import Webhook
+from voicepipe.telemetry.webhooks.queue import WebhookQueue
+from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.turn.record.values import TurnRecord
 
 Talk = Callable[[ClientSocket], Awaitable[None]]
 
@@ -108,10 +108,10 @@ class NoSound:
     def transcription(self, name: str) -> TranscriptionRoute | None:
         return None
 
-    def speech_usd(self, spec: str, n_chars: int) -> float | None:
+    def tts_usd(self, spec: str, n_chars: int) -> float | None:
         return None
 
-    def hearing_usd(self, spec: str, duration_s: float) -> float | None:
+    def stt_usd(self, spec: str, duration_s: float) -> float | None:
         return None
 
 
@@ -122,7 +122,7 @@ class FakeSession:
     talk: Talk
     note_turn: Callable[[TurnRecord], None]
     ending: Ending | None = None
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    notified: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, socket: ClientSocket) -> None:
         async with asyncio.TaskGroup() as group:
@@ -130,7 +130,7 @@ class FakeSession:
             await self.talk(socket)
             ended.cancel()
 
-    async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
+    async def resume(self, requested: Resume, socket: ClientSocket) -> bool:
         return False
 
     def forbid_resume(self) -> None:
@@ -138,22 +138,22 @@ class FakeSession:
 
     def end_now(self, ending: Ending) -> None:
         self.ending = ending
-        self.told.set()
+        self.notified.set()
 
     def end_after_turn(self, ending: Ending) -> None:
         self.end_now(ending)
 
     async def _obey(self, socket: ClientSocket) -> None:
-        await self.told.wait()
+        await self.notified.wait()
         assert self.ending is not None
         await socket.close(self.ending.close_code, self.ending.why)
 
 
 @dataclass
-class House:
+class Server:
     """A running server and what a test may look at or change."""
 
-    parts: Parts
+    context: ServerContext
     api_keys: ApiKeys
     base: str
     http: aiohttp.ClientSession
@@ -174,7 +174,7 @@ class House:
         By hand, since libraries refuse some of what an attacker does.
         """
         now_s = unix_s()
-        signer = self.parts.key_store.keyring(now_s).signer
+        signer = self.context.key_store.keyring(now_s).signer
         good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "anna", "iat": now_s, "nbf": now_s, "exp": now_s + 600}
         payload = {**good, "jti": "t1", "project": "acme", **claims}
         head = {"kid": signer.kid, "alg": "HS256", **(header or {})}
@@ -232,12 +232,12 @@ PAGES = {
     "notes.py": "",
 }
 
-Serve = Callable[..., AbstractAsyncContextManager[House]]
+Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
-    """`async with serve(max_sessions=1, ...) as house:`; on_loopback=False stands for a public address."""
+    """`async with serve(max_sessions=1, ...) as server:`; on_loopback=False stands for a public address."""
 
     @asynccontextmanager
     async def serving(
@@ -249,7 +249,7 @@ def serve(tmp_path: Path) -> Serve:
         key_files: tuple[Path, ...] = (),
         webhooks: Sequence[Webhook] = (),
         **options: Any,
-    ) -> AsyncIterator[House]:
+    ) -> AsyncIterator[Server]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
         keys = [read_pem(path) for path in key_files]
         api_keys, cluster = ApiKeys(tmp_path), MemoryCluster()
@@ -277,9 +277,9 @@ def serve(tmp_path: Path) -> Serve:
             (pages / name).write_text(text)
         turns = await SqliteTurnStore.open(tmp_path / "turns.sqlite3")
         queue = await WebhookQueue.open(tmp_path / "webhooks.sqlite3") if webhooks else None
-        parts = Parts(
+        context = ServerContext(
             options=settings,
-            doorway=Doorway(
+            authenticator=Authenticator(
                 key_store=key_store,
                 api_keys=api_keys,
                 cluster=cluster,
@@ -288,14 +288,14 @@ def serve(tmp_path: Path) -> Serve:
                 proxies=settings.proxies,
                 allow_query=settings.query_token,
                 allowed_origins=settings.allowed_origins,
-                talk_mint=settings.talk_mint,
+                talk_page_tokens=settings.talk_page_tokens,
             ),
-            lobby=Lobby(settings.max_sessions),
+            capacity=SessionCapacity(settings.max_sessions),
             slots=Slots(
                 cluster, max_sessions=settings.max_sessions, max_project_sessions=settings.max_project_sessions
             ),
-            calls=Calls(cluster),
-            desk=Desk(
+            revocable=RevocableSessions(cluster),
+            token_issuer=TokenIssuer(
                 key_store=key_store,
                 cluster=cluster,
                 agent_named=agent_named,
@@ -314,7 +314,7 @@ def serve(tmp_path: Path) -> Serve:
             tls=await asyncio.to_thread(tls_context, settings, tmp_path),
             pages=pages,
             agent_named=agent_named,
-            offered=lambda: (Offer("default", ("heart",)), Offer("support", None)),
+            agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
             open_session=open_session,
             cost_usd=lambda agent, record: cost_usd,
             chat_models=NoModels(),
@@ -326,9 +326,9 @@ def serve(tmp_path: Path) -> Serve:
             webhooks=Webhooks(webhooks, queue),
         )
         try:
-            async with listening(parts) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
-                watch = group.create_task(parts.calls.watch())
-                yield House(parts, api_keys, base, http, grants, sessions, talks, missing, broken)
+            async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
+                watch = group.create_task(context.revocable.watch())
+                yield Server(context, api_keys, base, http, grants, sessions, talks, missing, broken)
                 watch.cancel()
         finally:
             await turns.close()

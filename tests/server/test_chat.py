@@ -9,11 +9,11 @@ from typing import Any
 import openai
 import pytest
 
-from voicepipe.server import rest_line
+from voicepipe.server import streaming
 from voicepipe.testing.fakes.cues import CallCue, Cut, HangUp, Hold, LlmCue, Malformed, Status
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 
-ASKED: Any = [{"role": "user", "content": "Which mountain is the tallest?"}]
+MESSAGES: Any = [{"role": "user", "content": "Which mountain is the tallest?"}]
 WEATHER: Any = {
     "type": "function",
     "function": {
@@ -24,21 +24,21 @@ WEATHER: Any = {
 }
 
 
-def client_of(house: Any, key: str = "any") -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{house.url}/v1", api_key=key, max_retries=0)
+def client_of(server: Any, key: str = "any") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture
-async def house(fake_house: Any) -> Any:
-    async with fake_house() as opened:
+async def server(fake_server: Any) -> Any:
+    async with fake_server() as opened:
         opened.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest", "."), input_tokens=12, cached_tokens=8)
         yield opened
 
 
-async def test_a_whole_answer(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_a_whole_answer(server: Any) -> None:
+    async with client_of(server) as client:
         raw = await client.chat.completions.with_raw_response.create(
-            model="default", messages=ASKED, max_completion_tokens=40, temperature=0.5
+            model="default", messages=MESSAGES, max_completion_tokens=40, temperature=0.5
         )
     answer = raw.parse()
     assert (answer.object, answer.model, answer.id[:9]) == ("chat.completion", "default", "chatcmpl-")
@@ -54,32 +54,32 @@ async def test_a_whole_answer(house: Any) -> None:
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (12, 3, 15)
     assert usage.prompt_tokens_details.cached_tokens == 8
     assert raw.headers["X-Request-Id"] == answer.id
-    assert raw.headers["X-Voicepipe-Route"] == "fake/mind"
+    assert raw.headers["X-Voicepipe-Route"] == "fake/llm"
     ours: Any = answer.model_dump()["voicepipe"]
-    assert ours == {"route": "fake/mind", "ttft_ms": ours["ttft_ms"], "cost_usd": None, "estimated": False}
+    assert ours == {"route": "fake/llm", "ttft_ms": ours["ttft_ms"], "cost_usd": None, "estimated": False}
     assert str(ours["ttft_ms"]) == raw.headers["X-Voicepipe-TTFT-Ms"]
-    question = (await house.vendor.llm.nth(0)).question
-    assert (question["model"], question["temperature"], question["max_tokens"]) == ("mind", 0.5, 40)
-    assert question["messages"] == ASKED
+    question = (await server.vendor.llm.nth(0)).question
+    assert (question["model"], question["temperature"], question["max_tokens"]) == ("llm", 0.5, 40)
+    assert question["messages"] == MESSAGES
 
 
-async def test_a_whole_answer_to_the_sync_client(house: Any) -> None:
-    def ask() -> Any:
-        with openai.OpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0) as client:
-            whole = client.chat.completions.create(model="fake/mind", messages=ASKED)
-            chunks = client.chat.completions.create(model="fake/mind", messages=ASKED, stream=True)
+async def test_a_whole_answer_to_the_sync_client(server: Any) -> None:
+    def complete() -> Any:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+            whole = client.chat.completions.create(model="fake/llm", messages=MESSAGES)
+            chunks = client.chat.completions.create(model="fake/llm", messages=MESSAGES, stream=True)
             return whole, list(chunks)
 
-    whole, chunks = await asyncio.to_thread(ask)
+    whole, chunks = await asyncio.to_thread(complete)
     assert whole.choices[0].message.content == "Mount Everest."
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Mount Everest."
 
 
-async def test_a_streamed_answer(house: Any) -> None:
-    async with client_of(house) as client:
-        raw = await client.chat.completions.with_raw_response.create(model="default", messages=ASKED, stream=True)
+async def test_a_streamed_answer(server: Any) -> None:
+    async with client_of(server) as client:
+        raw = await client.chat.completions.with_raw_response.create(model="default", messages=MESSAGES, stream=True)
         assert raw.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        assert raw.headers["X-Voicepipe-Route"] == "fake/mind"
+        assert raw.headers["X-Voicepipe-Route"] == "fake/llm"
         assert int(raw.headers["X-Voicepipe-TTFT-Ms"]) >= 0
         chunks = [chunk async for chunk in raw.parse()]
     assert [chunk.choices[0].delta.content for chunk in chunks] == ["Mount", " Everest", ".", None]
@@ -87,15 +87,15 @@ async def test_a_streamed_answer(house: Any) -> None:
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, None, None, "stop"]
     assert len({chunk.id for chunk in chunks}) == 1
     assert all(chunk.usage is None for chunk in chunks)
-    assert chunks[-1].model_dump()["voicepipe"]["route"] == "fake/mind"
+    assert chunks[-1].model_dump()["voicepipe"]["route"] == "fake/llm"
 
 
-async def test_usage_comes_last_when_it_is_wanted(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_usage_comes_last_when_it_is_requested(server: Any) -> None:
+    async with client_of(server) as client:
         chunks = [
             chunk
             async for chunk in await client.chat.completions.create(
-                model="default", messages=ASKED, stream=True, stream_options={"include_usage": True}
+                model="default", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
             )
         ]
     assert chunks[-1].choices == []
@@ -105,11 +105,11 @@ async def test_usage_comes_last_when_it_is_wanted(house: Any) -> None:
     assert chunks[-1].model_dump()["voicepipe"]["estimated"] is False
 
 
-async def test_tools_are_called_and_answered(house: Any) -> None:
+async def test_tools_are_called_and_answered(server: Any) -> None:
     calls = (CallCue("weather", ('{"city":', '"Kyiv"}'), "call_1"), CallCue("weather", ('{"city":"Oslo"}',), "call_2"))
-    house.vendor.llm.cue(LlmCue(calls=calls), LlmCue(calls=calls))
-    async with client_of(house) as client:
-        more: Any = {"model": "default", "messages": ASKED, "tools": [WEATHER], "tool_choice": "required"}
+    server.vendor.llm.cue(LlmCue(calls=calls), LlmCue(calls=calls))
+    async with client_of(server) as client:
+        more: Any = {"model": "default", "messages": MESSAGES, "tools": [WEATHER], "tool_choice": "required"}
         whole = await client.chat.completions.create(**more)
         async with client.chat.completions.stream(**more) as stream:
             async for _ in stream:
@@ -123,25 +123,25 @@ async def test_tools_are_called_and_answered(house: Any) -> None:
                 ("call_2", '{"city":"Oslo"}'),
             ]
         results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in made]
-        history = [*ASKED, whole.choices[0].message.model_dump(exclude_none=True), *results]
+        history = [*MESSAGES, whole.choices[0].message.model_dump(exclude_none=True), *results]
         final = await client.chat.completions.create(model="default", messages=history, tools=[WEATHER])
     assert final.choices[0].message.content == "Mount Everest."
-    first, last = (await house.vendor.llm.nth(0)).question, (await house.vendor.llm.nth(2)).question
+    first, last = (await server.vendor.llm.nth(0)).question, (await server.vendor.llm.nth(2)).question
     assert (first["tools"], first["tool_choice"]) == ([WEATHER], "required")
     assert [message["role"] for message in last["messages"]] == ["user", "assistant", "tool", "tool"]
     assert [message.get("tool_call_id") for message in last["messages"][2:]] == ["call_1", "call_2"]
 
 
-async def test_one_function_can_be_demanded(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_one_function_can_be_demanded(server: Any) -> None:
+    async with client_of(server) as client:
         choice: Any = {"type": "function", "function": {"name": "weather"}}
-        await client.chat.completions.create(model="default", messages=ASKED, tools=[WEATHER], tool_choice=choice)
-    assert (await house.vendor.llm.nth(0)).question["tool_choice"] == choice
+        await client.chat.completions.create(model="default", messages=MESSAGES, tools=[WEATHER], tool_choice=choice)
+    assert (await server.vendor.llm.nth(0)).question["tool_choice"] == choice
 
 
-async def test_all_kinds_of_messages_arrive(house: Any) -> None:
+async def test_all_kinds_of_messages_arrive(server: Any) -> None:
     picture = {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}
-    told: Any = [
+    messages: Any = [
         {"role": "system", "content": "Be brief."},
         {"role": "developer", "content": [{"type": "text", "text": "Be polite."}]},
         {
@@ -152,65 +152,65 @@ async def test_all_kinds_of_messages_arrive(house: Any) -> None:
         {"role": "assistant", "content": "A cat.", "refusal": None},
         {"role": "user", "content": "Sure?"},
     ]
-    async with client_of(house) as client:
-        await client.chat.completions.create(model="default", messages=told)
-    messages = (await house.vendor.llm.nth(0)).question["messages"]
+    async with client_of(server) as client:
+        await client.chat.completions.create(model="default", messages=messages)
+    messages = (await server.vendor.llm.nth(0)).question["messages"]
     assert [message["role"] for message in messages] == ["system", "system", "user", "assistant", "user"]
     assert messages[2]["content"][1] == {"type": "image_url", "image_url": picture}
     assert messages[3]["content"] == "A cat."
 
 
 @pytest.mark.parametrize("stop", ["rest, the", ["Ever", "rest, the"], "t Everest"])
-async def test_an_answer_ends_before_a_stop_sequence(house: Any, stop: Any) -> None:
+async def test_an_answer_ends_before_a_stop_sequence(server: Any, stop: Any) -> None:
     """Also one that comes in several pieces; the rest is not waited for."""
     tokens = ("Mount", " Ever", "est", ", the tall", "est")
-    house.vendor.llm.usual = lambda question: LlmCue(tokens=tokens, hold=Hold(after=4))
+    server.vendor.llm.usual = lambda question: LlmCue(tokens=tokens, hold=Hold(after=4))
     said = {"rest, the": "Mount Eve", "t Everest": "Moun"}.get(str(stop), "Mount ")
-    async with client_of(house) as client:
-        whole = await client.chat.completions.create(model="default", messages=ASKED, stop=stop)
-        stream = await client.chat.completions.create(model="default", messages=ASKED, stop=stop, stream=True)
+    async with client_of(server) as client:
+        whole = await client.chat.completions.create(model="default", messages=MESSAGES, stop=stop)
+        stream = await client.chat.completions.create(model="default", messages=MESSAGES, stop=stop, stream=True)
         chunks = [chunk async for chunk in stream]
     assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (said, "stop")
     assert whole.model_dump()["voicepipe"]["estimated"] is True
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == said
     assert chunks[-1].choices[0].finish_reason == "stop"
-    for asked in house.vendor.llm.asked:
-        await soon(asked.gone)
+    for request in server.vendor.llm.received:
+        await soon(request.gone)
 
 
-async def test_what_only_looks_like_a_stop_sequence_is_said(house: Any) -> None:
-    async with client_of(house) as client:
-        whole = await client.chat.completions.create(model="default", messages=ASKED, stop=["Everett", ".."])
+async def test_what_only_looks_like_a_stop_sequence_is_said(server: Any) -> None:
+    async with client_of(server) as client:
+        whole = await client.chat.completions.create(model="default", messages=MESSAGES, stop=["Everett", ".."])
     assert whole.choices[0].message.content == "Mount Everest."
 
 
-async def test_models_are_listed(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_models_are_listed(server: Any) -> None:
+    async with client_of(server) as client:
         listed = [model.id async for model in client.models.list()]
-        one = await client.models.retrieve("fake/mind")
+        one = await client.models.retrieve("fake/llm")
         with pytest.raises(openai.NotFoundError) as refused:
             await client.models.retrieve("fake/other")
-    assert listed == ["default", "fake/mind"]
-    assert (one.id, one.object, one.owned_by) == ("fake/mind", "model", "fake")
+    assert listed == ["default", "fake/llm"]
+    assert (one.id, one.object, one.owned_by) == ("fake/llm", "model", "fake")
     assert refused.value.code == "model_not_found"
 
 
-async def test_a_model_of_the_settings_can_be_asked(fake_house: Any) -> None:
+async def test_a_model_of_the_settings_can_be_requested(fake_server: Any) -> None:
     more = {"server.chat_models": ["fake/large"], "agents.support.aliases": ["gpt-4o-mini"]}
-    async with fake_house(more) as house, client_of(house) as client:
+    async with fake_server(more) as server, client_of(server) as client:
         for model in ("fake/large", "gpt-4o-mini", "support"):
-            await client.chat.completions.create(model=model, messages=ASKED)
+            await client.chat.completions.create(model=model, messages=MESSAGES)
         listed = [model.id async for model in client.models.list()]
-        asked = [(await house.vendor.llm.nth(n)).question["model"] for n in range(3)]
-    assert asked == ["large", "mind", "mind"]
-    assert listed == ["default", "support", "fake/mind", "fake/large"]
+        request = [(await server.vendor.llm.nth(n)).question["model"] for n in range(3)]
+    assert request == ["large", "llm", "llm"]
+    assert listed == ["default", "support", "fake/llm", "fake/large"]
 
 
-async def test_what_changes_nothing_is_told(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_ignored_parameters_are_reported(server: Any) -> None:
+    async with client_of(server) as client:
         answer = await client.chat.completions.create(
             model="default",
-            messages=ASKED,
+            messages=MESSAGES,
             seed=7,
             store=False,
             n=1,
@@ -221,8 +221,8 @@ async def test_what_changes_nothing_is_told(house: Any) -> None:
     assert answer.model_dump()["voicepipe"]["ignored"] == ["seed", "store"]
 
 
-async def test_what_is_the_providers_to_honour_is_passed_on(house: Any) -> None:
-    asked: Any = {
+async def test_what_is_the_providers_to_honour_is_passed_on(server: Any) -> None:
+    request: Any = {
         "top_p": 0.5,
         "frequency_penalty": -1,
         "logit_bias": {"42": -100},
@@ -231,20 +231,20 @@ async def test_what_is_the_providers_to_honour_is_passed_on(house: Any) -> None:
         "reasoning_effort": "low",
     }
     same: Any = {"presence_penalty": 0, "verbosity": "medium"}
-    async with client_of(house) as client:
-        await client.chat.completions.create(model="default", messages=ASKED, **asked, **same)
-    question = (await house.vendor.llm.nth(0)).question
-    assert {name: question[name] for name in asked} == asked
+    async with client_of(server) as client:
+        await client.chat.completions.create(model="default", messages=MESSAGES, **request, **same)
+    question = (await server.vendor.llm.nth(0)).question
+    assert {name: question[name] for name in request} == request
     assert not question.keys() & same.keys()
 
 
-async def test_a_provider_without_a_parameter_refuses_it(fake_house: Any) -> None:
+async def test_a_provider_without_a_parameter_refuses_it(fake_server: Any) -> None:
     more = {"providers.fake.options.refuses": "top_p"}
-    async with fake_house(more) as house, client_of(house) as client:
+    async with fake_server(more) as server, client_of(server) as client:
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(model="default", messages=ASKED, top_p=0.5)
+            await client.chat.completions.create(model="default", messages=MESSAGES, top_p=0.5)
     assert (refused.value.code, "'top_p'" in refused.value.message) == ("provider_refused", True)
-    assert house.vendor.llm.asked == []
+    assert server.vendor.llm.received == []
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -282,7 +282,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "invalid_value",
     ),
     (
-        {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}, *ASKED]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}, *MESSAGES]},
         "messages[0].tool_calls",
         "invalid_value",
     ),
@@ -301,16 +301,16 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("more", "param", "code"), REFUSED, ids=lambda part: part if isinstance(part, str) else "")
-async def test_a_wrong_request_names_the_field(house: Any, more: dict[str, Any], param: str, code: str) -> None:
-    body = {"model": "default", "messages": ASKED} | more
-    async with client_of(house) as client:
+async def test_a_wrong_request_names_the_field(server: Any, more: dict[str, Any], param: str, code: str) -> None:
+    body = {"model": "default", "messages": MESSAGES} | more
+    async with client_of(server) as client:
         with pytest.raises(openai.BadRequestError) as refused:
             await client.post("/chat/completions", body=body, cast_to=object)
     assert (refused.value.param, refused.value.code, refused.value.type) == (param, code, "invalid_request_error")
-    assert house.vendor.llm.asked == []
+    assert server.vendor.llm.received == []
 
 
-async def test_a_body_that_is_too_deep_or_no_json_is_refused(house: Any) -> None:
+async def test_a_body_that_is_too_deep_or_no_json_is_refused(server: Any) -> None:
     deep = b'{"a":' * 100 + b"1" + b"}" * 100
     bodies = {
         b"{": "invalid_json",
@@ -318,15 +318,15 @@ async def test_a_body_that_is_too_deep_or_no_json_is_refused(house: Any) -> None
         b'{"model":"default","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":'
         b'{"name":"f","parameters":' + deep + b"}}]}": "invalid_value",
     }
-    async with client_of(house) as client:
+    async with client_of(server) as client:
         for body, code in bodies.items():
             with pytest.raises(openai.BadRequestError) as refused:
                 await client.post("/chat/completions", content=body, cast_to=object)
             assert refused.value.code == code
 
 
-async def test_a_body_that_is_too_large_is_refused_and_a_large_one_is_not(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_a_body_that_is_too_large_is_refused_and_a_large_one_is_not(server: Any) -> None:
+    async with client_of(server) as client:
         with pytest.raises(openai.APIStatusError) as refused:
             await client.chat.completions.create(
                 model="default", messages=[{"role": "user", "content": "x" * (5 << 20)}]
@@ -335,14 +335,14 @@ async def test_a_body_that_is_too_large_is_refused_and_a_large_one_is_not(house:
         url = "data:image/png;base64," + "A" * (3 << 20)
         picture: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
         await client.chat.completions.create(model="default", messages=picture)
-    assert len((await house.vendor.llm.nth(0)).question["messages"][0]["content"][0]["image_url"]["url"]) == len(url)
+    assert len((await server.vendor.llm.nth(0)).question["messages"][0]["content"][0]["image_url"]["url"]) == len(url)
 
 
-async def test_an_unknown_model_is_refused(house: Any) -> None:
-    async with client_of(house) as client:
-        for more in ({"model": "gpt-4o"}, {"model": "default", "models": ["fake/mind", "fake/other"]}):
+async def test_an_unknown_model_is_refused(server: Any) -> None:
+    async with client_of(server) as client:
+        for more in ({"model": "gpt-4o"}, {"model": "default", "models": ["fake/llm", "fake/other"]}):
             with pytest.raises(openai.NotFoundError) as refused:
-                await client.post("/chat/completions", body={"messages": ASKED} | more, cast_to=object)
+                await client.post("/chat/completions", body={"messages": MESSAGES} | more, cast_to=object)
             assert refused.value.code == "model_not_found"
     assert refused.value.param == "models[1]"
 
@@ -361,28 +361,28 @@ FAILURES: list[tuple[Any, int, str, str | None]] = [
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fault", "status", "code", "wait_s"), FAILURES)
 async def test_a_provider_that_fails_before_its_first_word_has_a_status(
-    house: Any, fault: Any, status: int, code: str, wait_s: str | None, stream: bool
+    server: Any, fault: Any, status: int, code: str, wait_s: str | None, stream: bool
 ) -> None:
-    house.vendor.llm.cue(LlmCue(fault=fault))
-    async with client_of(house) as client:
+    server.vendor.llm.cue(LlmCue(fault=fault))
+    async with client_of(server) as client:
         with pytest.raises(openai.APIStatusError) as refused:
-            await client.chat.completions.create(model="default", messages=ASKED, stream=stream)
+            await client.chat.completions.create(model="default", messages=MESSAGES, stream=stream)
     assert (refused.value.status_code, refused.value.code) == (status, code)
     assert refused.value.response.headers.get("Retry-After") == wait_s
 
 
-async def test_a_provider_that_says_nothing_times_out(fake_house: Any) -> None:
-    async with fake_house({"providers.fake.idle_timeout_ms": 50}) as house, client_of(house) as client:
-        house.vendor.llm.cue(LlmCue(hold=Hold()))
+async def test_a_provider_that_says_nothing_times_out(fake_server: Any) -> None:
+    async with fake_server({"providers.fake.idle_timeout_ms": 50}) as server, client_of(server) as client:
+        server.vendor.llm.cue(LlmCue(hold=Hold()))
         with pytest.raises(openai.InternalServerError) as refused:
-            await client.chat.completions.create(model="default", messages=ASKED, stream=True)
+            await client.chat.completions.create(model="default", messages=MESSAGES, stream=True)
     assert (refused.value.status_code, refused.value.code) == (504, "provider_timeout")
 
 
-async def test_a_provider_that_fails_in_the_middle_ends_the_stream_with_an_error(house: Any) -> None:
-    house.vendor.llm.cue(LlmCue(fault=Cut(after=2)))
-    async with client_of(house) as client:
-        stream = await client.chat.completions.create(model="default", messages=ASKED, stream=True)
+async def test_a_provider_that_fails_in_the_middle_ends_the_stream_with_an_error(server: Any) -> None:
+    server.vendor.llm.cue(LlmCue(fault=Cut(after=2)))
+    async with client_of(server) as client:
+        stream = await client.chat.completions.create(model="default", messages=MESSAGES, stream=True)
         chunks = aiter(stream)
         said = [(await anext(chunks)).choices[0].delta.content for _ in range(2)]
         with pytest.raises(openai.APIError) as failed:
@@ -391,94 +391,100 @@ async def test_a_provider_that_fails_in_the_middle_ends_the_stream_with_an_error
     assert (failed.value.code, failed.value.type) == ("provider_failed", "server_error")
 
 
-async def test_a_client_that_goes_before_the_first_word_takes_its_question_with_it(house: Any) -> None:
+async def test_a_client_that_goes_before_the_first_word_takes_its_question_with_it(server: Any) -> None:
     hold = Hold()
-    house.vendor.llm.cue(LlmCue(hold=hold))
+    server.vendor.llm.cue(LlmCue(hold=hold))
     for stream in (True, False):
-        async with client_of(house) as client, asyncio.TaskGroup() as group:
-            asking = group.create_task(client.chat.completions.create(model="default", messages=ASKED, stream=stream))
+        async with client_of(server) as client, asyncio.TaskGroup() as group:
+            request_task = group.create_task(
+                client.chat.completions.create(model="default", messages=MESSAGES, stream=stream)
+            )
             await soon(hold.reached)
-            asking.cancel()
-        await soon(house.vendor.llm.asked[-1].gone)
+            request_task.cancel()
+        await soon(server.vendor.llm.received[-1].gone)
         hold = Hold()
-        house.vendor.llm.cue(LlmCue(hold=hold))
+        server.vendor.llm.cue(LlmCue(hold=hold))
 
 
-async def test_a_client_that_goes_in_the_middle_takes_its_question_with_it(house: Any) -> None:
-    house.vendor.llm.cue(LlmCue(hold=Hold(after=2)))
-    async with client_of(house) as client:
-        stream = await client.chat.completions.create(model="default", messages=ASKED, stream=True)
+async def test_a_client_that_goes_in_the_middle_takes_its_question_with_it(server: Any) -> None:
+    server.vendor.llm.cue(LlmCue(hold=Hold(after=2)))
+    async with client_of(server) as client:
+        stream = await client.chat.completions.create(model="default", messages=MESSAGES, stream=True)
         async for chunk in stream:
             if chunk.choices[0].delta.content == " there":
                 break
-        asked = await house.vendor.llm.nth(0)
-        assert not asked.gone.is_set()
+        request = await server.vendor.llm.nth(0)
+        assert not request.gone.is_set()
         await stream.close()
-    await soon(asked.gone)
+    await soon(request.gone)
 
 
 async def test_a_client_that_takes_nothing_loses_its_answer(
-    fake_house: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fake_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And the provider is not read on for it meanwhile: what nobody takes fills sockets, not our memory."""
-    monkeypatch.setattr(rest_line, "STUCK_S", 0.3)
+    monkeypatch.setattr(streaming, "STUCK_S", 0.3)
     caplog.set_level("INFO", "voicepipe")
     # More than sockets hold, and below what a model may write.
-    async with fake_house({"provider_limits.max_answer_chars": 200_000_000}) as house:
-        house.vendor.llm.usual = LlmCue(tokens=("x" * 100_000,) * 1_000)
-        body = json.dumps({"model": "default", "messages": ASKED, "stream": True})
-        address = house.url.removeprefix("http://")
+    async with fake_server({"provider_limits.max_answer_chars": 200_000_000}) as server:
+        server.vendor.llm.usual = LlmCue(tokens=("x" * 100_000,) * 1_000)
+        body = json.dumps({"model": "default", "messages": MESSAGES, "stream": True})
+        address = server.url.removeprefix("http://")
         reader, writer = await asyncio.open_connection(*address.split(":"), limit=1_000)
         writer.write(
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-        await soon((await house.vendor.llm.nth(0)).gone)
+        await soon((await server.vendor.llm.nth(0)).gone)
         writer.transport.abort()
     outcomes = [record.__dict__["fields"]["outcome"] for record in caplog.records if record.message == "chat_closed"]
     assert outcomes == ["abandoned"]
     assert not any(record.message == "crashed" for record in caplog.records)
 
 
-async def test_many_at_once_do_not_mix(house: Any) -> None:
-    house.vendor.llm.usual = lambda question: LlmCue(tokens=tuple(question["messages"][0]["content"].split("-")))
+async def test_many_at_once_do_not_mix(server: Any) -> None:
+    server.vendor.llm.usual = lambda question: LlmCue(tokens=tuple(question["messages"][0]["content"].split("-")))
     texts = ["-".join(f"{n}.{word}" for word in range(20)) for n in range(40)]
 
-    async def ask(client: openai.AsyncOpenAI, text: str) -> str:
+    async def complete(client: openai.AsyncOpenAI, text: str) -> str:
         stream = await client.chat.completions.create(
             model="default", messages=[{"role": "user", "content": text}], stream=True
         )
         return "-".join([chunk.choices[0].delta.content or "" async for chunk in stream][:-1])
 
-    async with client_of(house) as client:
-        assert await asyncio.gather(*(ask(client, text) for text in texts)) == texts
+    async with client_of(server) as client:
+        assert await asyncio.gather(*(complete(client, text) for text in texts)) == texts
 
 
-async def test_no_more_than_there_are_places(fake_house: Any) -> None:
-    async with fake_house({"server.max_chats": 1}) as house, client_of(house) as client, asyncio.TaskGroup() as group:
+async def test_no_more_than_there_are_places(fake_server: Any) -> None:
+    async with (
+        fake_server({"server.max_chats": 1}) as server,
+        client_of(server) as client,
+        asyncio.TaskGroup() as group,
+    ):
         hold = Hold()
-        house.vendor.llm.cue(LlmCue(hold=hold))
-        first = group.create_task(client.chat.completions.create(model="default", messages=ASKED))
+        server.vendor.llm.cue(LlmCue(hold=hold))
+        first = group.create_task(client.chat.completions.create(model="default", messages=MESSAGES))
         await soon(hold.reached)
         with pytest.raises(openai.InternalServerError) as refused:
-            await client.chat.completions.create(model="default", messages=ASKED)
+            await client.chat.completions.create(model="default", messages=MESSAGES)
         assert (refused.value.status_code, refused.value.code) == (503, "server_overloaded")
         assert refused.value.response.headers["Retry-After"] == "1"
         hold.release.set()
         await first
-        await client.chat.completions.create(model="default", messages=ASKED)
+        await client.chat.completions.create(model="default", messages=MESSAGES)
 
 
-async def test_one_project_has_no_more_than_its_places(fake_house: Any) -> None:
+async def test_one_project_has_no_more_than_its_places(fake_server: Any) -> None:
     more = {"server.max_project_chats": 1}
-    async with fake_house(more) as house, client_of(house) as client, asyncio.TaskGroup() as group:
+    async with fake_server(more) as server, client_of(server) as client, asyncio.TaskGroup() as group:
         hold = Hold()
-        house.vendor.llm.cue(LlmCue(hold=hold))
-        first = group.create_task(client.chat.completions.create(model="default", messages=ASKED))
+        server.vendor.llm.cue(LlmCue(hold=hold))
+        first = group.create_task(client.chat.completions.create(model="default", messages=MESSAGES))
         await soon(hold.reached)
         with pytest.raises(openai.RateLimitError) as refused:
-            await client.chat.completions.create(model="default", messages=ASKED)
+            await client.chat.completions.create(model="default", messages=MESSAGES)
         assert refused.value.code == "rate_limit_exceeded"
         hold.release.set()
         await first

@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 
-ASKED: Any = [{"role": "user", "content": "Which mountain is the tallest?"}]
+MESSAGES: Any = [{"role": "user", "content": "Which mountain is the tallest?"}]
 POOLED = {
     "agents.default.llm": ["fake/first", "fake/second"],
     "agents.support.llm": "fake/third",
@@ -22,8 +22,8 @@ POOLED = {
 }
 
 
-def client_of(house: Any) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0)
+def client_of(server: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0)
 
 
 def only(*healthy: str) -> Any:
@@ -36,69 +36,71 @@ def only(*healthy: str) -> Any:
     return answer
 
 
-async def ask(house: Any, **more: Any) -> tuple[str, str, dict[str, Any]]:
+async def complete(server: Any, **more: Any) -> tuple[str, str, dict[str, Any]]:
     """Who answered, by their own word, by the header and by the answer's own field."""
-    async with client_of(house) as client:
-        raw = await client.chat.completions.with_raw_response.create(messages=ASKED, **more)
+    async with client_of(server) as client:
+        raw = await client.chat.completions.with_raw_response.create(messages=MESSAGES, **more)
     answer = raw.parse()
     return answer.choices[0].message.content or "", raw.headers["X-Voicepipe-Route"], answer.model_dump()["voicepipe"]
 
 
-async def test_a_route_of_several_models_answers_while_one_of_them_does(fake_house: Any) -> None:
-    async with fake_house(POOLED) as house:
-        house.vendor.llm.usual = only("second")
-        said, route, ours = await ask(house, model="default")
+async def test_a_route_of_several_models_answers_while_one_of_them_does(fake_server: Any) -> None:
+    async with fake_server(POOLED) as server:
+        server.vendor.llm.usual = only("second")
+        said, route, ours = await complete(server, model="default")
         assert (said, route) == ("second", "fake/second")
         assert [(each["provider"], each["outcome"]) for each in ours["attempts"]] == [
             ("fake/first", "failed"),
             ("fake/second", "spoke"),
         ]
         assert ours["cost_usd"] == pytest.approx(20e-6)
-        house.vendor.llm.usual = only()
+        server.vendor.llm.usual = only()
         with pytest.raises(openai.InternalServerError):
-            await ask(house, model="default")
+            await complete(server, model="default")
 
 
-async def test_a_request_names_who_may_answer_too(fake_house: Any) -> None:
-    async with fake_house(POOLED) as house:
-        house.vendor.llm.usual = only("fifth")
+async def test_a_request_names_who_may_answer_too(fake_server: Any) -> None:
+    async with fake_server(POOLED) as server:
+        server.vendor.llm.usual = only("fifth")
         for model in ("support", "fake/third", "pool/spare"):
-            said, route, _ = await ask(house, model=model, extra_body={"models": ["fake/fifth"]})
+            said, route, _ = await complete(server, model=model, extra_body={"models": ["fake/fifth"]})
             assert (said, route) == ("fifth", "fake/fifth")
 
 
-async def test_a_stream_tells_who_speaks(fake_house: Any) -> None:
-    async with fake_house(POOLED) as house, client_of(house) as client:
-        house.vendor.llm.usual = only("fourth")
-        raw = await client.chat.completions.with_raw_response.create(model="pool/spare", messages=ASKED, stream=True)
+async def test_a_stream_names_its_provider(fake_server: Any) -> None:
+    async with fake_server(POOLED) as server, client_of(server) as client:
+        server.vendor.llm.usual = only("fourth")
+        raw = await client.chat.completions.with_raw_response.create(model="pool/spare", messages=MESSAGES, stream=True)
         chunks = [chunk async for chunk in raw.parse()]
     assert raw.headers["X-Voicepipe-Route"] == "fake/fourth"
     assert chunks[-1].model_dump()["voicepipe"]["route"] == "fake/fourth"
 
 
-async def test_pools_are_listed(fake_house: Any) -> None:
-    async with fake_house(POOLED) as house, client_of(house) as client:
+async def test_pools_are_listed(fake_server: Any) -> None:
+    async with fake_server(POOLED) as server, client_of(server) as client:
         listed = [model.id async for model in client.models.list()]
     assert listed == ["default", "support", "pool/spare", "fake/first", "fake/second", "fake/third", "fake/fifth"]
 
 
-async def test_a_client_that_goes_takes_the_questions_to_all_models_with_it(fake_house: Any) -> None:
-    async with fake_house(POOLED | {"router.deadline_ms": 100}) as house:
-        house.vendor.llm.usual = lambda question: LlmCue(hold=Hold())
-        async with client_of(house) as client, asyncio.TaskGroup() as group:
-            asking = group.create_task(client.chat.completions.create(model="default", messages=ASKED, stream=True))
-            first, second = [await house.vendor.llm.nth(n) for n in (0, 1)]
+async def test_a_client_that_goes_takes_the_questions_to_all_models_with_it(fake_server: Any) -> None:
+    async with fake_server(POOLED | {"router.deadline_ms": 100}) as server:
+        server.vendor.llm.usual = lambda question: LlmCue(hold=Hold())
+        async with client_of(server) as client, asyncio.TaskGroup() as group:
+            request_task = group.create_task(
+                client.chat.completions.create(model="default", messages=MESSAGES, stream=True)
+            )
+            first, second = [await server.vendor.llm.nth(n) for n in (0, 1)]
             assert {first.question["model"], second.question["model"]} == {"first", "second"}
-            asking.cancel()
+            request_task.cancel()
         await soon(first.gone)
         await soon(second.gone)
 
 
-async def test_another_one_is_asked_when_the_first_lacks_a_parameter(fake_house: Any) -> None:
+async def test_fallback_when_the_first_model_lacks_a_parameter(fake_server: Any) -> None:
     strict = {"providers.strict.base_url": "http://127.0.0.1:9/v1", "providers.strict.options.refuses": "top_p"}
-    async with fake_house(POOLED | strict | {"agents.default.llm": ["strict/first", "fake/second"]}) as house:
-        house.vendor.llm.usual = only("second")
-        said, route, ours = await ask(house, model="default", top_p=0.5)
-        asked = (await house.vendor.llm.nth(0)).question
-    assert (said, route, asked["top_p"]) == ("second", "fake/second", 0.5)
+    async with fake_server(POOLED | strict | {"agents.default.llm": ["strict/first", "fake/second"]}) as server:
+        server.vendor.llm.usual = only("second")
+        said, route, ours = await complete(server, model="default", top_p=0.5)
+        request = (await server.vendor.llm.nth(0)).question
+    assert (said, route, request["top_p"]) == ("second", "fake/second", 0.5)
     assert "'top_p'" in ours["attempts"][0]["why"]

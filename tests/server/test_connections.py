@@ -25,21 +25,21 @@ from voicepipe.server.connection_limits import ConnectionLimits
 from voicepipe.server.connections import Connection, Connections
 from voicepipe.server.descriptors import most_for_clients
 from voicepipe.server.http_protocol import HttpProtocol
-from voicepipe.server.rare_lines import RareLines
-from voicepipe.stages.helpers import helpers
+from voicepipe.server.log_limit import LogLimit
+from voicepipe.tasks import background_tasks
 
 BOUND_S = 30
 """Generous: how long anything here may take on a busy machine."""
 
-ASK = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def dialled(house: Any, first: bytes = b"", **more: Any) -> AsyncIterator[Line]:
+async def dialled(server: Any, first: bytes = b"", **more: Any) -> AsyncIterator[Line]:
     """A connection that has sent `first`."""
-    at = urlsplit(house.base)
+    at = urlsplit(server.base)
     reader, writer = await asyncio.open_connection(at.hostname, at.port, **more)
     try:
         writer.write(first)
@@ -59,7 +59,7 @@ async def ended(line: Line) -> bytes:
 
 async def answered(line: Line) -> bool:
     """Whether a request on it is answered."""
-    line[1].write(ASK)
+    line[1].write(REQUEST)
     async with asyncio.timeout(BOUND_S):
         try:
             return (await line[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -67,8 +67,8 @@ async def answered(line: Line) -> bool:
             return False
 
 
-async def n_closed(house: Any, why: str) -> int:
-    async with house.http.get(f"{house.base}/metrics") as answer:
+async def n_closed(server: Any, why: str) -> int:
+    async with server.http.get(f"{server.base}/metrics") as answer:
         lines = (await answer.text()).splitlines()
     (line,) = [each for each in lines if each.startswith(f'voicepipe_connections_closed_total{{why="{why}"}}')]
     return int(float(line.rpartition(" ")[2]))
@@ -76,9 +76,9 @@ async def n_closed(house: Any, why: str) -> int:
 
 @pytest.mark.parametrize("first", [b"", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n"])
 async def test_a_request_that_does_not_come_ends_its_connection(serve: Any, first: bytes) -> None:
-    async with serve(header_ms=200, metrics_from=("127.0.0.1",)) as house, dialled(house, first) as line:
+    async with serve(header_ms=200, metrics_allow=("127.0.0.1",)) as server, dialled(server, first) as line:
         assert await ended(line) == b""
-        assert await n_closed(house, "headers") == 1
+        assert await n_closed(server, "headers") == 1
 
 
 async def test_headers_that_never_end_have_no_more_time_for_each_line(serve: Any) -> None:
@@ -88,8 +88,8 @@ async def test_headers_that_never_end_have_no_more_time_for_each_line(serve: Any
             await asyncio.sleep(0.02)
 
     async with (
-        serve(header_ms=400) as house,
-        dialled(house, b"GET / HTTP/1.1\r\n") as line,
+        serve(header_ms=400) as server,
+        dialled(server, b"GET / HTTP/1.1\r\n") as line,
         asyncio.TaskGroup() as group,
     ):
         trickling = group.create_task(trickle(line))
@@ -98,23 +98,23 @@ async def test_headers_that_never_end_have_no_more_time_for_each_line(serve: Any
 
 
 async def test_a_later_request_has_the_same_time(serve: Any) -> None:
-    async with serve(header_ms=400, idle_ms=3_600_000) as house, dialled(house) as line:
+    async with serve(header_ms=400, idle_ms=3_600_000) as server, dialled(server) as line:
         assert await answered(line)
         line[1].write(b"GET /healthz HTTP/1.1\r\n")
         assert b"HTTP/1.1" not in await ended(line)
 
 
 async def test_an_idle_connection_is_closed(serve: Any) -> None:
-    async with serve(idle_ms=200) as house, dialled(house) as line:
+    async with serve(idle_ms=200) as server, dialled(server) as line:
         assert await answered(line)
         assert b"HTTP/1.1" not in await ended(line)
 
 
 async def test_a_running_request_is_not_idle(serve: Any) -> None:
     """A call goes on while connections that came after it are closed for their silence."""
-    async with serve(header_ms=150, idle_ms=150) as house, house.connect() as call:
+    async with serve(header_ms=150, idle_ms=150) as server, server.connect() as call:
         for _ in range(3):
-            async with dialled(house) as line:
+            async with dialled(server) as line:
                 assert await ended(line) == b""
         await call.send_str("still here?")
         assert await call.receive_str(timeout=BOUND_S) == "still here?"
@@ -122,13 +122,13 @@ async def test_a_running_request_is_not_idle(serve: Any) -> None:
 
 async def test_an_address_has_so_many_connections_without_a_request_and_no_more(serve: Any) -> None:
     """The oldest go, so whoever comes with a request is heard; other addresses are not concerned."""
-    async with serve(address_connections=3) as house, AsyncExitStack() as stack:
-        other = await stack.enter_async_context(dialled(house, local_addr=("127.0.0.2", 0)))
-        lines = [await stack.enter_async_context(dialled(house)) for _ in range(10)]
+    async with serve(address_connections=3) as server, AsyncExitStack() as stack:
+        other = await stack.enter_async_context(dialled(server, local_addr=("127.0.0.2", 0)))
+        lines = [await stack.enter_async_context(dialled(server)) for _ in range(10)]
         for line in lines[:7]:
             assert await ended(line) == b""
         assert [await answered(line) for line in (*lines[7:], other)] == [True] * 4
-        assert (await house.get("/v1/models"))[0] == 200
+        assert (await server.get("/v1/models"))[0] == 200
 
 
 async def test_one_that_was_closed_is_ended_when_its_transport_is_there() -> None:
@@ -143,31 +143,31 @@ async def test_one_that_was_closed_is_ended_when_its_transport_is_there() -> Non
 
 
 async def test_a_trusted_proxy_has_as_many_as_it_likes(serve: Any) -> None:
-    async with serve(address_connections=2, trusted_proxies=("127.0.0.1",)) as house, AsyncExitStack() as stack:
-        lines = [await stack.enter_async_context(dialled(house)) for _ in range(8)]
+    async with serve(address_connections=2, trusted_proxies=("127.0.0.1",)) as server, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(dialled(server)) for _ in range(8)]
         assert [await answered(line) for line in lines] == [True] * 8
 
 
 async def test_a_handshake_that_does_not_come_ends_its_connection(serve: Any) -> None:
-    async with serve(tls_dev=True, header_ms=300, address_connections=2) as house, AsyncExitStack() as stack:
-        lines = [await stack.enter_async_context(dialled(house)) for _ in range(4)]
+    async with serve(tls_dev=True, header_ms=300, address_connections=2) as server, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(dialled(server)) for _ in range(4)]
         for line in lines:
             assert await ended(line) == b""
         any_ = ssl.create_default_context()
         any_.check_hostname, any_.verify_mode = False, ssl.CERT_NONE
-        assert (await house.get("/v1/models", ssl=any_))[0] == 200
+        assert (await server.get("/v1/models", ssl=any_))[0] == 200
 
 
 async def test_a_client_that_takes_no_answer_loses_its_connection(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it asks for: here a page that is larger than what the system keeps for it."""
     monkeypatch.setattr(http_protocol, "UNREAD_S", 0.3)
-    async with serve(metrics_from=("127.0.0.1",)) as house:
-        (house.parts.pages / "large.js").write_bytes(b" " * (24 << 20))
-        at, ask = urlsplit(house.base), b"GET /web/large.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with serve(metrics_allow=("127.0.0.1",)) as server:
+        (server.context.pages / "large.js").write_bytes(b" " * (24 << 20))
+        at, request = urlsplit(server.base), b"GET /web/large.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         with socket.create_connection((at.hostname, at.port)) as deaf:
-            deaf.sendall(ask)
+            deaf.sendall(request)
             async with asyncio.timeout(BOUND_S):
-                while not await n_closed(house, "unread"):  # noqa: ASYNC110 - no event tells
+                while not await n_closed(server, "unread"):  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.01)
             deaf.settimeout(BOUND_S)
             n_bytes = 0
@@ -175,7 +175,7 @@ async def test_a_client_that_takes_no_answer_loses_its_connection(serve: Any, mo
                 while piece := await asyncio.to_thread(deaf.recv, 1 << 20):
                     n_bytes += len(piece)
         assert n_bytes < 24 << 20
-        async with house.http.get(f"{house.base}/web/large.js") as answer:
+        async with server.http.get(f"{server.base}/web/large.js") as answer:
             assert len(await answer.read()) == 24 << 20
 
 
@@ -198,28 +198,28 @@ async def test_what_is_no_http_is_one_short_line_in_the_log(
 ) -> None:
     """However often it comes. No traceback, and nothing of what was sent."""
     caplog.set_level("INFO", "voicepipe")
-    async with serve() as house:
+    async with serve() as server:
         for _ in range(5):
-            async with dialled(house, GARBAGE[name]) as line:
+            async with dialled(server, GARBAGE[name]) as line:
                 assert (await ended(line)).startswith((b"HTTP/1.0 4", b"HTTP/1.1 4"))
         assert [record.message for record in caplog.records] == ["bad_http"]
         (fields,) = [record.__dict__["fields"] for record in caplog.records]
         assert set(fields) == {"address", "why", "unlogged"}
         assert len(fields["why"]) < 40
         assert "secret" not in caplog.text
-        assert (await house.get("/v1/models"))[0] == 200
+        assert (await server.get("/v1/models"))[0] == 200
 
 
 def test_the_log_says_how_many_lines_were_left_out() -> None:
-    rare = RareLines(every_ms=1_000)
+    rare = LogLimit(every_ms=1_000)
     assert [rare.take(now_ms) for now_ms in (0, 1, 999, 1_000, 1_001)] == [0, None, None, 2, None]
 
 
 async def test_what_is_no_handshake_is_one_short_line_in_the_log(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "voicepipe")
-    async with serve(tls_dev=True) as house:
+    async with serve(tls_dev=True) as server:
         for _ in range(3):
-            async with dialled(house, ASK) as line:
+            async with dialled(server, REQUEST) as line:
                 assert b"200" not in await ended(line)
         assert [record.message for record in caplog.records] == ["bad_http"]
 
@@ -234,7 +234,7 @@ async def test_what_is_no_handshake_is_one_short_line_in_the_log(serve: Any, cap
 )
 async def test_a_body_that_is_no_http_is_refused(serve: Any, rest: bytes, caplog: pytest.LogCaptureFixture) -> None:
     head = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    async with serve() as house, dialled(house, head + rest) as line:
+    async with serve() as server, dialled(server, head + rest) as line:
         assert b" 400 Bad Request\r\n" in await ended(line)
         assert "Traceback" not in caplog.text
 
@@ -246,11 +246,11 @@ async def test_when_descriptors_run_out_the_oldest_connection_without_a_request_
     lowest = os.dup(0)  # the system gives the lowest number that is free
     os.close(lowest)
     monkeypatch.setattr(listening, "most_for_clients", lambda limit: lowest + 40)
-    async with serve(address_connections=1_000, header_ms=600_000) as house, AsyncExitStack() as stack:
-        lines = [await stack.enter_async_context(dialled(house)) for _ in range(30)]
+    async with serve(address_connections=1_000, header_ms=600_000) as server, AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(dialled(server)) for _ in range(30)]
         assert await ended(lines[0]) == b""
         assert await answered(lines[-1])
-        async with dialled(house) as late:
+        async with dialled(server) as late:
             assert await answered(late)
 
 
@@ -259,8 +259,8 @@ async def test_when_all_descriptors_are_used_by_requests_the_next_connection_is_
 ) -> None:
     async with AsyncExitStack() as stack:
         monkeypatch.setattr(listening, "most_for_clients", lambda limit: 0)  # each connection is one too many
-        house = await stack.enter_async_context(serve())
-        async with dialled(house, ASK) as line:
+        server = await stack.enter_async_context(serve())
+        async with dialled(server, REQUEST) as line:
             assert await ended(line) == b""
         assert [record.message for record in caplog.records] == ["connections_full"]
 
@@ -297,15 +297,15 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
         taken.set_result(connection)
         raise ConnectionError
 
-    async with helpers() as tasks:
-        doors = Acceptor(
-            [listener], connections, tasks, make_protocol, tls=None, most_descriptors=1_000_000, rare=RareLines()
+    async with background_tasks() as tasks:
+        listeners = Acceptor(
+            [listener], connections, tasks, make_protocol, tls=None, most_descriptors=1_000_000, log_limit=LogLimit()
         )
         _, writer = await asyncio.open_connection(*listener.getsockname())
         async with asyncio.timeout(BOUND_S):
             await taken
         writer.close()
-        doors.stop()
+        listeners.stop()
     assert closed == list(range(20))
     assert listener.n_tries in (6, 7)  # five that failed, the one that did not, and a look whether there is another
     assert [record.message for record in caplog.records] == ["connections_full"]
@@ -317,8 +317,10 @@ def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900));"
         "print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=BOUND_S)
-    assert told.stdout.split() == ["900", "900", "900"]
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=BOUND_S
+    )
+    assert completed.stdout.split() == ["900", "900", "900"]
 
 
 async def test_the_server_raises_it_when_it_starts(serve: Any) -> None:

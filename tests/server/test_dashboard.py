@@ -7,47 +7,47 @@ from typing import Any
 
 async def test_a_new_server_shows_it_to_its_own_machine(serve: Any) -> None:
     """Nobody made a key yet and nobody else can come in: there is nothing to sign in with."""
-    async with serve() as house:
-        status, told = await house.get("/dashboard/about")
-        assert (status, told["sees_all"]) == (200, True)
-        assert told["limits"]["total"] == 1_000
-        assert told["limits"]["llm_ttft"] == 600
-        assert told["over_allowed"] == 0.05
+    async with serve() as server:
+        status, body = await server.get("/dashboard/about")
+        assert (status, body["sees_all"]) == (200, True)
+        assert body["limits"]["total"] == 1_000
+        assert body["limits"]["llm_ttft"] == 600
+        assert body["over_allowed"] == 0.05
 
 
 async def test_beyond_loopback_it_is_never_open(serve: Any) -> None:
     """The page itself holds nothing and comes to everybody; its figures ask for a key, also when there is none yet."""
-    async with serve(on_loopback=False) as house:
-        async with house.http.get(f"{house.base}/dashboard") as page:
+    async with serve(on_loopback=False) as server:
+        async with server.http.get(f"{server.base}/dashboard") as page:
             assert (page.status, page.content_type) == (200, "text/html")
             assert "script-src 'self'" in page.headers["Content-Security-Policy"]
-        status, told = await house.get("/dashboard/about")
-        assert (status, told["error"]["code"]) == (401, "missing_credential")
+        status, body = await server.get("/dashboard/about")
+        assert (status, body["error"]["code"]) == (401, "missing_credential")
 
 
 async def test_an_operator_sees_a_project_or_all(serve: Any) -> None:
-    async with serve() as house:
-        own, every = (house.new_key("acme", scopes=(scope,)) for scope in ("operate", "operate_all"))
-        assert [(await house.get("/dashboard/about", headers=key))[1]["sees_all"] for key in (own, every)] == [
+    async with serve() as server:
+        own, every = (server.new_key("acme", scopes=(scope,)) for scope in ("operate", "operate_all"))
+        assert [(await server.get("/dashboard/about", headers=key))[1]["sees_all"] for key in (own, every)] == [
             False,
             True,
         ]
-        assert (await house.get("/dashboard/about", headers=own))[1]["project"] == "acme"
+        assert (await server.get("/dashboard/about", headers=own))[1]["project"] == "acme"
 
 
 async def test_other_credentials_open_nothing(serve: Any) -> None:
     """Neither the key of a customer's backend nor a client secret in a browser."""
-    async with serve() as house:
-        key = house.new_key("acme")
-        assert (await house.get("/dashboard/about", headers=key))[0] == 403
-        _, minted = await house.mint({}, headers=key)
+    async with serve() as server:
+        key = server.new_key("acme")
+        assert (await server.get("/dashboard/about", headers=key))[0] == 403
+        _, minted = await server.mint({}, headers=key)
         secret = {"Authorization": f"Bearer {minted['value']}"}
-        assert (await house.get("/dashboard/about", headers=secret))[0] == 403
+        assert (await server.get("/dashboard/about", headers=secret))[0] == 403
 
 
 async def test_guessing_keys_is_slowed_down(serve: Any) -> None:
-    async with serve(burst=3) as house:
-        house.new_key("acme", scopes=("operate",))
+    async with serve(burst=3) as server:
+        server.new_key("acme", scopes=("operate",))
         wrong = {"Authorization": f"Bearer vp_acme_{'x' * 51}"}
-        statuses = [(await house.get("/dashboard/about", headers=wrong))[0] for _ in range(4)]
+        statuses = [(await server.get("/dashboard/about", headers=wrong))[0] for _ in range(4)]
         assert statuses == [401, 401, 401, 429]

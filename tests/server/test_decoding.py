@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 
 from voicepipe.audio import decode_process
-from voicepipe.audio.containers_in import Pieces, TooLong
+from voicepipe.audio.decode_file import Pieces, TooLong
 from voicepipe.audio.files import UnreadableSound, wav_bytes
 from voicepipe.audio.samples import Samples
 from voicepipe.server import decoding as decoding_module
 from voicepipe.server.decoding import Decoding, Recording, decoding
 from voicepipe.testing.fakes.cues import Hold, SttCue
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 
 RATE_HZ = 16_000
@@ -153,8 +153,8 @@ for wanted in (lambda: bytearray(400 << 20), lambda: open("/etc/passwd"), lambda
     except (MemoryError, OSError) as refused:
         print(type(refused).__name__)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert told.stdout.split() == ["MemoryError", "OSError", "OSError"]
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout.split() == ["MemoryError", "OSError", "OSError"]
 
 
 async def test_an_answer_that_no_decoder_gives_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,17 +190,17 @@ async def test_it_ends_with_the_server() -> None:
         await context.__aexit__(None, None, None)
 
 
-async def post(house: Any, file: bytes = LONG) -> tuple[int, Any]:
+async def post(server: Any, file: bytes = LONG) -> tuple[int, Any]:
     form = aiohttp.FormData({"model": "default"})
     form.add_field("file", io.BytesIO(file), filename="a.wav")
     async with (
         aiohttp.ClientSession() as http,
-        http.post(f"{house.url}/v1/audio/transcriptions", data=form) as answer,
+        http.post(f"{server.url}/v1/audio/transcriptions", data=form) as answer,
     ):
         return answer.status, await answer.json()
 
 
-def of_house() -> list[int]:
+def of_server() -> list[int]:
     """The processes of this process's server: those that fork, and the recordings'."""
     found = []
     for each in Path("/proc").iterdir():
@@ -211,30 +211,30 @@ def of_house() -> list[int]:
     return [pid for parent, pid in found if parent in ours]
 
 
-async def test_a_crash_costs_its_request_a_400_and_the_server_nothing(fake_house: Any) -> None:
-    async with fake_house({}) as house, asyncio.TaskGroup() as group:
+async def test_a_crash_costs_its_request_a_400_and_the_server_nothing(fake_server: Any) -> None:
+    async with fake_server({}) as server, asyncio.TaskGroup() as group:
         hold = Hold()
-        house.vendor.stt.cue(SttCue(text="One.", hold=hold))
-        asked = group.create_task(post(house))
+        server.vendor.stt.cue(SttCue(text="One.", hold=hold))
+        tasks = group.create_task(post(server))
         await soon(hold.reached)
-        (decoder,) = of_house()
+        (decoder,) = of_server()
         os.kill(decoder, signal.SIGSEGV)
         hold.release.set()
-        status, answer = await asked
+        status, answer = await tasks
         assert (status, answer["error"]["code"]) == (400, "invalid_file_format")
-        assert (await post(house))[0] == 200
+        assert (await post(server))[0] == 200
 
 
 async def test_credentials_are_looked_up_whatever_keeps_the_threads_busy(serve: Any) -> None:
     """Keys that were made since the last look, too; and client secrets are made."""
-    async with serve() as house:
+    async with serve() as server:
         busy, over = [], threading.Event()
         try:
             busy = [asyncio.get_running_loop().run_in_executor(None, over.wait) for _ in range(64)]
-            status, minted = await house.mint({}, headers=house.new_key())
+            status, minted = await server.mint({}, headers=server.new_key())
             assert status == 200
             headers = {"Authorization": f"Bearer {minted['value']}"}
-            async with house.connect(headers=headers) as call:
+            async with server.connect(headers=headers) as call:
                 await call.send_str("in?")
                 assert await call.receive_str(timeout=30) == "in?"
             assert not any(each.done() for each in busy)
@@ -243,23 +243,23 @@ async def test_credentials_are_looked_up_whatever_keeps_the_threads_busy(serve: 
             await asyncio.gather(*busy)
 
 
-async def test_nobody_waits_for_recordings_that_are_decoded(fake_house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_decoding_delays_no_other_request(fake_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """More hang than the server has threads; a credential is still looked up, and a page still read."""
-    async with fake_house({}) as house, asyncio.TaskGroup() as group:
+    async with fake_server({}) as server, asyncio.TaskGroup() as group:
         holds = [Hold() for _ in range(12)]
-        house.vendor.stt.cue(*(SttCue(text="One.", hold=hold) for hold in holds))
-        asked = [group.create_task(post(house)) for _ in holds]
+        server.vendor.stt.cue(*(SttCue(text="One.", hold=hold) for hold in holds))
+        tasks = [group.create_task(post(server)) for _ in holds]
         for hold in holds:
             await soon(hold.reached)
-        for pid in of_house():
+        for pid in of_server():
             os.kill(pid, signal.SIGSTOP)
         for hold in holds:
             hold.release.set()
         async with aiohttp.ClientSession() as http:
             for path, key in (("/v1/models", "vp_acme_" + "a" * 51), ("/talk", ""), ("/metrics", "")):
                 headers = {"Authorization": f"Bearer {key}"} if key else {}
-                async with http.get(house.url + path, headers=headers) as answer:
+                async with http.get(server.url + path, headers=headers) as answer:
                     assert answer.status in (200, 401)
-        assert not any(task.done() for task in asked)
-        for task in asked:
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
             task.cancel()

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests import docs as files
-from voicepipe.server.docs import Docs, anchor_of, render, results
+from voicepipe.server.api.docs import Docs, anchor_of, render, results
 
 FOLDER = files.ROOT / "web" / "docs"
 
@@ -62,9 +62,9 @@ def test_the_search_wants_every_word_and_puts_headings_first() -> None:
 
 def test_the_results_show_a_query_as_text() -> None:
     docs = Docs([render("x", "# X\n\na <i>word</i>\n")])
-    shown = results(docs, "<i>word")
-    assert "<i>" not in shown
-    assert 'href="/docs/x#x"' in shown
+    rendered = results(docs, "<i>word")
+    assert "<i>" not in rendered
+    assert 'href="/docs/x#x"' in rendered
 
 
 def test_an_anchor_is_formed_as_in_links_between_files() -> None:
@@ -72,19 +72,19 @@ def test_an_anchor_is_formed_as_in_links_between_files() -> None:
     assert anchor_of("Is it `true`, then?") == "is-it-true-then"
 
 
-async def test_the_pages_come_from_the_server(fake_house: Any) -> None:
+async def test_the_pages_come_from_the_server(fake_server: Any) -> None:
     """The index, a page, a search and a page that is not there; no key is needed."""
-    async with fake_house() as house, aiohttp.ClientSession() as http:
+    async with fake_server() as server, aiohttp.ClientSession() as http:
         for path, status, text in (
             ("/docs", 200, "Documentation"),
             ("/docs/settings", 200, "server.port"),
             ("/docs?q=budget", 200, "with “budget”"),
             ("/docs/nothing", 404, "no page 'nothing'"),
         ):
-            async with http.get(house.url + path) as answer:
+            async with http.get(server.url + path) as answer:
                 assert answer.status == status
                 assert text in await answer.text()
-        async with http.get(f"{house.url}/docs/settings") as answer:
+        async with http.get(f"{server.url}/docs/settings") as answer:
             policy = answer.headers["Content-Security-Policy"]
             assert "script-src 'self'" in policy
             assert "form-action 'self'" in policy

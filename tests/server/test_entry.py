@@ -14,93 +14,93 @@ from voicepipe.cluster.revocation import RevokedToken
 
 
 async def test_open_mode_takes_any_credential_and_none(serve: Any) -> None:
-    async with serve() as house:
+    async with serve() as server:
         for headers in ({}, {"Authorization": "Bearer bench"}, {"api-key": "x"}, {"Authorization": "Basic eDp5"}):
-            async with house.connect(headers=headers) as line:
+            async with server.connect(headers=headers) as line:
                 await line.send_str("hello")
                 assert await line.receive_str(timeout=5) == "hello"
-        assert {(grant.project, grant.agent) for grant in house.grants} == {("default", "default")}
+        assert {(grant.project, grant.agent) for grant in server.grants} == {("default", "default")}
 
 
 async def test_open_mode_never_takes_a_bad_token(serve: Any) -> None:
-    async with serve() as house:
-        status, error = await house.refused(headers={"Authorization": "Bearer ek_not.a.token"})
+    async with serve() as server:
+        status, error = await server.refused(headers={"Authorization": "Bearer ek_not.a.token"})
         assert (status, error["code"]) == (401, "invalid_token")
         assert error["type"] == "invalid_request_error"
         assert error["param"] is None
-        assert house.grants == []
+        assert server.grants == []
 
 
 async def test_open_mode_refuses_a_foreign_page(serve: Any) -> None:
-    async with serve(allowed_origins=("http://localhost:5173",)) as house:
-        status, error = await house.refused(headers={"Origin": "https://evil.test"})
+    async with serve(allowed_origins=("http://localhost:5173",)) as server:
+        status, error = await server.refused(headers={"Origin": "https://evil.test"})
         assert (status, error["code"]) == (403, "origin_not_allowed")
-        for origin in (house.base, "http://localhost:5173"):
-            async with house.connect(headers={"Origin": origin}):
+        for origin in (server.base, "http://localhost:5173"):
+            async with server.connect(headers={"Origin": origin}):
                 pass
 
 
 async def test_open_mode_refuses_a_name_that_was_rebound(serve: Any) -> None:
-    async with serve() as house:
+    async with serve() as server:
         rebound = {"Host": "evil.test", "Origin": "http://evil.test"}
-        for status, body in (await house.get("/v1/turns", headers=rebound), await house.mint(headers=rebound)):
+        for status, body in (await server.get("/v1/turns", headers=rebound), await server.mint(headers=rebound)):
             assert (status, body["error"]["code"]) == (403, "host_not_allowed")
 
 
 async def test_open_mode_ends_with_the_first_key(serve: Any) -> None:
-    async with serve() as house:
-        assert (await house.get("/v1/turns"))[0] == 200
-        key = house.new_key()
-        status, body = await house.get("/v1/turns")
+    async with serve() as server:
+        assert (await server.get("/v1/turns"))[0] == 200
+        key = server.new_key()
+        status, body = await server.get("/v1/turns")
         assert (status, body["error"]["code"]) == (401, "missing_credential")
-        assert (await house.get("/v1/turns", headers=key))[0] == 200
+        assert (await server.get("/v1/turns", headers=key))[0] == 200
 
 
 async def test_an_address_that_others_reach_is_never_open(serve: Any) -> None:
-    async with serve(on_loopback=False) as house:
-        status, error = await house.refused()
+    async with serve(on_loopback=False) as server:
+        status, error = await server.refused()
         assert (status, error["code"]) == (401, "missing_credential")
 
 
 async def test_a_key_is_taken_from_every_place_where_clients_put_it(serve: Any) -> None:
-    async with serve(query_token=True) as house:
-        key = house.new_key("acme")["Authorization"].removeprefix("Bearer ")
+    async with serve(query_token=True) as server:
+        key = server.new_key("acme")["Authorization"].removeprefix("Bearer ")
         basic = aiohttp.encode_basic_auth("anything", key)
         for headers in ({"Authorization": f"Bearer {key}"}, {"Authorization": basic}, {"api-key": key}):
-            async with house.connect(headers=headers):
+            async with server.connect(headers=headers):
                 pass
-        async with house.connect(protocols=("realtime", f"openai-insecure-api-key.{key}")) as line:
+        async with server.connect(protocols=("realtime", f"openai-insecure-api-key.{key}")) as line:
             assert line.protocol == "realtime"
-        async with house.connect(f"/v1/realtime?token={key}"):
+        async with server.connect(f"/v1/realtime?token={key}"):
             pass
-        assert [grant.project for grant in house.grants] == ["acme"] * 5
+        assert [grant.project for grant in server.grants] == ["acme"] * 5
 
 
 async def test_a_token_in_the_address_is_refused_unless_allowed(serve: Any) -> None:
-    async with serve() as house:
-        house.new_key()
-        status, error = await house.refused("/v1/realtime?token=whatever")
+    async with serve() as server:
+        server.new_key()
+        status, error = await server.refused("/v1/realtime?token=whatever")
         assert (status, error["code"]) == (401, "query_token_not_allowed")
 
 
-async def test_no_subprotocol_is_selected_when_none_of_ours_was_offered(
+async def test_no_subprotocol_is_selected_when_the_client_has_none_of_ours(
     serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And what was offered, a key perhaps, is not logged."""
     caplog.set_level(logging.DEBUG)
-    async with serve() as house, house.connect(protocols=("openai-insecure-api-key.hush-1",)) as line:
+    async with serve() as server, server.connect(protocols=("openai-insecure-api-key.hush-1",)) as line:
         assert line.protocol is None
     assert "hush-1" not in caplog.text
 
 
 async def test_an_unknown_key_is_refused_and_slowed_down(serve: Any) -> None:
-    async with serve(burst=2) as house:
-        house.new_key()
+    async with serve(burst=2) as server:
+        server.new_key()
         wrong = {"Authorization": "Bearer vp_acme_" + "a" * 51}
         for _ in range(2):
-            status, error = await house.refused(headers=wrong)
+            status, error = await server.refused(headers=wrong)
             assert (status, error["code"]) == (401, "invalid_api_key")
-        async with house.http.get(f"{house.base}/v1/turns", headers=wrong) as answer:
+        async with server.http.get(f"{server.base}/v1/turns", headers=wrong) as answer:
             assert answer.status == 429
             assert 1 <= int(answer.headers["Retry-After"]) <= 6
             error = (await answer.json())["error"]
@@ -108,23 +108,23 @@ async def test_an_unknown_key_is_refused_and_slowed_down(serve: Any) -> None:
 
 
 async def test_a_revoked_token_opens_nothing(serve: Any) -> None:
-    async with serve() as house:
-        _, minted = await house.mint()
+    async with serve() as server:
+        _, minted = await server.mint()
         token = minted["value"]
-        async with house.connect(headers={"Authorization": f"Bearer {token}"}):
+        async with server.connect(headers={"Authorization": f"Bearer {token}"}):
             pass
-        claims = verify(token, house.parts.key_store.keyring(unix_s()), now_s=unix_s())
+        claims = verify(token, server.context.key_store.keyring(unix_s()), now_s=unix_s())
         gone = RevokedToken.at(unix_s(), claims.project, claims.token_id)
-        await house.parts.cluster.revoke(gone, now_s=unix_s())
-        status, error = await house.refused(headers={"Authorization": f"Bearer {token}"})
+        await server.context.cluster.revoke(gone, now_s=unix_s())
+        status, error = await server.refused(headers={"Authorization": f"Bearer {token}"})
         assert (status, error["code"]) == (401, "token_revoked")
 
 
 async def test_a_missing_scope_is_refused(serve: Any) -> None:
-    async with serve() as house:
-        reader = house.new_key(scopes=("turns",))
-        talker = house.new_key(scopes=("realtime",))
-        assert (await house.refused(headers=reader))[1]["code"] == "missing_scope"
-        assert (await house.mint(headers=reader))[1]["error"]["code"] == "missing_scope"
-        status, body = await house.get("/v1/turns", headers=talker)
+    async with serve() as server:
+        reader = server.new_key(scopes=("turns",))
+        talker = server.new_key(scopes=("realtime",))
+        assert (await server.refused(headers=reader))[1]["code"] == "missing_scope"
+        assert (await server.mint(headers=reader))[1]["error"]["code"] == "missing_scope"
+        status, body = await server.get("/v1/turns", headers=talker)
         assert (status, body["error"]["code"]) == (403, "missing_scope")

@@ -15,7 +15,7 @@ import websockets
 from websockets.exceptions import ConnectionClosed
 
 from voicepipe.errors import StageRefused
-from voicepipe.server.socket import MAX_FRAME_BYTES
+from voicepipe.server.sessions.websocket import MAX_FRAME_BYTES
 from voicepipe.session.socket import ClientSocket
 
 
@@ -31,7 +31,7 @@ from voicepipe.session.socket import ClientSocket
     ],
 )
 async def test_every_route_that_clients_know_opens_a_session(serve: Any, path: str) -> None:
-    async with serve() as house, house.connect(path) as line:
+    async with serve() as server, server.connect(path) as line:
         await line.send_str("hello")
         assert await line.receive_str(timeout=5) == "hello"
 
@@ -49,23 +49,23 @@ async def test_every_route_that_clients_know_opens_a_session(serve: Any, path: s
     ],
 )
 async def test_the_agent_is_named_by_agent_or_by_model(serve: Any, query: str, agent: str, model: str) -> None:
-    async with serve() as house:
-        async with house.connect(f"/v1/realtime{query}"):
+    async with serve() as server:
+        async with server.connect(f"/v1/realtime{query}"):
             pass
-        assert (house.grants[0].agent, house.grants[0].model) == (agent, model)
+        assert (server.grants[0].agent, server.grants[0].model) == (agent, model)
 
 
 async def test_an_agent_that_is_not_there_is_refused(serve: Any) -> None:
-    async with serve() as house:
-        status, error = await house.refused("/v1/realtime?agent=nobody")
+    async with serve() as server:
+        status, error = await server.refused("/v1/realtime?agent=nobody")
         assert (status, error["code"], error["param"]) == (404, "agent_not_found", "agent")
 
 
 async def test_an_unknown_model_is_refused_when_set_to_strict(serve: Any) -> None:
-    async with serve(strict_models=True) as house:
-        status, error = await house.refused("/v1/realtime?model=gpt-realtime")
+    async with serve(strict_models=True) as server:
+        status, error = await server.refused("/v1/realtime?model=gpt-realtime")
         assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
-        async with house.connect("/v1/realtime?model=helper"):
+        async with server.connect("/v1/realtime?model=helper"):
             pass
 
 
@@ -82,38 +82,38 @@ async def test_an_unknown_model_is_refused_when_set_to_strict(serve: Any) -> Non
 async def test_older_clients_are_known_by_their_handshake(
     serve: Any, headers: dict[str, str], query: str, protocols: tuple[str, ...], dialect: str
 ) -> None:
-    async with serve() as house:
-        async with house.connect(f"/v1/realtime{query}", headers=headers, protocols=protocols):
+    async with serve() as server:
+        async with server.connect(f"/v1/realtime{query}", headers=headers, protocols=protocols):
             pass
-        assert house.grants[0].dialect == dialect
+        assert server.grants[0].dialect == dialect
 
 
 async def test_without_an_upgrade_the_endpoint_says_what_it_is(serve: Any) -> None:
-    async with serve() as house, house.http.get(f"{house.base}/v1/realtime") as answer:
+    async with serve() as server, server.http.get(f"{server.base}/v1/realtime") as answer:
         assert (answer.status, answer.headers["Upgrade"]) == (426, "websocket")
         assert (await answer.json())["error"]["code"] == "upgrade_required"
 
 
 async def test_a_full_server_says_so_before_the_upgrade_and_has_room_again(serve: Any, gate: Any) -> None:
-    async with serve(max_sessions=1) as house:
-        house.talks.append(gate)
-        async with house.connect():
-            status, error = await house.refused()
+    async with serve(max_sessions=1) as server:
+        server.talks.append(gate)
+        async with server.connect():
+            status, error = await server.refused()
             assert (status, error["type"], error["code"]) == (503, "server_error", "server_overloaded")
             assert error["message"] == "All 1 sessions of this server are taken."
             gate.go.set()
-        assert await house.parts.lobby.left(5_000)
-        async with house.connect():
+        assert await server.context.capacity.left(5_000)
+        async with server.connect():
             pass
 
 
 async def test_a_provider_that_refuses_at_the_start_is_answered_before_the_upgrade(serve: Any) -> None:
-    async with serve() as house:
-        house.broken.append(StageRefused("llm", provider="groq/x", why="unknown model", retryable=False))
-        status, error = await house.refused()
+    async with serve() as server:
+        server.broken.append(StageRefused("llm", provider="groq/x", why="unknown model", retryable=False))
+        status, error = await server.refused()
         assert (status, error["code"]) == (503, "server_overloaded")
         assert "llm by groq/x: unknown model" in error["message"]
-        assert len(house.parts.lobby) == 0
+        assert len(server.context.capacity) == 0
 
 
 async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
@@ -122,12 +122,12 @@ async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
             await line.send("x" * (MAX_FRAME_BYTES + 1))
             await asyncio.wait_for(line.recv(), 10)
 
-    async with serve() as house:
+    async with serve() as server:
         with pytest.raises(ConnectionClosed) as closed:
-            await send_and_listen(f"{house.base.replace('http', 'ws')}/v1/realtime")
+            await send_and_listen(f"{server.base.replace('http', 'ws')}/v1/realtime")
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
-        assert await house.parts.lobby.left(5_000)
+        assert await server.context.capacity.left(5_000)
 
 
 async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: Any) -> None:
@@ -137,9 +137,9 @@ async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: 
         while (message := await line.receive()) is not None:
             await lengths.put(len(message))
 
-    async with serve() as house:
-        house.talks.append(measure)
-        async with websockets.connect(f"{house.base.replace('http', 'ws')}/v1/realtime", compression=None) as line:
+    async with serve() as server:
+        server.talks.append(measure)
+        async with websockets.connect(f"{server.base.replace('http', 'ws')}/v1/realtime", compression=None) as line:
             await line.send("x" * MAX_FRAME_BYTES)
             await line.send(["ab", "cd", "e"])
             await line.send(b"\x00\xff")
@@ -152,15 +152,15 @@ async def test_a_message_without_end_is_stopped_at_16_mib(serve: Any, fragments:
     head = b"\x81\xff" + (1 << 40).to_bytes(8) + bytes(4)
     piece = b"\x01\xff" + (1 << 20).to_bytes(8) + bytes(4) + bytes(1 << 20)
     more = piece.replace(b"\x01", b"\x00", 1)
-    async with serve() as house:
-        host, port = house.base.removeprefix("http://").split(":")
+    async with serve() as server:
+        host, port = server.base.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(HANDSHAKE)
         await reader.readuntil(b"\r\n\r\n")
         writer.writelines([piece, *[more] * 16] if fragments else [head])
         assert await asyncio.wait_for(reader.readexactly(4), 10) == b"\x88\x02" + (1009).to_bytes(2)
         writer.transport.abort()
-        assert await house.parts.lobby.left(5_000)
+        assert await server.context.capacity.left(5_000)
 
 
 async def test_text_that_is_no_utf8_reaches_the_session_and_the_line_lives(serve: Any) -> None:
@@ -170,16 +170,16 @@ async def test_text_that_is_no_utf8_reaches_the_session_and_the_line_lives(serve
         while (message := await line.receive()) is not None:
             await line.send(str(list(message)).encode())
 
-    async with serve() as house:
-        house.talks.append(count)
-        async with house.connect() as line:
+    async with serve() as server:
+        server.talks.append(count)
+        async with server.connect() as line:
             for sent in (b"\xff\xfe{", b"{}"):
                 await line.send_frame(sent, aiohttp.WSMsgType.TEXT)
                 assert await line.receive_str(timeout=5) == str(list(sent))
 
 
 async def test_compression_is_declined(serve: Any) -> None:
-    async with serve() as house, house.connect(compress=15) as line:
+    async with serve() as server, server.connect(compress=15) as line:
         assert not line.compress
 
 
@@ -201,12 +201,12 @@ async def test_a_client_that_stops_reading_makes_the_session_wait(serve: Any) ->
             sending.cancel()
             await sending
 
-    async with serve() as house:
-        house.talks.append(flood)
-        with deaf_client(house.base) as client:
+    async with serve() as server:
+        server.talks.append(flood)
+        with deaf_client(server.base) as client:
             await asyncio.get_running_loop().sock_sendall(client, HANDSHAKE)
             assert await asyncio.wait_for(sent_bytes, 20) < 512 * 1024
-        assert await house.parts.lobby.left(5_000)
+        assert await server.context.capacity.left(5_000)
 
 
 HANDSHAKE = (
@@ -231,12 +231,12 @@ async def test_a_session_that_crashes_closes_with_1011(serve: Any) -> None:
     async def crash(line: ClientSocket) -> None:
         raise ZeroDivisionError
 
-    async with serve() as house:
-        house.talks.append(crash)
-        async with house.connect() as line:
+    async with serve() as server:
+        server.talks.append(crash)
+        async with server.connect() as line:
             message = await line.receive(timeout=5)
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1011)
-        assert await house.parts.lobby.left(5_000)
+        assert await server.context.capacity.left(5_000)
 
 
 async def test_a_session_may_close_with_its_own_words(serve: Any) -> None:
@@ -245,30 +245,30 @@ async def test_a_session_may_close_with_its_own_words(serve: Any) -> None:
         assert await line.receive() is None
         await line.send(b"too late")
 
-    async with serve() as house:
-        house.talks.append(expire)
-        async with house.connect() as line:
+    async with serve() as server:
+        server.talks.append(expire)
+        async with server.connect() as line:
             message = await line.receive(timeout=5)
             assert (message.data, message.extra) == (1001, "é" * 61)
 
 
 async def test_stopping_gives_sessions_time_then_says_goodbye(serve: Any) -> None:
-    async with serve(drain_ms=0) as house:
-        line = await house.connect()
-        await house.parts.lobby.empty(0)
+    async with serve(drain_ms=0) as server:
+        line = await server.connect()
+        await server.context.capacity.empty(0)
         message = await line.receive(timeout=5)
         assert (message.data, message.extra) == (1001, "The server is stopping.")
-        status, error = await house.refused()
+        status, error = await server.refused()
         assert (status, error["message"]) == (503, "The server is stopping.")
-        assert (await house.get("/readyz"))[1] == {"status": "stopping", "missing": ["the server is stopping"]}
+        assert (await server.get("/readyz"))[1] == {"status": "stopping", "missing": ["the server is stopping"]}
 
 
 async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate: Any) -> None:
-    async with serve() as house:
-        house.talks.append(gate)
-        line = await house.connect()
+    async with serve() as server:
+        server.talks.append(gate)
+        line = await server.connect()
         async with asyncio.TaskGroup() as group:
-            group.create_task(house.parts.lobby.empty(10_000))
+            group.create_task(server.context.capacity.empty(10_000))
             gate.go.set()
             message = await line.receive(timeout=5)
         assert message.data == 1000
@@ -276,11 +276,11 @@ async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate
 
 async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate: Any) -> None:
     """A session that hears nothing of the goodbye can't hold up the end."""
-    async with serve(drain_ms=0) as house:
-        house.talks.append(gate)
-        line = await house.connect()
+    async with serve(drain_ms=0) as server:
+        server.talks.append(gate)
+        line = await server.connect()
         await gate.began.wait()
-        emptied = asyncio.ensure_future(house.parts.lobby.empty(0))
+        emptied = asyncio.ensure_future(server.context.capacity.empty(0))
         assert (await line.receive(timeout=5)).data == 1001
         await asyncio.wait_for(emptied, 10)
         gate.go.set()

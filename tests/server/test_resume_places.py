@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from voicepipe.server.resume_places import (
+from voicepipe.server.sessions.resume_places import (
     MOST,
     MOST_OF_ADDRESS,
     MOST_OF_SESSION,
     Group,
-    WaitingPlaces,
+    ResumePlaces,
     of_address,
     of_session,
 )
@@ -18,7 +18,7 @@ from voicepipe.server.resume_places import (
 class Waiting:
     """Connections in a row; notes which were dropped."""
 
-    def __init__(self, places: WaitingPlaces, held: ExitStack) -> None:
+    def __init__(self, places: ResumePlaces, held: ExitStack) -> None:
         self._places, self._held = places, held
         self.dropped: list[str] = []
 
@@ -28,7 +28,7 @@ class Waiting:
 
 def test_the_oldest_of_a_full_address_makes_room() -> None:
     """The newest is the one that may be about to show a right secret."""
-    places = WaitingPlaces()
+    places = ResumePlaces()
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_address("192.0.2.2"), "another")
@@ -41,14 +41,14 @@ def test_the_oldest_of_a_full_address_makes_room() -> None:
 
 def test_one_subscriber_of_ipv6_is_one_address() -> None:
     with ExitStack() as held:
-        waiting = Waiting(WaitingPlaces(), held)
+        waiting = Waiting(ResumePlaces(), held)
         for n in range(MOST_OF_ADDRESS + 1):
             waiting.come(of_address(f"2001:db8::{n:x}"), str(n))
         assert waiting.dropped == ["0"]
 
 
 def test_many_addresses_are_bounded_together_at_the_cost_of_the_busiest() -> None:
-    places = WaitingPlaces()
+    places = ResumePlaces()
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_address("192.0.2.1"), "alone")
@@ -60,8 +60,8 @@ def test_many_addresses_are_bounded_together_at_the_cost_of_the_busiest() -> Non
         assert len(places) == MOST
 
 
-def test_a_session_is_touched_by_nobody_who_does_not_name_it() -> None:
-    places = WaitingPlaces()
+def test_connections_that_do_not_name_a_session_do_not_affect_it() -> None:
+    places = ResumePlaces()
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_session("sess_1"), "first")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from voicepipe.server.socket import AiohttpSocket
+from voicepipe.server.sessions.websocket import AiohttpSocket
 
 PING = WSMessage(WSMsgType.PING, b"there?", None)
 

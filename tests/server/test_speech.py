@@ -14,11 +14,11 @@ import openai
 import pytest
 import soundfile
 
-from voicepipe.audio.containers_out import FORMATS
-from voicepipe.server import rest_line
-from voicepipe.server.speech import clauses
+from voicepipe.audio.encode_stream import FORMATS
+from voicepipe.server import streaming
+from voicepipe.server.gateway.speech import clauses
 from voicepipe.testing.fakes.cues import Cut, Hold, Status, TtsCue
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.turn.clauses import MAX_CHARS
 
@@ -26,35 +26,35 @@ TEXT = "The tallest mountain is Mount Everest."
 PCM = tone(TEXT).astype("<i2").tobytes()
 
 
-def client_of(house: Any, key: str = "any") -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{house.url}/v1", api_key=key, max_retries=0)
+def client_of(server: Any, key: str = "any") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture
-async def house(fake_house: Any) -> Any:
-    async with fake_house({"agents.default.voice": "anna", "agents.default.aliases": ["tts-1"]}) as opened:
+async def server(fake_server: Any) -> Any:
+    async with fake_server({"agents.default.voice": "anna", "agents.default.aliases": ["tts-1"]}) as opened:
         yield opened
 
 
 async def say(client: openai.AsyncOpenAI, text: str = TEXT, **more: Any) -> Any:
-    asked: Any = {"model": "default", "voice": "ben", "input": text, **more}
-    return await client.audio.speech.create(**asked)
+    create_options: Any = {"model": "default", "voice": "ben", "input": text, **more}
+    return await client.audio.speech.create(**create_options)
 
 
-async def test_the_sound_is_the_voices(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_the_sound_is_the_voices(server: Any) -> None:
+    async with client_of(server) as client:
         answer = await say(client, response_format="pcm", speed=1.5)
     assert answer.content == PCM
     assert answer.response.headers["Content-Type"] == "audio/pcm"
-    assert answer.response.headers["X-Voicepipe-Route"] == "fake/mouth"
+    assert answer.response.headers["X-Voicepipe-Route"] == "fake/tts"
     assert int(answer.response.headers["X-Voicepipe-TTFB-Ms"]) >= 0
-    question = (await house.vendor.tts.nth(0)).question
-    assert (question["model"], question["voice"], question["speed"]) == ("mouth", "ben", 1.5)
+    question = (await server.vendor.tts.nth(0)).question
+    assert (question["model"], question["voice"], question["speed"]) == ("tts", "ben", 1.5)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-async def test_every_format(house: Any, name: Any) -> None:
-    async with client_of(house) as client:
+async def test_every_format(server: Any, name: Any) -> None:
+    async with client_of(server) as client:
         answer = await say(client, **({"response_format": name} if name != "mp3" else {}))
     assert answer.response.headers["Content-Type"] == FORMATS[name].content_type
     if name in ("mp3", "opus", "wav"):
@@ -65,23 +65,23 @@ async def test_every_format(house: Any, name: Any) -> None:
         assert answer.content[:4] == b"fLaC"
 
 
-async def test_the_sync_client(house: Any) -> None:
-    def ask() -> Any:
-        with openai.OpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0) as client:
+async def test_the_sync_client(server: Any) -> None:
+    def request() -> Any:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
             whole = client.audio.speech.create(model="tts-1", voice="ben", input=TEXT, response_format="pcm")
             create = client.audio.speech.with_streaming_response.create
-            with create(model="fake/mouth", voice={"id": "ben"}, input=TEXT, response_format="wav") as streamed:
+            with create(model="fake/tts", voice={"id": "ben"}, input=TEXT, response_format="wav") as streamed:
                 return whole.content, b"".join(streamed.iter_bytes())
 
-    whole, wav = await asyncio.to_thread(ask)
+    whole, wav = await asyncio.to_thread(request)
     assert whole == wav[44:] == PCM
-    assert (await house.vendor.tts.nth(1)).question["voice"] == "ben"
+    assert (await server.vendor.tts.nth(1)).question["voice"] == "ben"
 
 
-async def test_sound_leaves_as_it_comes(house: Any) -> None:
+async def test_sound_leaves_as_it_comes(server: Any) -> None:
     hold = Hold(after=24_000)
-    house.vendor.tts.cue(TtsCue(hold=hold))
-    async with client_of(house) as client:
+    server.vendor.tts.cue(TtsCue(hold=hold))
+    async with client_of(server) as client:
         create = client.audio.speech.with_streaming_response.create
         async with create(model="default", voice="ben", input=TEXT, response_format="pcm") as answer:
             pieces = answer.iter_bytes()
@@ -92,9 +92,9 @@ async def test_sound_leaves_as_it_comes(house: Any) -> None:
             assert first + b"".join([piece async for piece in pieces]) == PCM
 
 
-async def test_events(house: Any) -> None:
+async def test_events(server: Any) -> None:
     body = {"model": "default", "input": TEXT, "response_format": "pcm", "stream_format": "sse", "instructions": "sing"}
-    async with aiohttp.ClientSession() as http, http.post(f"{house.url}/v1/audio/speech", json=body) as answer:
+    async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/audio/speech", json=body) as answer:
         assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         lines = [line for line in (await answer.text()).split("\n\n") if line]
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
@@ -104,14 +104,14 @@ async def test_events(house: Any) -> None:
     assert done["type"] == "speech.audio.done"
     assert (done["voicepipe"]["characters"], done["voicepipe"]["ignored"]) == (len(TEXT), ["instructions"])
     assert done["voicepipe"]["spoken_ms"] == len(PCM) // 48
-    assert (await house.vendor.tts.nth(0)).question["voice"] == "anna"
+    assert (await server.vendor.tts.nth(0)).question["voice"] == "anna"
 
 
-async def test_a_long_text_is_spoken_whole(house: Any) -> None:
+async def test_a_long_text_is_spoken_whole(server: Any) -> None:
     text = "Well, then. " + "This is a sentence of the story. " * 100
-    async with client_of(house) as client:
+    async with client_of(server) as client:
         answer = await say(client, text, response_format="pcm")
-    said = [asked.question["input"] for asked in house.vendor.tts.asked]
+    said = [create_options.question["input"] for create_options in server.vendor.tts.received]
     assert said[0] == "Well, then."
     assert " ".join(said) == text.strip()
     assert max(map(len, said)) <= MAX_CHARS
@@ -126,13 +126,13 @@ def test_no_text_is_too_much_for_a_voice(text: str) -> None:
     assert len(pieces) <= 64
 
 
-async def test_what_was_written_to_be_read_is_said(fake_house: Any) -> None:
+async def test_what_was_written_to_be_read_is_said(fake_server: Any) -> None:
     text = "# Prices\n- **Tea** costs $3.50.\n- Coffee: see https://example.com/menu.\n```\nprint(1)\n```\n"
-    async with fake_house({"agents.default.language": "en"}) as house, client_of(house) as client:
+    async with fake_server({"agents.default.language": "en"}) as server, client_of(server) as client:
         await say(client, text)
         with pytest.raises(openai.BadRequestError) as refused:
             await say(client, "```\nprint(1)\n```")
-    said = " ".join([asked.question["input"] for asked in house.vendor.tts.asked])
+    said = " ".join([create_options.question["input"] for create_options in server.vendor.tts.received])
     assert "three dollars fifty" in said
     assert not set("#*`$") & set(said)
     assert "print" not in said
@@ -153,24 +153,24 @@ async def test_what_was_written_to_be_read_is_said(fake_house: Any) -> None:
         ([], None, "invalid_type"),
     ],
 )
-async def test_wrong_requests(house: Any, body: Any, param: str | None, code: str) -> None:
-    async with aiohttp.ClientSession() as http, http.post(f"{house.url}/v1/audio/speech", json=body) as answer:
+async def test_wrong_requests(server: Any, body: Any, param: str | None, code: str) -> None:
+    async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/audio/speech", json=body) as answer:
         error = (await answer.json())["error"]
     assert (answer.status, error["type"]) == (400, "invalid_request_error")
     assert (error["param"], error["code"]) == (param, code)
-    assert house.vendor.tts.asked == []
+    assert server.vendor.tts.received == []
 
 
-async def test_an_unknown_model(house: Any) -> None:
-    async with client_of(house) as client:
+async def test_an_unknown_model(server: Any) -> None:
+    async with client_of(server) as client:
         with pytest.raises(openai.NotFoundError) as refused:
             await say(client, model="tts-9")
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
 
 
-async def test_a_refusal_of_the_provider_keeps_its_status(house: Any) -> None:
-    house.vendor.tts.cue(TtsCue(fault=Status(429, retry_after="7")), TtsCue(fault=Status(401)))
-    async with client_of(house) as client:
+async def test_a_refusal_of_the_provider_keeps_its_status(server: Any) -> None:
+    server.vendor.tts.cue(TtsCue(fault=Status(429, retry_after="7")), TtsCue(fault=Status(401)))
+    async with client_of(server) as client:
         with pytest.raises(openai.RateLimitError) as refused:
             await say(client)
         assert refused.value.response.headers["Retry-After"] == "7"
@@ -179,48 +179,52 @@ async def test_a_refusal_of_the_provider_keeps_its_status(house: Any) -> None:
     assert failed.value.status_code == 502
 
 
-async def test_a_failure_in_the_middle_is_no_end(house: Any) -> None:
+async def test_a_failure_in_the_middle_is_no_end(server: Any) -> None:
     """Nobody takes half of the sound for all of it."""
-    house.vendor.tts.usual = TtsCue(fault=Cut(after=24_000))
-    async with client_of(house) as client:
+    server.vendor.tts.usual = TtsCue(fault=Cut(after=24_000))
+    async with client_of(server) as client:
         with pytest.raises(openai.APIConnectionError):
             await say(client, response_format="pcm")
         body = {"model": "default", "input": TEXT, "response_format": "pcm", "stream_format": "sse"}
-        async with aiohttp.ClientSession() as http, http.post(f"{house.url}/v1/audio/speech", json=body) as answer:
+        async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/audio/speech", json=body) as answer:
             last = (await answer.text()).strip().rpartition("\n\n")[2]
     assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
 
 
 @pytest.mark.parametrize("after", [0, 24_000])
-async def test_a_client_that_goes_frees_the_provider(house: Any, after: int) -> None:
+async def test_a_client_that_goes_frees_the_provider(server: Any, after: int) -> None:
     hold = Hold(after=after)
-    house.vendor.tts.cue(TtsCue(hold=hold))
-    async with client_of(house) as client, asyncio.TaskGroup() as group:
+    server.vendor.tts.cue(TtsCue(hold=hold))
+    async with client_of(server) as client, asyncio.TaskGroup() as group:
         task = group.create_task(say(client))
         await soon(hold.reached)
         task.cancel()
-    await soon((await house.vendor.tts.nth(0)).gone)
+    await soon((await server.vendor.tts.nth(0)).gone)
 
 
-async def test_a_client_that_takes_nothing_loses_its_answer(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest_line, "STUCK_S", 0.3)
-    house.vendor.tts.usual = TtsCue(raw=b"\x00\x10\x00\xf0" * 9_000_000)  # 13 minutes, 36 MB
+async def test_a_client_that_takes_nothing_loses_its_answer(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "STUCK_S", 0.3)
+    server.vendor.tts.usual = TtsCue(raw=b"\x00\x10\x00\xf0" * 9_000_000)  # 13 minutes, 36 MB
     body = json.dumps({"model": "default", "input": TEXT, "response_format": "pcm"})
-    address = house.url.removeprefix("http://")
+    address = server.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*address.split(":"), limit=1_000)
     writer.write(
         f"POST /v1/audio/speech HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
     )
     assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    await soon((await house.vendor.tts.nth(0)).gone)
+    await soon((await server.vendor.tts.nth(0)).gone)
     writer.transport.abort()
 
 
-async def test_there_are_so_many_places(fake_house: Any) -> None:
+async def test_there_are_so_many_places(fake_server: Any) -> None:
     hold = Hold()
-    async with fake_house({"server.max_audio": 1}) as house, client_of(house) as client, asyncio.TaskGroup() as group:
-        house.vendor.tts.cue(TtsCue(hold=hold))
+    async with (
+        fake_server({"server.max_audio": 1}) as server,
+        client_of(server) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        server.vendor.tts.cue(TtsCue(hold=hold))
         first = group.create_task(say(client))
         await soon(hold.reached)
         with pytest.raises(openai.InternalServerError) as refused:
@@ -231,17 +235,17 @@ async def test_there_are_so_many_places(fake_house: Any) -> None:
     assert (refused.value.status_code, refused.value.code) == (503, "server_overloaded")
 
 
-async def test_a_voice_of_the_settings_can_be_asked(fake_house: Any) -> None:
-    async with fake_house({"server.speech_models": ["fake/other"]}) as house, client_of(house) as client:
+async def test_a_tts_of_the_settings_can_be_requested(fake_server: Any) -> None:
+    async with fake_server({"server.speech_models": ["fake/other"]}) as server, client_of(server) as client:
         await say(client, model="fake/other")
-        assert (await house.vendor.tts.nth(0)).question["model"] == "other"
+        assert (await server.vendor.tts.nth(0)).question["model"] == "other"
 
 
-async def test_the_log_tells_what_it_was_and_no_word(house: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_the_figures_and_no_text(server: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "voicepipe")
-    async with client_of(house) as client:
+    async with client_of(server) as client:
         await say(client)
     (line,) = [record for record in caplog.records if record.message == "speech_closed"]
     fields = line.__dict__["fields"]
-    assert (fields["outcome"], fields["characters"], fields["route"]) == ("completed", len(TEXT), "fake/mouth")
+    assert (fields["outcome"], fields["characters"], fields["route"]) == ("completed", len(TEXT), "fake/tts")
     assert "Everest" not in caplog.text

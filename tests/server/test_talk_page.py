@@ -11,26 +11,26 @@ from voicepipe.auth.tokens import verify
 from voicepipe.clock import unix_s
 
 
-def own(house: Any, **more: str) -> dict[str, str]:
+def own(server: Any, **more: str) -> dict[str, str]:
     """The headers of this server's own page."""
-    return {"Origin": house.base, **more}
+    return {"Origin": server.base, **more}
 
 
 async def test_the_talk_page_of_this_machine_gets_a_token(serve: Any) -> None:
     """Good for that page alone: to talk, and to read its own turns."""
-    async with serve() as house:
-        status, minted = await house.post("/talk/token", headers=own(house))
+    async with serve() as server:
+        status, minted = await server.post("/talk/token", headers=own(server))
         assert status == 200
-        claims = verify(minted["value"], house.parts.key_store.keyring(unix_s()), now_s=unix_s())
-        assert (claims.scopes, claims.limits.origins) == (("realtime", "turns"), (house.base,))
+        claims = verify(minted["value"], server.context.key_store.keyring(unix_s()), now_s=unix_s())
+        assert (claims.scopes, claims.limits.origins) == (("realtime", "turns"), (server.base,))
         assert minted["voicepipe"]["agents"] == [
             {"name": "default", "voices": ["heart"]},
             {"name": "support", "voices": None},
         ]
-        offered = ("realtime", f"openai-insecure-api-key.{minted['value']}")
-        async with house.connect(protocols=offered, headers={"Origin": house.base}) as line:
+        protocols = ("realtime", f"openai-insecure-api-key.{minted['value']}")
+        async with server.connect(protocols=protocols, headers={"Origin": server.base}) as line:
             assert line.protocol == "realtime"
-        assert (await house.refused(headers={"Authorization": f"Bearer {minted['value']}"}))[0] == 403
+        assert (await server.refused(headers={"Authorization": f"Bearer {minted['value']}"}))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -45,48 +45,48 @@ async def test_the_talk_page_of_this_machine_gets_a_token(serve: Any) -> None:
         ({"Origin": ""}, "origin_not_allowed", ""),
     ],
 )
-async def test_nobody_else_gets_one(serve: Any, headers: dict[str, str], code: str, words: str) -> None:
+async def test_no_other_page_gets_one(serve: Any, headers: dict[str, str], code: str, words: str) -> None:
     """A foreign page, DNS rebinding, a proxy on the same machine."""
-    async with serve() as house:
-        status, body = await house.post("/talk/token", headers=own(house, **headers))
+    async with serve() as server:
+        status, body = await server.post("/talk/token", headers=own(server, **headers))
         assert (status, body["error"]["code"]) == (403, code)
         assert words in body["error"]["message"]
 
 
 async def test_a_program_that_is_no_page_gets_none(serve: Any) -> None:
-    async with serve() as house:
-        status, body = await house.post("/talk/token")
+    async with serve() as server:
+        status, body = await server.post("/talk/token")
         assert (status, body["error"]["code"]) == (403, "origin_required")
         assert "mint with an API key at /v1/realtime/client_secrets" in body["error"]["message"]
 
 
 async def test_another_machine_gets_none(serve: Any) -> None:
     """Its address told by a proxy that is trusted; without proxies the tests of `auth` show it."""
-    async with serve(trusted_proxies=("127.0.0.1",), talk_mint="always") as house:
-        status, body = await house.post("/talk/token", headers=own(house, **{"X-Forwarded-For": "203.0.113.7"}))
+    async with serve(trusted_proxies=("127.0.0.1",), talk_page_tokens="always") as server:
+        status, body = await server.post("/talk/token", headers=own(server, **{"X-Forwarded-For": "203.0.113.7"}))
         assert (status, body["error"]["code"]) == (403, "not_loopback")
 
 
 @pytest.mark.parametrize(("mint", "with_key"), [("auto", 403), ("always", 200), ("never", 403)])
 async def test_with_api_keys_it_gets_one_only_when_that_was_chosen(serve: Any, mint: str, with_key: int) -> None:
     """A proxy that adds no header makes a stranger look like this machine; keys say that strangers are expected."""
-    async with serve(talk_mint=mint) as house:
-        assert (await house.post("/talk/token", headers=own(house)))[0] == (403 if mint == "never" else 200)
-        house.new_key()
-        status, body = await house.post("/talk/token", headers=own(house))
+    async with serve(talk_page_tokens=mint) as server:
+        assert (await server.post("/talk/token", headers=own(server)))[0] == (403 if mint == "never" else 200)
+        server.new_key()
+        status, body = await server.post("/talk/token", headers=own(server))
         assert status == with_key
         assert status == 200 or "'voicepipe token'" in body["error"]["message"]
 
 
 async def test_it_gets_none_behind_a_trusted_proxy(serve: Any) -> None:
-    async with serve(trusted_proxies=("10.0.0.1",)) as house:
-        status, body = await house.post("/talk/token", headers=own(house))
+    async with serve(trusted_proxies=("10.0.0.1",)) as server:
+        status, body = await server.post("/talk/token", headers=own(server))
         assert (status, body["error"]["code"]) == (403, "talk_page_needs_token")
 
 
 async def test_pages_come_with_a_strict_policy_and_their_types(serve: Any) -> None:
-    async with serve() as house:
-        async with house.http.get(f"{house.base}/") as answer:
+    async with serve() as server:
+        async with server.http.get(f"{server.base}/") as answer:
             assert (answer.status, answer.url.path) == (200, "/talk")
             policy = answer.headers["Content-Security-Policy"]
             assert answer.content_type == "text/html"
@@ -99,7 +99,7 @@ async def test_pages_come_with_a_strict_policy_and_their_types(serve: Any) -> No
         for part in ("default-src 'self'", "script-src 'self'", "frame-ancestors 'none'", "object-src 'none'"):
             assert part in policy
         for name, kind in (("talk.js", "text/javascript"), ("talk.css", "text/css")):
-            async with house.http.get(f"{house.base}/web/{name}") as answer:
+            async with server.http.get(f"{server.base}/web/{name}") as answer:
                 assert (answer.status, answer.content_type) == (200, kind)
 
 
@@ -118,20 +118,20 @@ async def test_pages_come_with_a_strict_policy_and_their_types(serve: Any) -> No
     ],
 )
 async def test_nothing_but_pages_is_served(serve: Any, path: str) -> None:
-    async with serve() as house, house.http.get(URL(house.base + path, encoded=True)) as answer:
+    async with serve() as server, server.http.get(URL(server.base + path, encoded=True)) as answer:
         assert answer.status == 404
 
 
 async def test_a_host_that_is_no_host_does_not_reach_the_policy(serve: Any) -> None:
     async with (
-        serve() as house,
-        house.http.get(f"{house.base}/talk", headers={"Host": "a; script-src *"}) as answer,
+        serve() as server,
+        server.http.get(f"{server.base}/talk", headers={"Host": "a; script-src *"}) as answer,
     ):
         assert answer.status == 200
         assert "connect-src 'self';" in answer.headers["Content-Security-Policy"]
 
 
-async def test_answers_of_the_api_are_not_kept_by_anybody(serve: Any) -> None:
-    async with serve() as house, house.http.post(f"{house.base}/v1/realtime/client_secrets") as answer:
+async def test_api_answers_are_not_cached(serve: Any) -> None:
+    async with serve() as server, server.http.post(f"{server.base}/v1/realtime/client_secrets") as answer:
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"

@@ -21,27 +21,27 @@ from voicepipe.server.tls import dev_certificate, tls_context
 
 async def test_the_server_speaks_https_and_wss_with_a_made_certificate(serve: Any, tmp_path: Path) -> None:
     """Which a client that was told to trust it finds good for the names of this machine."""
-    async with serve(tls_dev=True) as house:
-        assert house.base.startswith("https://127.0.0.1:")
+    async with serve(tls_dev=True) as server:
+        assert server.base.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=tmp_path / "tls-dev" / "cert.pem")
         for host in ("127.0.0.1", "localhost"):
-            base = house.base.replace("127.0.0.1", host)
-            async with house.http.get(f"{base}/healthz", ssl=trusting) as answer:
+            base = server.base.replace("127.0.0.1", host)
+            async with server.http.get(f"{base}/healthz", ssl=trusting) as answer:
                 assert answer.status == 200
-        async with house.connect(ssl=trusting) as line:
+        async with server.connect(ssl=trusting) as line:
             await line.send_str("hello")
             assert await line.receive_str(timeout=5) == "hello"
-        page = {"Origin": house.base}
-        assert (await house.post("/talk/token", headers=page, ssl=trusting))[0] == 200
+        page = {"Origin": server.base}
+        assert (await server.post("/talk/token", headers=page, ssl=trusting))[0] == 200
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await house.get("/healthz")
+            await server.get("/healthz")
 
 
 async def test_plain_http_on_a_page_of_https_is_another_origin(serve: Any, tmp_path: Path) -> None:
-    async with serve(tls_dev=True) as house:
+    async with serve(tls_dev=True) as server:
         trusting = ssl.create_default_context(cafile=tmp_path / "tls-dev" / "cert.pem")
-        page = {"Origin": house.base.replace("https", "http")}
-        status, body = await house.post("/talk/token", headers=page, ssl=trusting)
+        page = {"Origin": server.base.replace("https", "http")}
+        status, body = await server.post("/talk/token", headers=page, ssl=trusting)
         assert (status, body["error"]["code"]) == (403, "origin_not_allowed")
 
 

@@ -18,9 +18,10 @@ import soundfile
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
-from voicepipe.server import bodies, form_reader, transcriptions
+from voicepipe.server import bodies, form_reader
+from voicepipe.server.gateway import transcriptions
 from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 
 RATE_HZ = 16_000
@@ -29,75 +30,75 @@ SPOKEN, PAUSE = tone("x" * 500, rate_hz=RATE_HZ), silence(RATE_HZ // 2)  # 20 s,
 LONG = wav_bytes(np.concatenate([SPOKEN, PAUSE, SPOKEN, PAUSE, SPOKEN]), RATE_HZ)
 
 
-def client_of(house: Any, key: str = "any") -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{house.url}/v1", api_key=key, max_retries=0)
+def client_of(server: Any, key: str = "any") -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
 @pytest.fixture
-async def house(fake_house: Any) -> Any:
-    async with fake_house({"agents.default.aliases": ["whisper-1"]}) as opened:
+async def server(fake_server: Any) -> Any:
+    async with fake_server({"agents.default.aliases": ["whisper-1"]}) as opened:
         yield opened
 
 
-async def hear(client: openai.AsyncOpenAI, file: bytes = SHORT, **more: Any) -> Any:
-    asked: Any = {"model": "default", "file": ("speech.wav", file), **more}
-    return await client.audio.transcriptions.create(**asked)
+async def transcribe(client: openai.AsyncOpenAI, file: bytes = SHORT, **more: Any) -> Any:
+    create_options: Any = {"model": "default", "file": ("speech.wav", file), **more}
+    return await client.audio.transcriptions.create(**create_options)
 
 
-async def test_what_was_said(house: Any) -> None:
-    house.vendor.stt.usual = SttCue(text="What time is it?")
-    async with client_of(house) as client:
-        answer = await hear(client, language="de-CH", prompt="Uhrzeit", temperature=0.25)
+async def test_what_was_said(server: Any) -> None:
+    server.vendor.stt.usual = SttCue(text="What time is it?")
+    async with client_of(server) as client:
+        answer = await transcribe(client, language="de-CH", prompt="Uhrzeit", temperature=0.25)
     assert answer.text == "What time is it?"
     assert (answer.usage.type, answer.usage.seconds) == ("duration", 2.0)
-    asked = await house.vendor.stt.nth(0)
-    fields = asked.question
-    assert (fields["model"], fields["language"], fields["prompt"]) == ("ear", "de", "Uhrzeit")
+    create_options = await server.vendor.stt.nth(0)
+    fields = create_options.question
+    assert (fields["model"], fields["language"], fields["prompt"]) == ("stt", "de", "Uhrzeit")
     assert fields["temperature"] == "0.25"
-    assert len(asked.samples) == 2 * RATE_HZ
+    assert len(create_options.samples) == 2 * RATE_HZ
 
 
-async def test_the_sync_client(house: Any, question: Path) -> None:
-    def ask() -> tuple[Any, list[Any]]:
-        with openai.OpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0) as client:
+async def test_the_sync_client(server: Any, question: Path) -> None:
+    def request() -> tuple[Any, list[Any]]:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
             whole = client.audio.transcriptions.create(model="whisper-1", file=question, response_format="text")
             with question.open("rb") as file:
-                events = list(client.audio.transcriptions.create(model="fake/ear", file=file, stream=True))
+                events = list(client.audio.transcriptions.create(model="fake/stt", file=file, stream=True))
             return whole, events
 
-    whole, events = await asyncio.to_thread(ask)
+    whole, events = await asyncio.to_thread(request)
     assert whole == "what time is it\n"
     assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
-async def test_files_of_many_kinds(house: Any, kind: str) -> None:
+async def test_files_of_many_kinds(server: Any, kind: str) -> None:
     file = io.BytesIO()
     soundfile.write(file, np.stack([tone("x" * 50)] * 2, axis=1), 24_000, format=kind)
-    async with client_of(house) as client:
-        assert (await hear(client, file.getvalue())).text == "what time is it"
-    samples = (await house.vendor.stt.nth(0)).samples
+    async with client_of(server) as client:
+        assert (await transcribe(client, file.getvalue())).text == "what time is it"
+    samples = (await server.vendor.stt.nth(0)).samples
     assert len(samples) == pytest.approx(2 * RATE_HZ, abs=0.1 * RATE_HZ)
     assert np.abs(samples).max() > 6_000
 
 
-async def test_long_speech_is_heard_in_pieces(house: Any) -> None:
-    house.vendor.stt.cue(SttCue(text="One."), SttCue(text=""), SttCue(text="Three."))
-    async with client_of(house) as client:
-        answer = await hear(client, LONG, response_format="verbose_json", timestamp_granularities=["segment"])
+async def test_long_speech_is_transcribed_in_pieces(server: Any) -> None:
+    server.vendor.stt.cue(SttCue(text="One."), SttCue(text=""), SttCue(text="Three."))
+    async with client_of(server) as client:
+        answer = await transcribe(client, LONG, response_format="verbose_json", timestamp_granularities=["segment"])
     assert (answer.text, answer.duration) == ("One. Three.", 61.0)
     assert [segment.text for segment in answer.segments] == ["One.", "Three."]
     first, last = answer.segments
     assert (first.id, first.start, last.id, last.end) == (0, 0, 1, 61.0)
     assert first.end == pytest.approx(20.25, abs=0.3)
-    assert sum(len(asked.samples) for asked in house.vendor.stt.asked) == 61 * RATE_HZ
+    assert sum(len(create_options.samples) for create_options in server.vendor.stt.received) == 61 * RATE_HZ
 
 
-async def test_text_streams_while_more_is_heard(house: Any) -> None:
+async def test_text_streams_during_transcription(server: Any) -> None:
     hold = Hold()
-    house.vendor.stt.cue(SttCue(text="One."), SttCue(text="Two.", hold=hold), SttCue(text="Three."))
-    async with client_of(house) as client:
-        stream = await hear(client, LONG, stream=True)
+    server.vendor.stt.cue(SttCue(text="One."), SttCue(text="Two.", hold=hold), SttCue(text="Three."))
+    async with client_of(server) as client:
+        stream = await transcribe(client, LONG, stream=True)
         first = await anext(stream)
         await soon(hold.reached)
         hold.release.set()
@@ -106,18 +107,20 @@ async def test_text_streams_while_more_is_heard(house: Any) -> None:
     assert (rest[-1].type, rest[-1].text) == ("transcript.text.done", "One. Two. Three.")
 
 
-async def test_subtitles(house: Any) -> None:
-    house.vendor.stt.usual = SttCue(text="So --> there.")
-    async with client_of(house) as client:
-        assert await hear(client, response_format="srt") == "1\n00:00:00,000 --> 00:00:02,000\nSo -> there.\n"
-        assert await hear(client, response_format="vtt") == "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\nSo -> there.\n"
+async def test_subtitles(server: Any) -> None:
+    server.vendor.stt.usual = SttCue(text="So --> there.")
+    async with client_of(server) as client:
+        assert await transcribe(client, response_format="srt") == "1\n00:00:00,000 --> 00:00:02,000\nSo -> there.\n"
+        assert (
+            await transcribe(client, response_format="vtt") == "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\nSo -> there.\n"
+        )
 
 
-async def test_silence_is_no_word(house: Any) -> None:
-    house.vendor.stt.usual = SttCue(text="")
-    async with client_of(house) as client:
-        assert (await hear(client)).text == ""
-        events = [event async for event in await hear(client, stream=True)]
+async def test_silence_is_no_word(server: Any) -> None:
+    server.vendor.stt.usual = SttCue(text="")
+    async with client_of(server) as client:
+        assert (await transcribe(client)).text == ""
+        events = [event async for event in await transcribe(client, stream=True)]
     assert [event.type for event in events] == ["transcript.text.done"]
 
 
@@ -138,21 +141,21 @@ async def test_silence_is_no_word(house: Any) -> None:
         ({"model": "default", "file": SHORT, "prompt": "x" * 5_000}, "prompt", "string_above_max_length"),
     ],
 )
-async def test_wrong_requests(house: Any, form: dict[str, Any], param: str, code: str | None) -> None:
+async def test_wrong_requests(server: Any, form: dict[str, Any], param: str, code: str | None) -> None:
     body = aiohttp.FormData()
     for name, value in form.items():
         body.add_field(name, value, filename="a.wav" if name == "file" else None)
     body.add_field("chunking_strategy", "auto")
-    status, error = await post(house, data=body)
+    status, error = await post(server, data=body)
     assert (status, error["param"]) == (400, param), error
     assert error["code"] == code or code is None
-    assert house.vendor.stt.asked == []
+    assert server.vendor.stt.received == []
 
 
-async def post(house: Any, **more: Any) -> tuple[int, Any]:
+async def post(server: Any, **more: Any) -> tuple[int, Any]:
     async with (
         aiohttp.ClientSession() as http,
-        http.post(f"{house.url}/v1/audio/transcriptions", **more) as answer,
+        http.post(f"{server.url}/v1/audio/transcriptions", **more) as answer,
     ):
         return answer.status, (await answer.json())["error"]
 
@@ -166,39 +169,39 @@ async def post(house: Any, **more: Any) -> tuple[int, Any]:
         {"data": b"--x--\r\n", "headers": {"Content-Type": "multipart/form-data; boundary=x"}},
     ],
 )
-async def test_what_is_no_form(house: Any, more: dict[str, Any]) -> None:
-    status, error = await post(house, **more)
+async def test_what_is_no_form(server: Any, more: dict[str, Any]) -> None:
+    status, error = await post(server, **more)
     assert (status, error["type"]) == (400, "invalid_request_error")
 
 
-async def test_a_file_that_is_too_large(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_is_too_large(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what it says of itself, or by what comes."""
     monkeypatch.setattr(form_reader, "FILE_BYTES", 100_000)
     monkeypatch.setattr(form_reader, "FIELD_BYTES", 1_000)
-    async with client_of(house) as client:
+    async with client_of(server) as client:
         with pytest.raises(openai.APIStatusError) as refused:
-            await hear(client, b"x" * 500_000)
+            await transcribe(client, b"x" * 500_000)
         assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
         with pytest.raises(openai.APIStatusError) as refused:
-            await hear(client, b"x" * 100_500)
+            await transcribe(client, b"x" * 100_500)
         assert refused.value.status_code == 413
         with pytest.raises(openai.BadRequestError) as wrong:
-            await hear(client, b"x", prompt="x" * 2_000)
+            await transcribe(client, b"x", prompt="x" * 2_000)
         assert (wrong.value.code, wrong.value.param) == ("form_too_large", "prompt")
 
 
-async def test_a_file_that_is_too_long(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_is_too_long(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcriptions, "LONGEST_S", 45)
-    async with client_of(house) as client:
+    async with client_of(server) as client:
         with pytest.raises(openai.BadRequestError) as refused:
-            await hear(client, LONG)
+            await transcribe(client, LONG)
     assert (refused.value.code, refused.value.param) == ("audio_too_long", "file")
 
 
 @asynccontextmanager
-async def uploading(house: Any, **more: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def uploading(server: Any, **more: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """The beginning of an upload whose rest does not come."""
-    address = house.url.removeprefix("http://")
+    address = server.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*address.split(":"), **more)
     writer.write(
         f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 100000\r\n"
@@ -210,13 +213,13 @@ async def uploading(house: Any, **more: Any) -> AsyncIterator[tuple[asyncio.Stre
         writer.transport.abort()
 
 
-async def test_an_upload_that_stalls_ends(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_that_stalls_ends(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "GRACE_S", 0.2)
-    async with uploading(house) as (reader, _):
+    async with uploading(server) as (reader, _):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
 
 
-async def test_an_upload_that_trickles_ends(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_that_trickles_ends(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte gives it time for a byte, not for another wait."""
     monkeypatch.setattr(bodies, "GRACE_S", 0.3)
 
@@ -226,37 +229,37 @@ async def test_an_upload_that_trickles_ends(house: Any, monkeypatch: pytest.Monk
             writer.write(b"x")
             await asyncio.sleep(0.01)
 
-    async with uploading(house) as (reader, writer), asyncio.TaskGroup() as group:
+    async with uploading(server) as (reader, writer), asyncio.TaskGroup() as group:
         trickling = group.create_task(trickle(writer))
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         trickling.cancel()
 
 
-async def test_uploads_on_their_way_take_no_place(fake_house: Any) -> None:
+async def test_uploads_on_their_way_take_no_place(fake_server: Any) -> None:
     """However many: who has sent all of a recording is heard meanwhile."""
     async with (
-        fake_house({"server.max_audio": 2}) as house,
+        fake_server({"server.max_audio": 2}) as server,
         AsyncExitStack() as stack,
-        client_of(house) as client,
+        client_of(server) as client,
     ):
         for _ in range(8):
-            reader, _ = await stack.enter_async_context(uploading(house))
-        assert (await hear(client)).text == "what time is it"
+            reader, _ = await stack.enter_async_context(uploading(server))
+        assert (await transcribe(client)).text == "what time is it"
         assert not reader.at_eof()
 
 
-async def test_an_address_has_so_many_uploads_on_their_way(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slowest of its own goes; other addresses are not concerned."""
     monkeypatch.setattr(bodies, "ADDRESS_BODIES", 3)
-    async with AsyncExitStack() as stack, client_of(house) as client:
-        other, _ = await stack.enter_async_context(uploading(house, local_addr=("127.0.0.2", 0)))
-        ours = [(await stack.enter_async_context(uploading(house)))[0] for _ in range(5)]
+    async with AsyncExitStack() as stack, client_of(server) as client:
+        other, _ = await stack.enter_async_context(uploading(server, local_addr=("127.0.0.2", 0)))
+        ours = [(await stack.enter_async_context(uploading(server)))[0] for _ in range(5)]
         ended = [asyncio.ensure_future(reader.readline()) for reader in (*ours, other)]
         while sum(line.done() for line in ended) < 2:
             await asyncio.wait([line for line in ended if not line.done()], return_when=asyncio.FIRST_COMPLETED)
         assert {line.result()[:12] for line in ended if line.done()} == {b"HTTP/1.1 503"}
         assert not ended[-1].done()
-        assert (await hear(client)).text == "what time is it"
+        assert (await transcribe(client)).text == "what time is it"
         for line in ended:
             line.cancel()
 
@@ -279,13 +282,15 @@ async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
     assert not body.is_crowded_out
 
 
-async def test_bodies_on_their_way_have_so_much_memory_and_no_more(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_on_their_way_have_so_much_memory_and_no_more(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who has most of it loses, not whoever comes next."""
     monkeypatch.setattr(bodies, "ALL_BYTES", 150_000)
-    async with uploading(house, local_addr=("127.0.0.2", 0)) as (little, few), uploading(house) as (first, much):
+    async with uploading(server, local_addr=("127.0.0.2", 0)) as (little, few), uploading(server) as (first, much):
         few.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 20_000)
         much.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 90_000)
-        async with uploading(house) as (second, more):
+        async with uploading(server) as (second, more):
             more.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 90_000)
             lines = [asyncio.ensure_future(reader.readline()) for reader in (first, second, little)]
             done, _ = await asyncio.wait(lines, return_when=asyncio.FIRST_COMPLETED)
@@ -296,51 +301,51 @@ async def test_bodies_on_their_way_have_so_much_memory_and_no_more(house: Any, m
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/speech", "/v1/realtime/client_secrets"])
-async def test_other_bodies_that_stall_end_too(house: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_bodies_that_stall_end_too(server: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "GRACE_S", 0.2)
-    address = house.url.removeprefix("http://")
+    address = server.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*address.split(":"))
     writer.write(f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n\r\n{{".encode())
     assert (await reader.readline()).startswith(b"HTTP/1.1 408")
     writer.transport.abort()
 
 
-async def test_failures_of_the_provider(house: Any) -> None:
-    house.vendor.stt.cue(SttCue(fault=Status(429, retry_after="7")), SttCue(text="One."), SttCue(fault=Status(500)))
-    async with client_of(house) as client:
+async def test_failures_of_the_provider(server: Any) -> None:
+    server.vendor.stt.cue(SttCue(fault=Status(429, retry_after="7")), SttCue(text="One."), SttCue(fault=Status(500)))
+    async with client_of(server) as client:
         with pytest.raises(openai.RateLimitError):
-            await hear(client)
-        stream = await hear(client, LONG, stream=True)
+            await transcribe(client)
+        stream = await transcribe(client, LONG, stream=True)
         assert (await anext(stream)).delta == "One."
         with pytest.raises(openai.APIError):
             await anext(stream)
 
 
-async def test_a_client_that_goes_frees_the_provider(house: Any) -> None:
-    house.vendor.stt.cue(SttCue(fault=Hang()))
-    async with client_of(house) as client, asyncio.TaskGroup() as group:
-        task = group.create_task(hear(client))
-        asked = await house.vendor.stt.nth(0)
+async def test_a_client_that_goes_frees_the_provider(server: Any) -> None:
+    server.vendor.stt.cue(SttCue(fault=Hang()))
+    async with client_of(server) as client, asyncio.TaskGroup() as group:
+        task = group.create_task(transcribe(client))
+        create_options = await server.vendor.stt.nth(0)
         task.cancel()
-    await soon(asked.gone)
+    await soon(create_options.gone)
 
 
-async def test_the_log_tells_what_it_was_and_no_word(house: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_the_figures_and_no_text(server: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "voicepipe")
-    async with client_of(house) as client:
-        await hear(client)
+    async with client_of(server) as client:
+        await transcribe(client)
     (line,) = [record for record in caplog.records if record.message == "transcription_closed"]
-    assert (line.__dict__["fields"]["outcome"], line.__dict__["fields"]["heard_ms"]) == ("completed", 2_000)
+    assert (line.__dict__["fields"]["outcome"], line.__dict__["fields"]["audio_ms"]) == ("completed", 2_000)
     assert "what time" not in caplog.text
 
 
-async def test_usage_stands_in_the_plain_answer_and_the_last_event(house: Any) -> None:
+async def test_usage_stands_in_the_plain_answer_and_the_last_event(server: Any) -> None:
     form = aiohttp.FormData({"model": "default", "stream": "true"})
     form.add_field("file", SHORT, filename="a.wav")
     async with (
         aiohttp.ClientSession() as http,
-        http.post(f"{house.url}/v1/audio/transcriptions", data=form) as answer,
+        http.post(f"{server.url}/v1/audio/transcriptions", data=form) as answer,
     ):
         done = json.loads((await answer.text()).strip().rpartition("\n\n")[2].removeprefix("data: "))
     assert done["usage"] == {"type": "duration", "seconds": 2.0}
-    assert done["voicepipe"]["route"] == "fake/ear"
+    assert done["voicepipe"]["route"] == "fake/stt"

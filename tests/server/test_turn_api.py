@@ -10,24 +10,26 @@ import pytest
 
 from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_ms, unix_s
-from voicepipe.telemetry.store import KeptTurn
+from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
-from voicepipe.turn.record import ModelAttempt
+from voicepipe.turn.record.values import ModelAttempt
 
 
-def kept(id: str, *, project: str = "acme", ago_ms: int = 60_000, agent: str = "default", **more: Any) -> KeptTurn:
+def stored_turn(
+    id: str, *, project: str = "acme", ago_ms: int = 60_000, agent: str = "default", **more: Any
+) -> StoredTurn:
     of_turn = {name: more.pop(name) for name in ("user", "language", "route", "arm") if name in more}
     record = replace(turn_record(), id=id, **{"session": f"sess_{project}", **more})
-    return KeptTurn(record, project, agent, unix_ms() - ago_ms, **of_turn)
+    return StoredTurn(record, project, agent, unix_ms() - ago_ms, **of_turn)
 
 
-def turns() -> tuple[KeptTurn, ...]:
+def turns() -> tuple[StoredTurn, ...]:
     """Of the last minutes, whenever they are asked for."""
     return (
-        kept("t1", ago_ms=300_000, user="anna", language="de"),
-        kept("t2", ago_ms=200_000, total_ms=1_700, total_verdict="over", agent="support"),
-        kept("t3", outcome="failed", reason="llm: broke", cause="tool", session="sess_other"),
-        kept("x1", project="bank"),
+        stored_turn("t1", ago_ms=300_000, user="anna", language="de"),
+        stored_turn("t2", ago_ms=200_000, total_ms=1_700, total_verdict="over", agent="support"),
+        stored_turn("t3", outcome="failed", reason="llm: broke", cause="tool", session="sess_other"),
+        stored_turn("x1", project="bank"),
     )
 
 
@@ -53,12 +55,12 @@ def turns() -> tuple[KeptTurn, ...]:
         ("project=&limit=1", ["t3"]),
     ],
 )
-async def test_a_list_holds_what_was_asked_for(serve: Any, query: str, ids: list[str]) -> None:
+async def test_a_list_has_the_turns_that_match(serve: Any, query: str, ids: list[str]) -> None:
     """And nothing of another project, for a key of one."""
-    async with serve() as house:
-        await house.parts.turns.keep(turns())
+    async with serve() as server:
+        await server.context.turns.keep(turns())
         query = query.format(MIDDLE_MS=unix_ms() - 250_000)  # not above: a test's name may not depend on when it runs
-        status, page = await house.get(f"/v1/turns?{query}", headers=house.new_key())
+        status, page = await server.get(f"/v1/turns?{query}", headers=server.new_key())
         assert (status, [turn["id"] for turn in page["data"]]) == (200, ids)
 
 
@@ -88,96 +90,96 @@ async def test_a_list_holds_what_was_asked_for(serve: Any, query: str, ids: list
     ],
 )
 async def test_a_wrong_parameter_is_named(serve: Any, path: str, param: str, why: str) -> None:
-    async with serve() as house:
-        status, body = await house.get(path)
+    async with serve() as server:
+        status, body = await server.get(path)
         assert (status, body["error"]["param"]) == (400, param)
         assert why in body["error"]["message"]
 
 
 async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
     """An operator of one sees their own, and asks for another's in vain; and every turn says whose it is."""
-    async with serve() as house:
-        await house.parts.turns.keep(turns())
-        every, own = (house.new_key("acme", scopes=[scope]) for scope in ("operate_all", "operate"))
-        _, page = await house.get("/v1/turns", headers=every)
+    async with serve() as server:
+        await server.context.turns.keep(turns())
+        every, own = (server.new_key("acme", scopes=[scope]) for scope in ("operate_all", "operate"))
+        _, page = await server.get("/v1/turns", headers=every)
         assert {(turn["id"], turn["project"]) for turn in page["data"]} == {
             ("t1", "acme"),
             ("t2", "acme"),
             ("t3", "acme"),
             ("x1", "bank"),
         }
-        _, page = await house.get("/v1/turns?project=bank", headers=every)
+        _, page = await server.get("/v1/turns?project=bank", headers=every)
         assert [turn["id"] for turn in page["data"]] == ["x1"]
-        assert (await house.get("/v1/turns/x1", headers=every))[0] == 200
-        assert (await house.get("/v1/turns/x1", headers=own))[0] == 404
+        assert (await server.get("/v1/turns/x1", headers=every))[0] == 200
+        assert (await server.get("/v1/turns/x1", headers=own))[0] == 404
         for path in ("/v1/turns", "/v1/sessions", "/v1/stats", "/v1/turns/stream", "/v1/turns/export"):
-            status, body = await house.get(f"{path}?project=bank", headers=own)
+            status, body = await server.get(f"{path}?project=bank", headers=own)
             assert (status, body["error"]["code"]) == (403, "own_project_only")
 
 
-async def test_while_nobody_needs_a_key_everything_is_seen(serve: Any) -> None:
-    async with serve() as house:
-        await house.parts.turns.keep(turns())
+async def test_in_open_mode_all_turns_are_visible(serve: Any) -> None:
+    async with serve() as server:
+        await server.context.turns.keep(turns())
         for query in ("", "?project="):
-            _, page = await house.get(f"/v1/turns{query}")
+            _, page = await server.get(f"/v1/turns{query}")
             assert {turn["id"] for turn in page["data"]} == {"t1", "t2", "t3", "x1"}
 
 
 async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
     """Of one's own project; a window ends now, and is told with them."""
-    async with serve() as house:
-        await house.parts.turns.keep(turns())
-        key = house.new_key()
-        status, day = await house.get("/v1/stats?window=24h&step=3600000&by=agent", headers=key)
+    async with serve() as server:
+        await server.context.turns.keep(turns())
+        key = server.new_key()
+        status, day = await server.get("/v1/stats?window=24h&step=3600000&by=agent", headers=key)
         assert (status, day["object"]) == (200, "voicepipe.stats")
         assert (day["turns"], day["over"], day["outcomes"]) == (3, 1, {"completed": 2, "failed": 1})
         assert day["until_ms"] - day["since_ms"] == 86_400_000
         assert day["stages"][0]["stage"] == "total"
         assert {group["name"]: group["turns"] for group in day["groups"]} == {"default": 2, "support": 1}
         assert sum(point["turns"] for point in day["series"]) == 3
-        _, quarter = await house.get("/v1/stats?window=15m&outcome=failed", headers=key)
+        _, quarter = await server.get("/v1/stats?window=15m&outcome=failed", headers=key)
         assert (quarter["turns"], quarter["series"], quarter["groups"]) == (1, [], [])
-        _, everything = await house.get("/v1/stats", headers=house.new_key("x", scopes=["operate_all"]))
+        _, everything = await server.get("/v1/stats", headers=server.new_key("x", scopes=["operate_all"]))
         assert (everything["turns"], everything["since_ms"]) == (4, None)
 
 
 async def test_sessions_are_listed_by_their_turns(serve: Any) -> None:
-    async with serve() as house:
-        await house.parts.turns.keep(turns())
-        status, page = await house.get("/v1/sessions", headers=house.new_key())
+    async with serve() as server:
+        await server.context.turns.keep(turns())
+        status, page = await server.get("/v1/sessions", headers=server.new_key())
         assert (status, page["next"]) == (200, None)
         other, mine = page["data"]
         assert (other["id"], other["turns"], other["failed"], other["live"]) == ("sess_other", 1, 1, False)
         assert (mine["id"], mine["turns"], mine["over"], mine["slowest_ms"]) == ("sess_acme", 2, 1, 1_700)
         assert mine["started_at"] < mine["last_at"]
-        _, found = await house.get("/v1/sessions?text=OTHER&limit=1", headers=house.new_key())
+        _, found = await server.get("/v1/sessions?text=OTHER&limit=1", headers=server.new_key())
         assert [each["id"] for each in found["data"]] == ["sess_other"]
 
 
 async def test_sessions_that_are_open_are_listed_while_they_are(serve: Any, gate: Any) -> None:
     """With their turns so far: a renewed record counts once, one that is still spoken not yet."""
-    async with serve() as house:
-        house.talks.append(gate)
-        key = house.new_key()
-        async with house.connect("/v1/realtime?agent=support", headers=key):
+    async with serve() as server:
+        server.talks.append(gate)
+        key = server.new_key()
+        async with server.connect("/v1/realtime?agent=support", headers=key):
             await gate.began.wait()
-            note = house.sessions[0].note_turn
-            session = house.grants[0].session_id
+            note = server.sessions[0].note_turn
+            session = server.grants[0].session_id
             for changes in ({"outcome": None}, {"total_ms": 1_200, "total_verdict": "over"}, {"reason": "renewed"}):
                 note(replace(turn_record(), id="t1", **changes))
             note(replace(turn_record(), id="t2", outcome="failed"))
-            _, page = await house.get("/v1/sessions?live=true", headers=key)
-            (shown,) = page["data"]
-            assert (shown["id"], shown["agent"], shown["live"], shown["project"]) == (session, "support", True, "acme")
-            assert (shown["turns"], shown["over"], shown["failed"], shown["slowest_ms"]) == (2, 0, 1, 1_200)
+            _, page = await server.get("/v1/sessions?live=true", headers=key)
+            (entry,) = page["data"]
+            assert (entry["id"], entry["agent"], entry["live"], entry["project"]) == (session, "support", True, "acme")
+            assert (entry["turns"], entry["over"], entry["failed"], entry["slowest_ms"]) == (2, 0, 1, 1_200)
             for query in ("agent=default", "user=anna", "text=nothing"):
-                assert (await house.get(f"/v1/sessions?live=true&{query}", headers=key))[1]["data"] == []
-            other = house.new_key("bank")
-            assert (await house.get("/v1/sessions?live=true", headers=other))[1]["data"] == []
+                assert (await server.get(f"/v1/sessions?live=true&{query}", headers=key))[1]["data"] == []
+            other = server.new_key("bank")
+            assert (await server.get("/v1/sessions?live=true", headers=other))[1]["data"] == []
             gate.go.set()
-        async with house.connect(headers=key) as later:  # taken in after the other has left for good
+        async with server.connect(headers=key) as later:  # taken in after the other has left for good
             await later.close()
-        _, page = await house.get("/v1/sessions?live=true", headers=key)
+        _, page = await server.get("/v1/sessions?live=true", headers=key)
         assert session not in [each["id"] for each in page["data"]]
 
 
@@ -186,62 +188,62 @@ async def test_sessions_that_are_open_are_listed_while_they_are(serve: Any, gate
 )
 async def test_a_client_secret_sees_no_project(serve: Any, path: str) -> None:
     """Whatever scopes it has: it lives in a stranger's browser."""
-    async with serve() as house:
-        token = house.forge(scopes=["realtime", "turns", "operate", "operate_all"])
-        status, body = await house.get(path, headers={"Authorization": f"Bearer {token}"})
+    async with serve() as server:
+        token = server.forge(scopes=["realtime", "turns", "operate", "operate_all"])
+        status, body = await server.get(path, headers={"Authorization": f"Bearer {token}"})
         assert (status, body["error"]["code"]) in ((403, "api_key_required"), (403, "missing_scope"))
 
 
 async def test_a_key_without_the_scope_reads_nothing(serve: Any) -> None:
-    async with serve() as house:
-        key = house.new_key(scopes=["realtime"])
+    async with serve() as server:
+        key = server.new_key(scopes=["realtime"])
         for path in ("/v1/turns", "/v1/stats", "/v1/sessions", "/v1/turns/stream", "/v1/turns/export", "/v1/webhooks"):
-            status, body = await house.get(path, headers=key)
+            status, body = await server.get(path, headers=key)
             assert (status, body["error"]["code"]) == (403, "missing_scope")
 
 
 WORDS = "HTTP 429: rate limit (org-acme-7731 has used its quota)"
 
 
-def refused_turn(id: str, session: str) -> KeptTurn:
+def refused_turn(id: str, session: str) -> StoredTurn:
     """One whose provider named our account, everywhere where a record has its words."""
     attempt = ModelAttempt(
         provider="mind/m", role="primary", outcome="failed", began_ms=0, first_ms=None, why=WORDS, cost_usd=0.0
     )
-    turn = kept(id, session=session, outcome="failed", reason=f"llm: mind/m: {WORDS}", attempts=(attempt,))
+    turn = stored_turn(id, session=session, outcome="failed", reason=f"llm: mind/m: {WORDS}", attempts=(attempt,))
     return replace(turn, record=replace(turn.record, route=f"mind/m refused: {WORDS}"))
 
 
 async def test_a_providers_words_are_for_keys_and_not_for_client_secrets(serve: Any) -> None:
     """In a page of turns, in one turn, in an export, and in the live stream."""
-    async with serve() as house:
-        key = house.new_key("acme", scopes=("turns",))
-        secret = house.forge(scopes=["realtime", "turns"])
-        claims = verify(secret, house.parts.key_store.keyring(unix_s()), now_s=unix_s())
+    async with serve() as server:
+        key = server.new_key("acme", scopes=("turns",))
+        secret = server.forge(scopes=["realtime", "turns"])
+        claims = verify(secret, server.context.key_store.keyring(unix_s()), now_s=unix_s())
         session, token = f"{session_prefix(claims)}1", {"Authorization": f"Bearer {secret}"}
-        await house.parts.turns.keep([refused_turn("t9", session)])
+        await server.context.turns.keep([refused_turn("t9", session)])
         paths = [f"/v1/turns?session={session}", "/v1/turns/t9"]
         paths += [f"/v1/turns/export?session={session}&format={kind}" for kind in ("csv", "jsonl")]
         for path in paths:
-            for who, are_told in ((key, True), (token, False)):
-                async with house.http.get(house.base + path, headers=who) as answer:
-                    told = await answer.text()
-                assert (answer.status, "org-acme-7731" in told) == (200, are_told), path
-                assert "failed" in told, "that it failed is told"
-        for who, are_told in ((key, True), (token, False)):
-            async with house.http.get(f"{house.base}/v1/turns/stream?session={session}", headers=who) as answer:
-                house.parts.feed.hear(refused_turn("t9", session))
+            for who, are_visible in ((key, True), (token, False)):
+                async with server.http.get(server.base + path, headers=who) as answer:
+                    body = await answer.text()
+                assert (answer.status, "org-acme-7731" in body) == (200, are_visible), path
+                assert "failed" in body, "that it failed is told"
+        for who, are_visible in ((key, True), (token, False)):
+            async with server.http.get(f"{server.base}/v1/turns/stream?session={session}", headers=who) as answer:
+                server.context.feed.on_record(refused_turn("t9", session))
                 async with asyncio.timeout(20):
-                    told = (await answer.content.readuntil(b"event: turn\n")) + await answer.content.readline()
-            assert b"t9" in told
-            assert (b"org-acme-7731" in told) is are_told
+                    body = (await answer.content.readuntil(b"event: turn\n")) + await answer.content.readline()
+            assert b"t9" in body
+            assert (b"org-acme-7731" in body) is are_visible
 
 
-async def test_a_session_of_a_client_secret_is_told_nothing_of_them_either(serve: Any) -> None:
+async def test_a_session_of_a_client_secret_gets_no_provider_errors_either(serve: Any) -> None:
     """What its events say is its grant's to decide."""
-    async with serve() as house:
-        key = house.new_key("acme")
-        for who in (key, {"Authorization": f"Bearer {house.forge()}"}):
-            async with house.connect(headers=who):
+    async with serve() as server:
+        key = server.new_key("acme")
+        for who in (key, {"Authorization": f"Bearer {server.forge()}"}):
+            async with server.connect(headers=who):
                 pass
-        assert [grant.veiled for grant in house.grants] == [False, True]
+        assert [grant.veiled for grant in server.grants] == [False, True]

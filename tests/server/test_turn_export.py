@@ -11,29 +11,29 @@ from typing import Any
 import aiohttp
 import pytest
 
-from voicepipe.server.turn_export import COLUMNS, STAGES, csv_rows
-from voicepipe.telemetry.store import KeptTurn, StoreError
+from voicepipe.server.api.export import COLUMNS, STAGES, csv_rows
+from voicepipe.telemetry.store.port import StoredTurn, StoreError
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.settings import BudgetLimits
 
 
-def kept(number: int, *, project: str = "acme", **changes: Any) -> KeptTurn:
-    return KeptTurn(replace(turn_record(), id=f"t{number:03}", **changes), project, "default", number)
+def stored_turn(number: int, *, project: str = "acme", **changes: Any) -> StoredTurn:
+    return StoredTurn(replace(turn_record(), id=f"t{number:03}", **changes), project, "default", number)
 
 
 async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: Any) -> None:
     """Newest first; of one's own project; JSON a line, unless told otherwise."""
-    async with serve() as house:
-        await house.parts.turns.keep([kept(number) for number in range(250)])
-        await house.parts.turns.keep([kept(number, project="bank") for number in range(3)])
-        async with house.http.get(f"{house.base}/v1/turns/export", headers=house.new_key()) as answer:
+    async with serve() as server:
+        await server.context.turns.keep([stored_turn(number) for number in range(250)])
+        await server.context.turns.keep([stored_turn(number, project="bank") for number in range(3)])
+        async with server.http.get(f"{server.base}/v1/turns/export", headers=server.new_key()) as answer:
             assert answer.status == 200
             assert answer.content_type == "application/x-ndjson"
             assert answer.headers["Content-Disposition"] == 'attachment; filename="turns.jsonl"'
             lines = (await answer.text()).splitlines()
         assert [json.loads(line)["id"] for line in lines] == [f"t{number:03}" for number in reversed(range(250))]
         assert (json.loads(lines[0])["object"], json.loads(lines[0])["project"]) == ("voicepipe.turn", "acme")
-        async with house.http.get(f"{house.base}/v1/turns/export?format=csv", headers=house.new_key()) as answer:
+        async with server.http.get(f"{server.base}/v1/turns/export?format=csv", headers=server.new_key()) as answer:
             assert (answer.content_type, answer.charset) == ("text/csv", "utf-8")
             assert (await answer.read()).startswith("\ufeffid,".encode())  # by which a spreadsheet knows UTF-8
             rows = list(csv.reader(io.StringIO(await answer.text("utf-8-sig"))))
@@ -41,24 +41,24 @@ async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: An
         assert [row[0] for row in rows[1:]] == [f"t{number:03}" for number in reversed(range(250))]
 
 
-async def test_the_file_holds_what_was_asked_for(serve: Any) -> None:
+async def test_the_file_has_the_turns_that_match(serve: Any) -> None:
     """And has its head when that is nothing."""
-    async with serve() as house:
-        await house.parts.turns.keep([kept(1), kept(2, outcome="failed")])
-        async with house.http.get(f"{house.base}/v1/turns/export?format=csv&outcome=failed") as answer:
+    async with serve() as server:
+        await server.context.turns.keep([stored_turn(1), stored_turn(2, outcome="failed")])
+        async with server.http.get(f"{server.base}/v1/turns/export?format=csv&outcome=failed") as answer:
             rows = list(csv.DictReader(io.StringIO(await answer.text("utf-8-sig"))))
         assert [row["id"] for row in rows] == ["t002"]
-        async with house.http.get(f"{house.base}/v1/turns/export?format=csv&session=none") as answer:
+        async with server.http.get(f"{server.base}/v1/turns/export?format=csv&session=none") as answer:
             assert (await answer.text("utf-8-sig")).splitlines() == [",".join(COLUMNS)]
-        async with house.http.get(f"{house.base}/v1/turns/export?session=none") as answer:
+        async with server.http.get(f"{server.base}/v1/turns/export?session=none") as answer:
             assert (answer.status, await answer.text()) == (200, "")
 
 
 async def test_a_row_says_where_the_second_went(serve: Any) -> None:
     """The stages' columns and what has no name make the total."""
-    async with serve() as house:
-        await house.parts.turns.keep([kept(1)])
-        async with house.http.get(f"{house.base}/v1/turns/export?format=csv") as answer:
+    async with serve() as server:
+        await server.context.turns.keep([stored_turn(1)])
+        async with server.http.get(f"{server.base}/v1/turns/export?format=csv") as answer:
             (row,) = csv.DictReader(io.StringIO(await answer.text("utf-8-sig")))
     spent = sum(int(row[f"{stage}_ms"] or 0) for stage in STAGES)
     assert spent + int(row["unattributed_ms"]) == int(row["total_ms"]) == 983
@@ -73,34 +73,34 @@ def test_every_stage_of_the_budget_has_a_column() -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+49", "-1", "@SUM(A1)", "\tx", "\rx", '=HYPERLINK("http://x")'])
 def test_no_text_is_a_formula(text: str) -> None:
-    """What callers say ends up in spreadsheets; numbers stay numbers."""
+    """What users say ends up in spreadsheets; numbers stay numbers."""
     (row,) = csv.reader(io.StringIO(csv_rows([[text, -5, "x=1", None]]).decode(), newline=""))
     assert row == [f"'{text}", "-5", "x=1", ""]
 
 
 async def test_a_failure_on_the_way_cuts_the_line(serve: Any, monkeypatch: Any) -> None:
     """Nobody takes half of a file for all of it; one at the beginning has a status."""
-    async with serve() as house:
-        await house.parts.turns.keep([kept(number) for number in range(150)])
-        whole, asked = house.parts.turns.list, []
+    async with serve() as server:
+        await server.context.turns.keep([stored_turn(number) for number in range(150)])
+        whole, queries = server.context.turns.list, []
 
         async def broken(project: str | None, query: Any) -> Any:
-            asked.append(query)
-            if len(asked) == 2:
+            queries.append(query)
+            if len(queries) == 2:
                 raise StoreError("turns: the disk is gone")
             return await whole(project, query)
 
-        monkeypatch.setattr(house.parts.turns, "list", broken)
-        async with house.http.get(f"{house.base}/v1/turns/export") as answer:
+        monkeypatch.setattr(server.context.turns, "list", broken)
+        async with server.http.get(f"{server.base}/v1/turns/export") as answer:
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()
-        asked[:] = [None]
-        assert (await house.get("/v1/turns/export"))[0] == 503
+        queries[:] = [None]
+        assert (await server.get("/v1/turns/export"))[0] == 503
 
 
 async def test_a_client_secret_exports_a_session_of_its_own(serve: Any) -> None:
-    async with serve() as house:
-        token = {"Authorization": f"Bearer {house.forge(scopes=['realtime', 'turns'])}"}
+    async with serve() as server:
+        token = {"Authorization": f"Bearer {server.forge(scopes=['realtime', 'turns'])}"}
         for query in ("", "?session=sess_theirs"):
-            status, body = await house.get(f"/v1/turns/export{query}", headers=token)
+            status, body = await server.get(f"/v1/turns/export{query}", headers=token)
             assert (status, body["error"]["code"]) == (403, "own_turns_only")

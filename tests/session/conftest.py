@@ -12,11 +12,11 @@ import pytest
 
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import WIRE_HZ
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.testing.replaying import Replaying
+from voicepipe.testing.journal_check import JournalCheck
+from voicepipe.testing.user import WIRE_HZ
 from voicepipe.wiring import running
 
 CLIPS = Path(__file__).parents[1] / "data" / "clean"
@@ -24,7 +24,7 @@ VAD = {"type": "server_vad", "silence_duration_ms": 200}
 
 
 @dataclass
-class House:
+class RunningServer:
     """A running server, and the vendor behind it."""
 
     base_url: str
@@ -46,7 +46,7 @@ class House:
 @pytest.fixture(autouse=True)
 def replayed() -> Iterator[None]:
     """Every session of the server, written down as a journal, is replayed without a difference."""
-    sessions = Replaying()
+    sessions = JournalCheck()
     with sessions.watching():
         yield
     assert sessions.problems() == []
@@ -71,9 +71,9 @@ def more_settings() -> dict[str, object]:
 
 
 @pytest.fixture
-async def house(
+async def server(
     tmp_path: Path, speculates: bool, phrases: dict[str, str], more_settings: dict[str, object]
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunningServer]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
         vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
@@ -83,9 +83,9 @@ async def house(
             "server.drain_ms": 0,
             "providers.fake.base_url": vendor.base_url,
             "providers.fake.idle_timeout_ms": 1_500,
-            "agents.default.stt": "fake/ear",
-            "agents.default.llm": "fake/mind",
-            "agents.default.tts": "fake/mouth",
+            "agents.default.stt": "fake/stt",
+            "agents.default.llm": "fake/llm",
+            "agents.default.tts": "fake/tts",
             "agents.default.speculate": speculates,
             **{f"agents.default.{name}": words for name, words in phrases.items()},
             "deadlines.transcript_ms": 2_000,
@@ -95,7 +95,7 @@ async def house(
         }
         settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
         async with running(settings) as server:
-            yield House(server.base_url, vendor)
+            yield RunningServer(server.base_url, vendor)
 
 
 @pytest.fixture(scope="session")

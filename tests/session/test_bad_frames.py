@@ -12,8 +12,8 @@ import pytest
 import websockets
 from websockets.exceptions import ConnectionClosed
 
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import calling
+from voicepipe.ports.transcriber import Samples
+from voicepipe.testing.user import calling
 
 BAD = {
     "not JSON": ("{oops", None),
@@ -40,37 +40,37 @@ BAD = {
 
 
 @pytest.mark.parametrize(("frame", "field"), BAD.values(), ids=BAD)
-async def test_a_bad_frame_is_answered_with_its_field(house: Any, frame: str, field: str | None) -> None:
+async def test_a_bad_frame_is_answered_with_its_field(server: Any, frame: str, field: str | None) -> None:
     """The error names what was wrong; the next event of the client works."""
-    async with calling(house.base_url) as caller:
-        await caller.line.send_str(frame)
-        error = (await caller.until("error"))["error"]
+    async with calling(server.base_url) as user:
+        await user.line.send_str(frame)
+        error = (await user.until("error"))["error"]
         assert error["param"] == field
         assert error["message"]
-        await caller.send("session.update", session={"type": "realtime", "instructions": "Go on."})
-        assert (await caller.until("session.updated"))["session"]["instructions"] == "Go on."
+        await user.send("session.update", session={"type": "realtime", "instructions": "Go on."})
+        assert (await user.until("session.updated"))["session"]["instructions"] == "Go on."
 
 
-async def test_binary_garbage_is_answered(house: Any) -> None:
+async def test_binary_garbage_is_answered(server: Any) -> None:
     """Bytes that are no event get an error, not a closed line."""
-    async with calling(house.base_url) as caller:
-        await caller.line.send_bytes(bytes(range(256)) * 4)
-        assert (await caller.until("error"))["error"]["code"] == "invalid_event"
-        await caller.send("input_audio_buffer.clear")
-        await caller.until("input_audio_buffer.cleared")
+    async with calling(server.base_url) as user:
+        await user.line.send_bytes(bytes(range(256)) * 4)
+        assert (await user.until("error"))["error"]["code"] == "invalid_event"
+        await user.send("input_audio_buffer.clear")
+        await user.until("input_audio_buffer.cleared")
 
 
-async def test_an_error_names_the_event_that_caused_it(house: Any) -> None:
+async def test_an_error_names_the_event_that_caused_it(server: Any) -> None:
     """Clients find their failed request by its id."""
-    async with calling(house.base_url) as caller:
-        await caller.send("conversation.item.delete", item_id="nobody", event_id="evt_17")
-        assert (await caller.until("error"))["error"]["event_id"] == "evt_17"
+    async with calling(server.base_url) as user:
+        await user.send("conversation.item.delete", item_id="nobody", event_id="evt_17")
+        assert (await user.until("error"))["error"]["event_id"] == "evt_17"
 
 
-async def test_a_frame_over_16_mib_closes_with_1009(house: Any) -> None:
+async def test_a_frame_over_16_mib_closes_with_1009(server: Any) -> None:
     """A message too big ends the line, and no other one."""
-    async with calling(house.base_url) as other:
-        url = f"{house.base_url.replace('http', 'ws')}/v1/realtime"
+    async with calling(server.base_url) as other:
+        url = f"{server.base_url.replace('http', 'ws')}/v1/realtime"
         async with websockets.connect(url, compression=None, max_size=None) as line:
             await line.recv()
             frame = json.dumps({"type": "input_audio_buffer.append", "audio": "A" * (16 << 20)})
@@ -82,14 +82,14 @@ async def test_a_frame_over_16_mib_closes_with_1009(house: Any) -> None:
         await other.until("input_audio_buffer.cleared")
 
 
-async def test_audio_may_be_cut_anywhere(house: Any, question: Samples) -> None:
+async def test_audio_may_be_cut_anywhere(server: Any, question: Samples) -> None:
     """Odd byte counts across appends are the same speech."""
     pcm = question.tobytes()
-    async with calling(house.base_url) as caller:
+    async with calling(server.base_url) as user:
         for first in range(0, len(pcm), 4_801):
             audio = base64.b64encode(pcm[first : first + 4_801]).decode()
-            await caller.send("input_audio_buffer.append", audio=audio)
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
-    heard = (await house.vendor.stt.nth(0)).samples.astype(float)
-    assert np.abs(heard).max() > 1_000
-    assert np.abs(np.diff(heard)).mean() < np.abs(heard).mean(), "speech, not the noise of bytes that slipped"
+            await user.send("input_audio_buffer.append", audio=audio)
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+    received = (await server.vendor.stt.nth(0)).samples.astype(float)
+    assert np.abs(received).max() > 1_000
+    assert np.abs(np.diff(received)).mean() < np.abs(received).mean(), "speech, not the noise of bytes that slipped"

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from voicepipe.audio import g711
-from voicepipe.stages.transcriber import Samples
+from voicepipe.ports.transcriber import Samples
 
 HOLD_S = 0.05
 """CPU time of one hold of the loop. A client's events get 5 ms of it; the rest is for a slow machine, for the client
@@ -60,9 +60,9 @@ def frame(payload: bytes, opcode: int = 1) -> bytes:
 
 
 @asynccontextmanager
-async def connected(house: Any) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def connected(server: Any) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """A client that has got its first event."""
-    url = f"{house.base_url}/v1/realtime"
+    url = f"{server.base_url}/v1/realtime"
     async with aiohttp.ClientSession() as http, http.ws_connect(url, max_msg_size=0, autoping=False) as line:
         await line.receive()
         yield line
@@ -107,18 +107,18 @@ NUMBERS = {"events that can't be read": 3_500, "items": 2_000, "settings": 700}
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_many_events_at_once_leave_the_loop_to_others(house: Any, flood: str) -> None:
+async def test_many_events_at_once_leave_the_loop_to_others(server: Any, flood: str) -> None:
     """Each is answered, and none is lost or refused."""
     event, answer = FLOODS[flood]
     n = NUMBERS[flood]
     others = Others()
-    async with connected(house) as line, others.watching():
+    async with connected(server) as line, others.watching():
         await send_at_once(line, frame(event) * n)
         await answered(line, answer, n)
     assert others.longest_s < HOLD_S
 
 
-async def test_speech_at_once_leaves_the_loop_to_others(house: Any, question: Samples) -> None:
+async def test_speech_at_once_leaves_the_loop_to_others(server: Any, question: Samples) -> None:
     """Most of a minute of it in frames of 100 ms is heard as fast as it can be, in slices."""
     sound, n = g711.encode_mulaw(question), 800
     pieces = [sound[at : at + n] for at in range(0, len(sound), n)]
@@ -126,14 +126,14 @@ async def test_speech_at_once_leaves_the_loop_to_others(house: Any, question: Sa
     frames = b"".join(frame(each.encode()) for each in (spoken * 500)[:500])
     update = {"type": "session.update", "session": {"type": "realtime", "audio": {"input": {"format": MULAW}}}}
     others = Others()
-    async with connected(house) as line, others.watching():
+    async with connected(server) as line, others.watching():
         clear = b'{"type": "input_audio_buffer.clear"}'
         await send_at_once(line, frame(json.dumps(update).encode()) + frames + frame(clear))
         await answered(line, "input_audio_buffer.cleared", 1)
     assert others.longest_s < HOLD_S
 
 
-async def test_pings_at_once_are_answered_one_in_a_turn(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pings_at_once_are_answered_one_in_a_turn(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are answered in order, and others have their turn after each."""
     others, answered_at = Others(), list[int]()
     real = web.WebSocketResponse.pong
@@ -144,7 +144,7 @@ async def test_pings_at_once_are_answered_one_in_a_turn(house: Any, monkeypatch:
 
     monkeypatch.setattr(web.WebSocketResponse, "pong", pong)
     pings = [b"%d" % n for n in range(40)]
-    async with connected(house) as line, others.watching():
+    async with connected(server) as line, others.watching():
         await send_at_once(line, b"".join(frame(ping, opcode=9) for ping in pings))
         pongs = [(await line.receive()).data for _ in pings]
     assert [bytes(pong) for pong in pongs] == pings

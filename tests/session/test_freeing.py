@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
+from voicepipe.ports.transcriber import Samples
 from voicepipe.session.session import Session
 from voicepipe.session.socket import ClientSocket
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import Caller
 from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
+from voicepipe.testing.user import User
 from voicepipe.testing.waiting import eventually
 
 VAD = {"type": "server_vad", "silence_duration_ms": 200}
@@ -51,7 +51,16 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
 
     async def watched(self: Session, socket: ClientSocket) -> None:
         parts = {name.strip("_"): part for name, part in vars(self).items()}
-        for name in ("core", "outbox", "listener", "wire", "replies", "mind", "hearing", "comebacks"):
+        for name in (
+            "core",
+            "outbox",
+            "audio_input",
+            "wire",
+            "replies",
+            "prompt_builder",
+            "transcription",
+            "resumption",
+        ):
             found[name] = weakref.ref(parts[name])
         found["session"], found["socket"] = weakref.ref(self), weakref.ref(socket)
         found["response"] = weakref.ref(socket._line)  # type: ignore[attr-defined]
@@ -62,54 +71,54 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
 
 
 @asynccontextmanager
-async def calling(house: Any, **session: Any) -> AsyncIterator[Caller]:
-    """A caller whose server keeps no record of what it said, and holds nothing for that."""
-    url = f"{house.base_url}/v1/realtime"
+async def calling(server: Any, **session: Any) -> AsyncIterator[User]:
+    """A user whose server keeps no record of what it said, and holds nothing for that."""
+    url = f"{server.base_url}/v1/realtime"
     async with aiohttp.ClientSession() as http, http.ws_connect(url, max_msg_size=0) as line:
-        caller = Caller(line)
-        await caller.until("session.created")
+        user = User(line)
+        await user.until("session.created")
         audio = {"input": {"turn_detection": VAD}}
-        await caller.send("session.update", session={"type": "realtime", "audio": audio, **session})
-        await caller.until("session.updated")
-        yield caller
+        await user.send("session.update", session={"type": "realtime", "audio": audio, **session})
+        await user.until("session.updated")
+        yield user
 
 
-async def just_connect(caller: Caller, question: Samples) -> None:
+async def just_connect(user: User, question: Samples) -> None:
     """Say nothing."""
 
 
-async def add_an_item(caller: Caller, question: Samples) -> None:
+async def add_an_item(user: User, question: Samples) -> None:
     """Say much at once."""
     text = {"type": "input_text", "text": "word " * 20_000}
-    await caller.send("conversation.item.create", item={"type": "message", "role": "user", "content": [text]})
-    await caller.until("conversation.item.done")
+    await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": [text]})
+    await user.until("conversation.item.done")
 
 
-async def have_a_turn(caller: Caller, question: Samples) -> None:
+async def have_a_turn(user: User, question: Samples) -> None:
     """Speak and hear the answer."""
-    await caller.say(question, then_silence_ms=1_000)
-    await caller.until("response.done")
+    await user.say(question, then_silence_ms=1_000)
+    await user.until("response.done")
 
 
-async def leave_in_mid_answer(caller: Caller, question: Samples) -> None:
+async def leave_in_mid_answer(user: User, question: Samples) -> None:
     """Speak, and wait for no more than the beginning of the answer."""
-    await caller.say(question, then_silence_ms=1_000)
-    await caller.until("response.output_audio.delta")
+    await user.say(question, then_silence_ms=1_000)
+    await user.until("response.output_audio.delta")
 
 
-async def lose_the_connection(caller: Caller, question: Samples) -> None:
+async def lose_the_connection(user: User, question: Samples) -> None:
     """Go without a word, in mid-answer."""
-    await leave_in_mid_answer(caller, question)
-    connection = caller.line._response.connection
+    await leave_in_mid_answer(user, question)
+    connection = user.line._response.connection
     assert connection is not None
     assert connection.transport is not None
     connection.transport.abort()
 
 
-async def fail(caller: Caller, question: Samples) -> None:
+async def fail(user: User, question: Samples) -> None:
     """Ask for an answer that the model does not give."""
-    await caller.send("response.create")
-    await caller.until("response.done")
+    await user.send("response.create")
+    await user.until("response.done")
 
 
 CALLS = [just_connect, add_an_item, have_a_turn, leave_in_mid_answer, lose_the_connection, fail]
@@ -117,14 +126,14 @@ CALLS = [just_connect, add_an_item, have_a_turn, leave_in_mid_answer, lose_the_c
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_session_that_is_over_is_gone_at_once(
-    house: Any, question: Samples, no_collector: None, held: dict[str, weakref.ref[Any]], call: Any
+    server: Any, question: Samples, no_collector: None, held: dict[str, weakref.ref[Any]], call: Any
 ) -> None:
     """With its conversation, its events, its connection's buffers: whatever its end was like."""
-    house.vendor.llm.usual = LlmCue(tokens=tokens("It is noon. " * 20), gap_ms=5)
+    server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon. " * 20), gap_ms=5)
     if call is fail:
-        house.vendor.llm.usual = LlmCue(fault=Status(500))
-    async with calling(house) as caller:
-        await call(caller, question)
+        server.vendor.llm.usual = LlmCue(fault=Status(500))
+    async with calling(server) as user:
+        await call(user, question)
 
     async def gone() -> bool | None:
         return True if not [name for name, part in held.items() if part() is not None] else None
@@ -142,11 +151,11 @@ class Whole:
     """Has a part that calls it."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.freed: list[int] = []
         self.part = held_weakly(self.take)
 
     def take(self, number: int) -> None:
-        self.told.append(number)
+        self.freed.append(number)
 
 
 def test_a_part_that_calls_its_whole_does_not_hold_it(no_collector: None) -> None:
@@ -154,7 +163,7 @@ def test_a_part_that_calls_its_whole_does_not_hold_it(no_collector: None) -> Non
     whole = Whole()
     part, gone = whole.part, weakref.ref(whole)
     part(1)
-    assert whole.told == [1]
+    assert whole.freed == [1]
     del whole
     assert gone() is None
     part(2)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import Caller, calling
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import CallCue, LlmCue
+from voicepipe.testing.user import User, calling
 
 TEXT = {"output_modalities": ["text"], "audio": {"input": {"turn_detection": None}}}
 SPOKEN = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
@@ -25,11 +25,11 @@ def more_settings() -> dict[str, object]:
     }
 
 
-async def add(caller: Caller, item: dict[str, Any]) -> dict[str, Any]:
+async def add(user: User, item: dict[str, Any]) -> dict[str, Any]:
     """Add an item; returns what the server says to it."""
-    await caller.send("conversation.item.create", event_id="mine", item=item)
+    await user.send("conversation.item.create", event_id="mine", item=item)
     while True:
-        event = await caller.next()
+        event = await user.next()
         if event["type"] in ("conversation.item.done", "error"):
             return event
 
@@ -41,66 +41,66 @@ def message(*parts: dict[str, Any]) -> dict[str, Any]:
 WORDS = message({"type": "input_text", "text": "hello"})
 
 
-async def test_items_beyond_the_limit_are_refused(house: Any) -> None:
+async def test_items_beyond_the_limit_are_refused(server: Any) -> None:
     """The error names the event, the field, the limit and what came; the session goes on."""
-    async with calling(house.base_url, session=TEXT) as caller:
+    async with calling(server.base_url, session=TEXT) as user:
         for _ in range(20):
-            assert (await add(caller, WORDS))["type"] == "conversation.item.done"
-        error = (await add(caller, WORDS))["error"]
+            assert (await add(user, WORDS))["type"] == "conversation.item.done"
+        error = (await add(user, WORDS))["error"]
         assert (error["event_id"], error["param"], error["code"]) == ("mine", "item", "conversation_full")
         assert error["message"].startswith("item: expected at most 20 items in the conversation, got one more")
-        await caller.send("response.create")
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
-    asked = house.vendor.llm.asked[-1].question["messages"]
-    assert sum(each["role"] == "user" for each in asked) <= 10
+        await user.send("response.create")
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+    messages = server.vendor.llm.received[-1].question["messages"]
+    assert sum(each["role"] == "user" for each in messages) <= 10
 
 
-async def test_pictures_beyond_the_limit_are_refused(house: Any) -> None:
+async def test_pictures_beyond_the_limit_are_refused(server: Any) -> None:
     """By their size; so is the input of a response that refers to one again and again."""
-    async with calling(house.base_url, session=TEXT) as caller:
+    async with calling(server.base_url, session=TEXT) as user:
         picture = message({"type": "input_image", "image_url": PICTURE})
-        added = await add(caller, picture)
-        await add(caller, picture)
-        error = (await add(caller, picture))["error"]
+        added = await add(user, picture)
+        await add(user, picture)
+        error = (await add(user, picture))["error"]
         assert (error["param"], error["code"]) == ("item", "conversation_full")
         assert "expected at most 120000 characters in all items of the conversation, got 150" in error["message"]
         reference = {"type": "item_reference", "id": added["item"]["id"]}
-        await caller.send("response.create", response={"conversation": "none", "input": [reference] * 3})
-        error = (await caller.until("error"))["error"]
+        await user.send("response.create", response={"conversation": "none", "input": [reference] * 3})
+        error = (await user.until("error"))["error"]
         assert (error["param"], error["code"]) == ("response.input", "conversation_full")
 
 
-async def test_the_instructions_of_a_response_are_bounded(house: Any) -> None:
+async def test_the_instructions_of_a_response_are_bounded(server: Any) -> None:
     """As those of a session are."""
-    async with calling(house.base_url, session=TEXT) as caller:
-        await caller.send("response.create", response={"instructions": "x" * 150_001})
-        error = (await caller.until("error"))["error"]
+    async with calling(server.base_url, session=TEXT) as user:
+        await user.send("response.create", response={"instructions": "x" * 150_001})
+        error = (await user.until("error"))["error"]
         assert (error["param"], error["code"]) == ("response.instructions", "string_above_max_length")
 
 
-async def test_a_spoken_turn_is_answered_all_the_same(house: Any, question: Samples) -> None:
+async def test_a_spoken_turn_is_answered_all_the_same(server: Any, question: Samples) -> None:
     """The oldest items leave for it, and the client is told of each."""
-    async with calling(house.base_url, session=SPOKEN) as caller:
-        added = [(await add(caller, WORDS))["item"]["id"] for _ in range(20)]
-        await caller.say(question)
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
-        gone = [event["item_id"] for event in caller.events if event["type"] == "conversation.item.deleted"]
+    async with calling(server.base_url, session=SPOKEN) as user:
+        added = [(await add(user, WORDS))["item"]["id"] for _ in range(20)]
+        await user.say(question)
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+        gone = [event["item_id"] for event in user.events if event["type"] == "conversation.item.deleted"]
         assert gone == added[:2]
-        assert len(caller.checker.order) == 20
+        assert len(user.checker.order) == 20
 
 
-async def test_the_result_of_a_call_is_taken(house: Any, question: Samples) -> None:
+async def test_the_result_of_a_call_is_taken(server: Any, question: Samples) -> None:
     """A turn that needs it does not fail."""
-    async with calling(house.base_url, session=SPOKEN) as caller:
+    async with calling(server.base_url, session=SPOKEN) as user:
         for _ in range(20):
-            await add(caller, WORDS)
-        house.vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("look"),), finish="tool_calls"))
-        await caller.say(question)
-        await caller.until("response.done")
+            await add(user, WORDS)
+        server.vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("look"),), finish="tool_calls"))
+        await user.say(question)
+        await user.until("response.done")
         result = {"type": "function_call_output", "call_id": "call_fake", "output": "noon"}
-        assert (await add(caller, result))["type"] == "conversation.item.done"
-        assert (await add(caller, result))["type"] == "error"
-        await caller.send("response.create")
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
-    asked = house.vendor.llm.asked[-1].question["messages"]
-    assert [each["role"] for each in asked[-2:]] == ["assistant", "tool"]
+        assert (await add(user, result))["type"] == "conversation.item.done"
+        assert (await add(user, result))["type"] == "error"
+        await user.send("response.create")
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+    messages = server.vendor.llm.received[-1].question["messages"]
+    assert [each["role"] for each in messages[-2:]] == ["assistant", "tool"]

@@ -1,4 +1,4 @@
-"""A caller hangs up, and a stage takes its time to close: the turn is over at once, and none begins meanwhile."""
+"""A user hangs up, and a stage takes its time to close: the turn is over at once, and none begins meanwhile."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from voicepipe.clock import unix_s
+from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
-from voicepipe.stages.transcriber import Hearing
 from voicepipe.testing.fakes.cues import Hang, LlmCue, SttCue, TtsCue
-from voicepipe.testing.fakes.stages import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.turn import events as e
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, ReplySettings
 
 WAIT_S = 20.0
@@ -32,14 +32,14 @@ class SlowToClose(FakeTranscriber):
         super().__init__(SttCue())
         self.closing, self.closed = asyncio.Event(), asyncio.Event()
 
-    def open(self, hearing: Hearing) -> Any:
-        return self._slowly(hearing)
+    def open(self, options: TranscriptionOptions) -> Any:
+        return self._slowly(options)
 
     @asynccontextmanager
-    async def _slowly(self, hearing: Hearing) -> AsyncIterator[Any]:
-        async with super().open(hearing) as ear:
+    async def _slowly(self, options: TranscriptionOptions) -> AsyncIterator[Any]:
+        async with super().open(options) as transcriber:
             try:
-                yield ear
+                yield transcriber
             finally:
                 self.closing.set()
                 await self.closed.wait()
@@ -52,13 +52,13 @@ class Leaves:
     gone = False
 
     def __init__(self) -> None:
-        self._asked, self._made = False, asyncio.Event()
+        self._requested, self._made = False, asyncio.Event()
 
     async def receive(self) -> str | None:
-        if self._asked:
+        if self._requested:
             await self._made.wait()
             return None
-        self._asked = True
+        self._requested = True
         return '{"type": "response.create"}'
 
     async def send(self, frame: bytes) -> None:
@@ -72,8 +72,8 @@ class Leaves:
         raise AssertionError("the line was dropped")
 
 
-async def test_nothing_is_begun_for_a_caller_who_has_left(caplog: pytest.LogCaptureFixture) -> None:
-    ear, records = SlowToClose(), list[TurnRecord]()
+async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixture) -> None:
+    transcriber, records = SlowToClose(), list[TurnRecord]()
     grant = SessionGrant(
         session_id="sess_x",
         project="p",
@@ -96,7 +96,7 @@ async def test_nothing_is_begun_for_a_caller_who_has_left(caplog: pytest.LogCapt
         show=lambda session: session,
     )
     stages = SessionStages(
-        transcriber=ear,
+        transcriber=transcriber,
         model=FakeModel(LlmCue(fault=Hang())),
         synthesizer=FakeSynthesizer(TtsCue()),
         stt_model="",
@@ -107,10 +107,10 @@ async def test_nothing_is_begun_for_a_caller_who_has_left(caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
             group.create_task(session.run(Leaves()))
-            await ear.closing.wait()
+            await transcriber.closing.wait()
             assert [record.outcome for record in records] == ["abandoned"]
             # The clock and the ear go on: the silence of somebody who has left is a silence.
             session.post(e.ReplyRequested(None, ReplySettings()))
-            ear.closed.set()
+            transcriber.closed.set()
     assert caplog.records == []
     assert len(records) == 1

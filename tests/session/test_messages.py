@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from voicepipe.ports.model import Called, Returned, Said, Text
 from voicepipe.session.messages import messages_of
-from voicepipe.stages.model import Called, Returned, Said, Text
 from voicepipe.turn import conversation as c
 
 
@@ -35,7 +35,7 @@ def test_an_answer_between_keeps_them_apart() -> None:
     assert messages_of(items) == (user("Hello."), agent("Hi."), user("Bye."))
 
 
-def test_what_only_the_caller_hears_neither_counts_nor_keeps_apart() -> None:
+def test_asides_are_left_out_of_messages() -> None:
     items = (spoken("a", "Tell me"), answered("b", "One moment.", aside=True), spoken("c", "the time."))
     assert messages_of(items) == (user("Tell me the time."),)
 

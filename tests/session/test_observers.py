@@ -10,17 +10,17 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.session.test_strangers import Client
+from tests.session.test_third_party_faults import Client
 from voicepipe.clock import unix_s
 from voicepipe.errors import StageRefused
+from voicepipe.ports.model import Usage
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
-from voicepipe.stages.model import Usage
-from voicepipe.telemetry.journal import Journal
+from voicepipe.telemetry.journal.port import Journal
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
-from voicepipe.testing.fakes.stages import FakeModel, FakeSynthesizer, FakeTranscriber
-from voicepipe.turn.record import TurnRecord
+from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 
 WAIT_S = 20.0
@@ -34,7 +34,7 @@ def broken(*_: Any) -> NoReturn:
 class BrokenJournal:
     """Fails at each call."""
 
-    note = heard = said = close = broken
+    note = user_audio = agent_audio = close = broken
 
 
 def hooks(**changes: Any) -> SessionHooks:
@@ -50,8 +50,8 @@ def hooks(**changes: Any) -> SessionHooks:
     return replace(usual, **changes)
 
 
-def session(mind: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> Session:
-    """One caller's, with a model of the test's."""
+def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> Session:
+    """One user's, with a model of the test's."""
     grant = SessionGrant(
         session_id="sess_x",
         project="p",
@@ -67,7 +67,7 @@ def session(mind: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> Se
     )
     stages = SessionStages(
         transcriber=FakeTranscriber(SttCue()),
-        model=mind,
+        model=model,
         synthesizer=FakeSynthesizer(TtsCue()),
         stt_model="",
         llm_model="",
@@ -76,14 +76,14 @@ def session(mind: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> Se
     return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
 
 
-class Asks(Client):
+class RequestingClient(Client):
     """Asks once, and keeps all that it is told."""
 
     def __init__(self, *, answers: int = 1, record: bool = False) -> None:
         ready = asyncio.Event()
         ready.set()
         super().__init__(ready)
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self._first = [] if not record else [{"providerData": {"voicepipe": {"turn_events": True}}}]
 
     async def receive(self) -> str | None:
@@ -92,7 +92,7 @@ class Asks(Client):
         return await super().receive()
 
     async def send(self, frame: bytes) -> None:
-        self.told.append(json.loads(frame))
+        self.received.append(json.loads(frame))
         await super().send(frame)
 
 
@@ -106,19 +106,19 @@ def noon() -> FakeModel:
 
 
 @pytest.mark.parametrize(
-    "name", ["keep_record", "note_overrun", "note_stuck", "is_watched", "tell_live", "open_journal"]
+    "name", ["keep_record", "note_overrun", "note_stuck", "is_watched", "publish_live", "open_journal"]
 )
 async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The caller is answered, nobody is hung up on, and the log has it."""
+    """The user is answered, nobody is hung up on, and the log has it."""
     caplog.set_level(logging.ERROR)
     journal: Journal = BrokenJournal()
-    watched = {"is_watched": lambda: True} if name == "tell_live" else {}
+    watched = {"is_watched": lambda: True} if name == "publish_live" else {}
     changed: Any = (lambda opening: journal) if name == "open_journal" else broken
-    client = Asks(record=True)
+    client = RequestingClient(record=True)
     await talk(session(noon(), hooks(**watched, **{name: changed})), client)
     assert client.answers == ["completed"]
     crashes = [record.getMessage() for record in caplog.records].count("crashed")
-    if name in ("keep_record", "is_watched", "tell_live"):
+    if name in ("keep_record", "is_watched", "publish_live"):
         assert crashes >= 1
     elif name == "open_journal":
         assert crashes == 1, "one that breaks is left out from then on"
@@ -137,35 +137,35 @@ async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest
 async def test_impossible_counts_of_a_third_partys_model_are_ignored(usage: Usage) -> None:
     """Whatever it reports; the tokens are reckoned from the text."""
     records: list[TurnRecord] = []
-    mind, client = FakeModel(), Asks()
-    its = session(mind, hooks(keep_record=records.append))
+    model, client = FakeModel(), RequestingClient()
+    its = session(model, hooks(keep_record=records.append))
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(its.run(client))
-        await mind.desk.nth(0)
-        asked = mind.desk.asked[0]
-        asked.send("It is noon.", usage)
-        asked.finish()
+        await model.script.nth(0)
+        request = model.script.received[0]
+        request.send("It is noon.", usage)
+        request.finish()
     assert client.answers == ["completed"]
-    done = next(event for event in client.told if event["type"] == "response.done")
+    done = next(event for event in client.received if event["type"] == "response.done")
     assert (done["response"]["usage"] or {}).get("input_tokens", 0) == 0
     assert records[-1].tokens.input == records[-1].tokens.output == 0
     assert records[-1].cost.usd >= 0
 
 
 @pytest.mark.parametrize("veiled", [True, False])
-async def test_a_vendors_words_are_told_to_keys_only(veiled: bool) -> None:
+async def test_provider_errors_are_sent_to_api_keys_only(veiled: bool) -> None:
     """In the events of a call: not in the response that failed, nor in the turn's record."""
-    mind, client = FakeModel(), Asks(record=True)
+    model, client = FakeModel(), RequestingClient(record=True)
     records: list[TurnRecord] = []
-    its = session(mind, hooks(keep_record=records.append), veiled=veiled)
+    its = session(model, hooks(keep_record=records.append), veiled=veiled)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(its.run(client))
-        await mind.desk.nth(0)
+        await model.script.nth(0)
         refusal = StageRefused("llm", provider="mind/m", why=WORDS, retryable=False, status=429)
-        mind.desk.asked[0].fail(refusal)
-    told = json.dumps(client.told)
-    done = next(event for event in client.told if event["type"] == "response.done")["response"]
+        model.script.received[0].fail(refusal)
+    received = json.dumps(client.received)
+    done = next(event for event in client.received if event["type"] == "response.done")["response"]
     assert done["status_details"]["error"]["code"] == "llm_failed"
-    assert ("org-acme-7731" in told) is not veiled
+    assert ("org-acme-7731" in received) is not veiled
     assert "org-acme-7731" in records[-1].reason, "the operator's record has them"
     assert not veiled or done["status_details"]["error"]["message"] == "llm: it failed"

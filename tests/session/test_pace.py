@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session.listen import Listener
+from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.pace import (
     ALL_HOLD_US,
     AUDIO_SPEED,
@@ -21,7 +22,6 @@ from voicepipe.session.pace import (
     Pace,
     TokenBucket,
 )
-from voicepipe.stages.transcriber import Samples, TranscriberCapabilities
 from voicepipe.turn import events as e
 
 CONFIG = SessionConfig.start(session_id="sess_p", model="default", voice="v", instructions="", expires_at=0)
@@ -106,7 +106,7 @@ async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypa
 
 
 async def test_an_event_that_was_waited_for_gives_no_way(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """The event loop has turned by itself: a caller who speaks in real time pays for no turn of it."""
+    """The event loop has turned by itself: a user who speaks in real time pays for no turn of it."""
     clock = HandClock(monkeypatch)
     pace = Pace(clock)
 
@@ -116,7 +116,7 @@ async def test_an_event_that_was_waited_for_gives_no_way(monkeypatch) -> None:  
 
     for _ in range(10_000):
         await pace.message(in_20_ms)
-        assert not await pace.heard(20)
+        assert not await pace.admit_audio(20)
         clock.now_us += 500
     assert clock.n_turns == 0
 
@@ -152,10 +152,10 @@ async def test_a_recording_passes_at_once_and_a_longer_one_faster_than_it_was_sp
     clock = HandClock(monkeypatch)
     pace = Pace(clock)
     for _ in range(BURST_AUDIO_S * 10):
-        await pace.heard(100)
+        await pace.admit_audio(100)
     assert clock.slept_us == 0
     for _ in range(60 * 10):
-        await pace.heard(100)
+        await pace.admit_audio(100)
     assert abs(clock.slept_us - 60_000_000 / AUDIO_SPEED) < 100_000
 
 
@@ -164,7 +164,7 @@ async def test_a_client_that_is_gone_is_not_waited_for(monkeypatch) -> None:  # 
     clock = HandClock(monkeypatch)
     pace = Pace(clock)
     pace.is_gone = lambda: clock.slept_us >= 2_000_000
-    await pace.heard((BURST_AUDIO_S + 3_600) * 1_000)
+    await pace.admit_audio((BURST_AUDIO_S + 3_600) * 1_000)
     assert clock.slept_us == 2_000_000
 
 
@@ -186,14 +186,14 @@ class SessionTime:
         return self.clock.now_us // 1_000
 
 
-async def heard(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
+async def events_of(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
     """What an ear tells of a question that comes all at once in frames of 100 ms, by where in the audio it lies."""
     facts: list[e.Fact] = []
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
-    listener = Listener(CONFIG, capabilities, SessionTime(clock), facts.append)  # type: ignore[arg-type]
+    audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), facts.append)  # type: ignore[arg-type]
     for first in range(0, len(question), 2_400):
-        await listener.hear(question[first : first + 2_400].astype("<i2").tobytes(), pace)
-    listener.close()
+        await audio_input.process(question[first : first + 2_400].astype("<i2").tobytes(), pace)
+    audio_input.close()
     starts = [("started", fact.audio_start_ms) for fact in facts if isinstance(fact, e.SpeechStarted)]
     return starts + [("paused", fact.audio_end_ms) for fact in facts if isinstance(fact, e.SpeechPaused)]
 
@@ -201,8 +201,8 @@ async def heard(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[s
 async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
     """A recording that is read slowly has its voices and its pauses where they are."""
     clock = HandClock(monkeypatch)
-    at_once = await heard(question, clock, Pace(clock))
+    at_once = await events_of(question, clock, Pace(clock))
     assert clock.slept_us == 0
     assert len(at_once) >= 2
-    assert await heard(question, clock, SlowPace(clock)) == at_once
+    assert await events_of(question, clock, SlowPace(clock)) == at_once
     assert clock.slept_us > 3_900_000 * len(question) / 24_000

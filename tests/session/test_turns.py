@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import calling
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import (
     CallCue,
     Cut,
@@ -26,11 +25,12 @@ from voicepipe.testing.fakes.cues import (
     TtsCue,
     tokens,
 )
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
+from voicepipe.testing.user import calling
 from voicepipe.testing.waiting import eventually
 
 VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
-SHOWN = {
+DISPLAYED = {
     "audio": {
         "input": {
             "turn_detection": {"type": "server_vad", "silence_duration_ms": 200},
@@ -41,19 +41,19 @@ SHOWN = {
 MANUAL = {"audio": {"input": {"turn_detection": None}}}
 
 
-async def closed(house: Any, turn_id: str) -> dict[str, Any]:
+async def closed(server: Any, turn_id: str) -> dict[str, Any]:
     """The record of that turn, once it has an outcome."""
-    record: dict[str, Any] = await eventually(lambda: house.closed(turn_id))
+    record: dict[str, Any] = await eventually(lambda: server.closed(turn_id))
     return record
 
 
-async def test_a_spoken_question_gets_a_spoken_answer(house: Any, question: Samples) -> None:
-    """The events come in the order of the wire, and the record's parts sum to what the caller felt."""
-    async with calling(house.base_url, session=SHOWN) as caller:
-        await caller.say(question)
-        done = await caller.until("response.done")
+async def test_a_spoken_question_gets_a_spoken_answer(server: Any, question: Samples) -> None:
+    """The events come in the order of the wire, and the record's parts sum to what the user felt."""
+    async with calling(server.base_url, session=DISPLAYED) as user:
+        await user.say(question)
+        done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
-        assert caller.kinds()[2:] == [
+        assert user.kinds()[2:] == [
             "input_audio_buffer.speech_started",
             "input_audio_buffer.speech_stopped",
             "input_audio_buffer.committed",
@@ -65,7 +65,7 @@ async def test_a_spoken_question_gets_a_spoken_answer(house: Any, question: Samp
             "response.output_item.added",
             "conversation.item.added",
             "response.content_part.added",
-            *[k for k in caller.kinds() if k.endswith(".delta") and k.startswith("response.")],
+            *[k for k in user.kinds() if k.endswith(".delta") and k.startswith("response.")],
             "response.output_audio.done",
             "response.output_audio_transcript.done",
             "response.content_part.done",
@@ -73,101 +73,101 @@ async def test_a_spoken_question_gets_a_spoken_answer(house: Any, question: Samp
             "response.output_item.done",
             "response.done",
         ]
-        assert np.abs(caller.sound()).max() > 1_000, "it can be heard"
-        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
-    assert (record["outcome"], record["caller_text"]) == ("completed", "what time is it")
-    assert record["heard_text"] == "It is noon. Anything else?"
+        assert np.abs(user.sound()).max() > 1_000, "it can be heard"
+        record = await closed(server, done["response"]["metadata"]["voicepipe_turn"])
+    assert (record["outcome"], record["user_text"]) == ("completed", "what time is it")
+    assert record["played_text"] == "It is noon. Anything else?"
     assert abs(record["unattributed_ms"]) <= 5
-    asked = (await house.vendor.stt.nth(0)).samples
-    assert 1.2 < len(asked) / 16_000 < 2.2, "the speech, its padding and little else"
+    received = (await server.vendor.stt.nth(0)).samples
+    assert 1.2 < len(received) / 16_000 < 2.2, "the speech, its padding and little else"
 
 
-async def test_the_model_reads_the_conversation(house: Any, question: Samples) -> None:
+async def test_the_model_reads_the_conversation(server: Any, question: Samples) -> None:
     """The second question comes with the first one and its answer."""
-    async with calling(house.base_url, session=VAD | {"instructions": "Be brief."}) as caller:
+    async with calling(server.base_url, session=VAD | {"instructions": "Be brief."}) as user:
         for _ in range(2):
-            await caller.say(question)
-            await caller.until("response.done")
-    messages = (await house.vendor.llm.nth(1)).question["messages"]
+            await user.say(question)
+            await user.until("response.done")
+    messages = (await server.vendor.llm.nth(1)).question["messages"]
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]
     assert "It is noon. Anything else?".startswith(messages[2]["content"]), "at most what was said, as far as heard"
 
 
-async def test_a_commit_by_hand_and_a_request(house: Any, question: Samples) -> None:
+async def test_a_commit_by_hand_and_a_request(server: Any, question: Samples) -> None:
     """Without turn detection nothing happens until the client says so."""
-    async with calling(house.base_url, session=MANUAL) as caller:
-        await caller.say(question)
-        await caller.send("input_audio_buffer.commit")
-        await caller.until("input_audio_buffer.committed")
-        await caller.send("response.create")
-        done = await caller.until("response.done")
-        assert "input_audio_buffer.speech_started" not in caller.kinds()
-        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
-    assert (record["cause"], record["caller_text"]) == ("commit", "what time is it")
+    async with calling(server.base_url, session=MANUAL) as user:
+        await user.say(question)
+        await user.send("input_audio_buffer.commit")
+        await user.until("input_audio_buffer.committed")
+        await user.send("response.create")
+        done = await user.until("response.done")
+        assert "input_audio_buffer.speech_started" not in user.kinds()
+        record = await closed(server, done["response"]["metadata"]["voicepipe_turn"])
+    assert (record["cause"], record["user_text"]) == ("commit", "what time is it")
 
 
-async def test_a_text_only_reply(house: Any) -> None:
+async def test_a_text_only_reply(server: Any) -> None:
     """Text in, text out: no voice is asked."""
-    async with calling(house.base_url, session={"output_modalities": ["text"]}) as caller:
-        await caller.send(
+    async with calling(server.base_url, session={"output_modalities": ["text"]}) as user:
+        await user.send(
             "conversation.item.create",
             item={"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
         )
-        await caller.send("response.create")
-        done = await caller.until("response.done")
+        await user.send("response.create")
+        done = await user.until("response.done")
     assert done["response"]["output"][0]["content"] == [{"type": "output_text", "text": "It is noon. Anything else?"}]
-    assert house.vendor.tts.asked == []
+    assert server.vendor.tts.received == []
 
 
-async def test_a_function_call_and_its_answer(house: Any) -> None:
+async def test_a_function_call_and_its_answer(server: Any) -> None:
     """The call comes with its arguments; the client's output is read by the model in the next response."""
-    house.vendor.llm.cue(
+    server.vendor.llm.cue(
         LlmCue(tokens=(), calls=(CallCue("get_weather", ('{"place":', '"Paris"}')),), finish="tool_calls")
     )
     tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-    async with calling(house.base_url, session={"tools": [tool]}) as caller:
-        await caller.send("response.create")
-        call = await caller.until("response.function_call_arguments.done")
+    async with calling(server.base_url, session={"tools": [tool]}) as user:
+        await user.send("response.create")
+        call = await user.until("response.function_call_arguments.done")
         assert (call["name"], call["arguments"]) == ("get_weather", '{"place":"Paris"}')
-        await caller.until("response.done")
+        await user.until("response.done")
         output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
-        await caller.send("conversation.item.create", item=output)
-        await caller.send("response.create")
-        done = await caller.until("response.done")
+        await user.send("conversation.item.create", item=output)
+        await user.send("response.create")
+        done = await user.until("response.done")
         assert done["response"]["status"] == "completed"
-    messages = (await house.vendor.llm.nth(1)).question["messages"]
+    messages = (await server.vendor.llm.nth(1)).question["messages"]
     assert [message["role"] for message in messages] == ["system", "assistant", "tool"]
 
 
-async def test_the_caller_interrupts(house: Any, question: Samples) -> None:
+async def test_user_interrupts(server: Any, question: Samples) -> None:
     """`speech_started` at once, then `cancelled/turn_detected`, no sound after it, and the vendor sees the cancel."""
     hold = Hold(after=6)
-    house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
-    async with calling(house.base_url, session=VAD) as caller:
-        await caller.say(question)
-        await caller.until("response.output_audio.delta")
+    server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
+    async with calling(server.base_url, session=VAD) as user:
+        await user.say(question)
+        await user.until("response.output_audio.delta")
         await soon(hold.reached)
-        await caller.say(question)
-        await caller.until("input_audio_buffer.speech_started")
-        done = await caller.until("response.done")
+        await user.say(question)
+        await user.until("input_audio_buffer.speech_started")
+        done = await user.until("response.done")
         assert done["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
-        await soon((await house.vendor.llm.nth(0)).gone)
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
-        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
+        await soon((await server.vendor.llm.nth(0)).gone)
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+        record = await closed(server, done["response"]["metadata"]["voicepipe_turn"])
     assert record["outcome"] == "interrupted"
 
 
-async def test_a_cut_is_where_the_client_heard_it(house: Any, question: Samples) -> None:
+async def test_truncation_uses_the_clients_position(server: Any, question: Samples) -> None:
     """`conversation.item.truncate` leaves in history what was heard, and the model reads no more than that."""
-    async with calling(house.base_url, session=VAD) as caller:
-        await caller.say(question)
-        done = await caller.until("response.done")
+    async with calling(server.base_url, session=VAD) as user:
+        await user.say(question)
+        done = await user.until("response.done")
         item_id = done["response"]["output"][0]["id"]
-        await caller.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
-        await caller.until("conversation.item.truncated")
-        await caller.send("response.create", response={"output_modalities": ["text"]})
-        await caller.until("response.done")
-    assert (await house.vendor.llm.nth(1)).question["messages"][-1]["content"] in ("It", "It is")
+        await user.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
+        await user.until("conversation.item.truncated")
+        await user.send("response.create", response={"output_modalities": ["text"]})
+        await user.until("response.done")
+    assert (await server.vendor.llm.nth(1)).question["messages"][-1]["content"] in ("It", "It is")
 
 
 FAULTS = {
@@ -185,64 +185,64 @@ FAULTS = {
 LLM_FAULTS = FAULTS | {"malformed": Malformed(1), "error in band": InBandError(1), "no end": NoEnd()}
 
 
-async def survives(house: Any, question: Samples) -> None:
+async def survives(server: Any, question: Samples) -> None:
     """The turn ends with a reason, `failed` or with an answer, and the next turn on the same socket works."""
-    async with calling(house.base_url, session=SHOWN) as caller:
-        await caller.say(question)
-        done = await caller.until("response.done")
+    async with calling(server.base_url, session=DISPLAYED) as user:
+        await user.say(question)
+        done = await user.until("response.done")
         status = done["response"]["status"]
         assert status in ("failed", "completed")
-        record = await closed(house, done["response"]["metadata"]["voicepipe_turn"])
+        record = await closed(server, done["response"]["metadata"]["voicepipe_turn"])
         if status == "failed":
             assert record["outcome"] == "failed"
             assert record["reason"]
             assert done["response"]["status_details"]["error"]["message"]
-        await caller.say(question)
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+        await user.say(question)
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-async def test_a_transcriber_that_fails_costs_one_turn(house: Any, question: Samples, fault: Any) -> None:
+async def test_a_transcriber_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
     """Each way of failing ends the turn with a reason inside its deadlines."""
-    house.vendor.stt.cue(SttCue(fault=fault))
-    await survives(house, question)
+    server.vendor.stt.cue(SttCue(fault=fault))
+    await survives(server, question)
 
 
 @pytest.mark.parametrize("fault", LLM_FAULTS.values(), ids=LLM_FAULTS)
-async def test_a_model_that_fails_costs_one_turn(house: Any, question: Samples, fault: Any) -> None:
+async def test_a_model_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
     """Before headers, before the first token, in mid-sentence: the client is told, and the call goes on."""
-    house.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. Anything else?"), fault=fault))
-    await survives(house, question)
+    server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. Anything else?"), fault=fault))
+    await survives(server, question)
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-async def test_a_voice_that_fails_costs_one_turn(house: Any, question: Samples, fault: Any) -> None:
+async def test_a_voice_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
     """With the first sound or in the middle of it."""
     if isinstance(fault, Cut | Stall) and fault.after:
         fault = type(fault)(12_000)
-    house.vendor.tts.cue(TtsCue(fault=fault))
-    await survives(house, question)
+    server.vendor.tts.cue(TtsCue(fault=fault))
+    await survives(server, question)
 
 
-async def test_a_vendor_that_dies_and_comes_back(house: Any, question: Samples) -> None:
+async def test_a_vendor_that_dies_and_comes_back(server: Any, question: Samples) -> None:
     """Nobody listens at the provider's address for a turn; the next one works."""
-    async with calling(house.base_url, session=SHOWN) as caller:
-        house.vendor.unplug()
-        await caller.say(question)
-        assert (await caller.until("response.done"))["response"]["status"] == "failed"
-        await house.vendor.plug_in()
-        await caller.say(question)
-        assert (await caller.until("response.done"))["response"]["status"] == "completed"
+    async with calling(server.base_url, session=DISPLAYED) as user:
+        server.vendor.unplug()
+        await user.say(question)
+        assert (await user.until("response.done"))["response"]["status"] == "failed"
+        await server.vendor.plug_in()
+        await user.say(question)
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
 
 
-async def test_a_voice_that_the_provider_lacks_is_its_own_choice(house: Any) -> None:
+async def test_a_voice_that_the_provider_lacks_is_its_own_choice(server: Any) -> None:
     """A client may ask for any name; the vendor is asked only for one that it can have."""
-    async with calling(house.base_url, session={"audio": {"output": {"voice": "marin"}}}) as caller:
-        await caller.send("response.create")
-        await caller.until("response.done")
-        await caller.send("session.update", session={"type": "realtime", "audio": {"output": {"voice": "default"}}})
-        await caller.send("response.create")
-        await caller.until("response.done")
-    asked = [asked.question.get("voice") for asked in house.vendor.tts.asked]
-    assert asked[0] == "marin"
-    assert "default" not in asked
+    async with calling(server.base_url, session={"audio": {"output": {"voice": "marin"}}}) as user:
+        await user.send("response.create")
+        await user.until("response.done")
+        await user.send("session.update", session={"type": "realtime", "audio": {"output": {"voice": "default"}}})
+        await user.send("response.create")
+        await user.until("response.done")
+    received = [received.question.get("voice") for received in server.vendor.tts.received]
+    assert received[0] == "marin"
+    assert "default" not in received

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import aiohttp
 import pytest
 
-from voicepipe.session import line as lines
+from voicepipe.session import connection as lines
 from voicepipe.session import session as sessions
-from voicepipe.session.line import Line
-from voicepipe.session.outbox import UNTAKEN_BYTES, UNTAKEN_MAX_BYTES, Outbox, Parcel
+from voicepipe.session.connection import Connection
+from voicepipe.session.outbox import UNTAKEN_BYTES, UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
 from voicepipe.testing.waiting import eventually
 
 LONG = "\x01" * 100_000
@@ -31,8 +31,8 @@ class WatchedOutbox(Outbox):
         super().__init__(*given)
         self.made.append(self)
 
-    def put(self, parcel: Parcel) -> None:
-        super().put(parcel)
+    def put(self, outgoing: OutgoingFrame) -> None:
+        super().put(outgoing)
         self.most_bytes = max(self.most_bytes, self._untaken_bytes)
 
 
@@ -53,20 +53,20 @@ def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-ASKS = [
+REQUESTS = [
     {"type": "conversation.item.retrieve", "item_id": "long"},
     {"type": "session.update", "session": {"type": "realtime", "audio": {"output": {"speed": 1.0}}}},
     {"type": "not_an_event", "event_id": "x" * 500},
 ]
 
 
-@pytest.mark.parametrize("ask", ASKS, ids=["retrieve", "update", "error"])
+@pytest.mark.parametrize("client_event", REQUESTS, ids=["retrieve", "update", "error"])
 async def test_events_for_a_client_that_does_not_read_are_bounded(
-    house: Any,
+    server: Any,
     outboxes: list[WatchedOutbox],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    ask: dict[str, object],
+    client_event: dict[str, object],
 ) -> None:
     """Past a megabyte nothing of it is read, so no event is answered with more; then it is dropped, and the log says
     why. Another client's session goes on meanwhile."""
@@ -76,7 +76,7 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
     item = {"type": "message", "role": "user", "id": "long", "content": [text]}
     async with (
         aiohttp.ClientSession() as http,
-        http.ws_connect(f"{house.base_url}/v1/realtime", max_msg_size=0) as line,
+        http.ws_connect(f"{server.base_url}/v1/realtime", max_msg_size=0) as line,
     ):
         await line.send_str(json.dumps({"type": "session.update", "session": {"instructions": LONG}}))
         await line.send_str(json.dumps({"type": "conversation.item.create", "item": item}))
@@ -85,7 +85,7 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
         transport = line._response.connection.transport  # type: ignore[union-attr]
         transport.pause_reading()  # type: ignore[union-attr]
         for _ in range(8_000):
-            await line._writer.send_frame(json.dumps(ask).encode(), aiohttp.WSMsgType.TEXT)
+            await line._writer.send_frame(json.dumps(client_event).encode(), aiohttp.WSMsgType.TEXT)
 
         async def drop() -> bool | None:
             return True if dropped(caplog) else None
@@ -127,18 +127,18 @@ class Slow:
         self.gone = True
 
 
-def a_line(socket: Slow, *, resumable: bool) -> Line:
-    line = Line(socket, on_lost=lambda: None, on_back=lambda missed: None)
+def a_line(socket: Slow, *, resumable: bool) -> Connection:
+    line = Connection(socket, on_lost=lambda: None, on_back=lambda missed: None)
     line.allow_resume(resumable)
     return line
 
 
 async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
     """Past the bound whoever reads its events waits, and no longer than until what waits is below it."""
-    socket, outbox = Slow(), Outbox(lambda parcel: None, lambda: None)
-    outbox.put(Parcel(bytes(UNTAKEN_BYTES // 2)))
+    socket, outbox = Slow(), Outbox(lambda outgoing: None, lambda: None)
+    outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
     await asyncio.wait_for(outbox.calm(), 5)
-    outbox.put(Parcel(bytes(UNTAKEN_BYTES // 2)))
+    outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(outbox.run(a_line(socket, resumable=False)))
         calm = group.create_task(outbox.calm())
@@ -153,9 +153,9 @@ async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
 
 async def test_tiny_frames_count_for_what_they_take() -> None:
     """A hundred thousand frames of nothing are megabytes of objects."""
-    outbox = Outbox(lambda parcel: None, lambda: None)
+    outbox = Outbox(lambda outgoing: None, lambda: None)
     for _ in range(UNTAKEN_BYTES // 256):
-        outbox.put(Parcel(b""))
+        outbox.put(OutgoingFrame(b""))
     waiting = asyncio.ensure_future(outbox.calm())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -163,9 +163,9 @@ async def test_tiny_frames_count_for_what_they_take() -> None:
 
 
 async def test_sound_that_is_dropped_makes_room_for_events() -> None:
-    """A caller who interrupts has not to wait until the sound that they will not hear is gone."""
-    outbox = Outbox(lambda parcel: None, lambda: None)
-    outbox.put(Parcel(bytes(UNTAKEN_BYTES), 1, 0, 100, 100, True))
+    """A user who interrupts has not to wait until the sound that they will not hear is gone."""
+    outbox = Outbox(lambda outgoing: None, lambda: None)
+    outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES), 1, 0, 100, 100, True))
     outbox.drop_sound(1)
     await asyncio.wait_for(outbox.calm(), 5)
 
@@ -175,12 +175,12 @@ async def test_a_frame_behind_too_much_closes_the_connection_once(caplog: pytest
     caplog.set_level(logging.INFO)
     socket = Slow()
     line = a_line(socket, resumable=False)
-    outbox = Outbox(lambda parcel: None, lambda: line.drop("too much waited"))
+    outbox = Outbox(lambda outgoing: None, lambda: line.drop("too much waited"))
     for _ in range(2):
-        outbox.put(Parcel(bytes(16 << 20)))
+        outbox.put(OutgoingFrame(bytes(16 << 20)))
     assert not socket.gone
     for _ in range(3):
-        outbox.put(Parcel(b"one more"))
+        outbox.put(OutgoingFrame(b"one more"))
     assert socket.gone
     assert dropped(caplog) == ["too much waited"]
     assert UNTAKEN_MAX_BYTES < 2 * (16 << 20)
@@ -195,7 +195,7 @@ async def test_a_session_that_may_be_resumed_outlives_the_connection_of_a_slow_c
     caplog.set_level(logging.INFO)
     socket = Slow()
     line = a_line(socket, resumable=True)
-    await line.send(1, Parcel(b"1"))
+    await line.send(1, OutgoingFrame(b"1"))
     assert socket.gone
     assert len(dropped(caplog)) == 1
     assert line.can_resume_after(0)
@@ -204,7 +204,7 @@ async def test_a_session_that_may_be_resumed_outlives_the_connection_of_a_slow_c
 async def test_too_much_for_a_client_that_is_away_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for one that may never come back is bounded too."""
     lost = asyncio.Event()
-    line = Line(Slow(), on_lost=lost.set, on_back=lambda missed: None)
+    line = Connection(Slow(), on_lost=lost.set, on_back=lambda missed: None)
     line.allow_resume(True)
     async with asyncio.TaskGroup() as group:
         receiving = group.create_task(line.receive())
@@ -213,13 +213,13 @@ async def test_too_much_for_a_client_that_is_away_ends_its_session(monkeypatch: 
     assert receiving.result() is None
 
 
-async def test_a_frame_longer_than_all_that_may_be_kept_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frame_longer_than_the_buffer_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """It can't be sent a second time, and that is all."""
-    monkeypatch.setattr(lines, "KEPT_BYTES", 10)
+    monkeypatch.setattr(lines, "SENT_FRAMES_BYTES", 10)
     socket = Slow()
     line = a_line(socket, resumable=True)
     socket.may_take.release()
-    await line.send(1, Parcel(bytes(11)))
+    await line.send(1, OutgoingFrame(bytes(11)))
     assert [len(frame) for frame in socket.frames] == [11]
     assert line.can_resume_after(1)
     assert not line.can_resume_after(0)

@@ -6,73 +6,73 @@ from typing import Any
 
 import pytest
 
-from voicepipe.protocol.fields import MAX_SHOWN_CHARS
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.caller import Caller, calling
+from voicepipe.ports.transcriber import Samples
+from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, TtsCue, tokens
+from voicepipe.testing.user import User, calling
 
 SILENT = {"output_modalities": ["text"], "audio": {"input": {"turn_detection": None}}}
 SPOKEN = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
 
 
-async def ended(caller: Caller) -> tuple[str, str]:
+async def ended(user: User) -> tuple[str, str]:
     """How the next response ends: its status, and the reason or the error's text."""
-    done = (await caller.until("response.done"))["response"]
+    done = (await user.until("response.done"))["response"]
     details = done["status_details"] or {}
     return done["status"], details.get("reason") or details.get("error", {}).get("message", "")
 
 
-async def answers_again(caller: Caller) -> None:
+async def answers_again(user: User) -> None:
     """The conversation goes on."""
-    await caller.send("response.create")
-    assert await ended(caller) == ("completed", "")
+    await user.send("response.create")
+    assert await ended(user) == ("completed", "")
 
 
-async def test_a_reply_of_more_text_than_an_event_can_tell(house: Any) -> None:
+async def test_reply_text_longer_than_an_event(server: Any) -> None:
     """It ends where its limit is, as if the model had reached its own."""
-    house.vendor.llm.cue(LlmCue(tokens=("word " * 100,) * 1_000))
-    async with calling(house.base_url, session=SILENT) as caller:
-        await caller.send("response.create")
-        assert await ended(caller) == ("incomplete", "max_output_tokens")
-        said = next(e["text"] for e in caller.events if e["type"] == "response.output_text.done")
-        assert len(said) == MAX_SHOWN_CHARS
-        await answers_again(caller)
+    server.vendor.llm.cue(LlmCue(tokens=("word " * 100,) * 1_000))
+    async with calling(server.base_url, session=SILENT) as user:
+        await user.send("response.create")
+        assert await ended(user) == ("incomplete", "max_output_tokens")
+        said = next(e["text"] for e in user.events if e["type"] == "response.output_text.done")
+        assert len(said) == MAX_ECHOED_CHARS
+        await answers_again(user)
 
 
-async def test_a_call_with_more_arguments_than_an_event_can_tell(house: Any) -> None:
+async def test_call_arguments_longer_than_an_event(server: Any) -> None:
     """It is never whole, so that no client runs it."""
     arguments = ('{"a": "', *("x" * 1_000,) * 200, '"}')
-    house.vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("look", arguments),), finish="tool_calls"))
-    async with calling(house.base_url, session=SILENT) as caller:
-        await caller.send("response.create")
-        assert await ended(caller) == ("incomplete", "max_output_tokens")
-        assert "response.function_call_arguments.done" not in caller.kinds()
-        deltas = [e["delta"] for e in caller.events if e["type"] == "response.function_call_arguments.delta"]
-        assert sum(map(len, deltas)) == MAX_SHOWN_CHARS
-        await answers_again(caller)
+    server.vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("look", arguments),), finish="tool_calls"))
+    async with calling(server.base_url, session=SILENT) as user:
+        await user.send("response.create")
+        assert await ended(user) == ("incomplete", "max_output_tokens")
+        assert "response.function_call_arguments.done" not in user.kinds()
+        deltas = [e["delta"] for e in user.events if e["type"] == "response.function_call_arguments.delta"]
+        assert sum(map(len, deltas)) == MAX_ECHOED_CHARS
+        await answers_again(user)
 
 
-async def test_white_space_is_told_with_what_follows(house: Any) -> None:
+async def test_white_space_is_sent_with_the_next_text(server: Any) -> None:
     """Of it nothing is lost: neither inside an answer, nor at its end, nor in a call's arguments."""
     call = CallCue("look", ('{"a":', ' "b', " ", ' c"', "}", " "))
-    house.vendor.llm.cue(LlmCue(tokens=("Well,", " ", "\n", "then", ".", "\n")))
-    house.vendor.llm.cue(LlmCue(tokens=(), calls=(call,), finish="tool_calls"))
-    async with calling(house.base_url, session=SILENT) as caller:
-        await answers_again(caller)
-        await answers_again(caller)
-    by_type = {event["type"]: event for event in caller.events}
+    server.vendor.llm.cue(LlmCue(tokens=("Well,", " ", "\n", "then", ".", "\n")))
+    server.vendor.llm.cue(LlmCue(tokens=(), calls=(call,), finish="tool_calls"))
+    async with calling(server.base_url, session=SILENT) as user:
+        await answers_again(user)
+        await answers_again(user)
+    by_type = {event["type"]: event for event in user.events}
     assert by_type["response.output_text.done"]["text"] == "Well, \nthen.\n"
     assert by_type["response.function_call_arguments.done"]["arguments"] == '{"a": "b  c"}'
 
 
-async def test_a_model_that_says_nothing_any_more(house: Any) -> None:
+async def test_a_model_that_says_nothing_any_more(server: Any) -> None:
     """White space is no progress, however steadily it comes."""
-    house.vendor.llm.cue(LlmCue(tokens=("Well. ", *("\n",) * 100_000), gap_ms=20))
-    async with calling(house.base_url, session=SILENT) as caller:
-        await caller.send("response.create")
-        status, why = await ended(caller)
+    server.vendor.llm.cue(LlmCue(tokens=("Well. ", *("\n",) * 100_000), gap_ms=20))
+    async with calling(server.base_url, session=SILENT) as user:
+        await user.send("response.create")
+        status, why = await ended(user)
         assert (status, why) == ("failed", "no progress for 2500 ms")
-        await answers_again(caller)
+        await answers_again(user)
 
 
 @pytest.mark.parametrize(
@@ -83,25 +83,25 @@ async def test_a_model_that_says_nothing_any_more(house: Any) -> None:
     ],
     ids=["without end", "silence"],
 )
-async def test_a_voice_that_goes_on_and_on(house: Any, cue: TtsCue, why: str) -> None:
+async def test_a_voice_that_goes_on_and_on(server: Any, cue: TtsCue, why: str) -> None:
     """What was heard of it stays; the reply fails."""
-    house.vendor.llm.cue(LlmCue(tokens=tokens("It is twelve")))
-    house.vendor.tts.cue(cue)
-    async with calling(house.base_url, session=SPOKEN) as caller:
-        await caller.send("response.create")
-        status, said = await ended(caller)
-        assert (status, said) == ("failed", f"fake/mouth: {why}")
-        await answers_again(caller)
+    server.vendor.llm.cue(LlmCue(tokens=tokens("It is twelve")))
+    server.vendor.tts.cue(cue)
+    async with calling(server.base_url, session=SPOKEN) as user:
+        await user.send("response.create")
+        status, said = await ended(user)
+        assert (status, said) == ("failed", f"fake/tts: {why}")
+        await answers_again(user)
 
 
-async def test_a_transcript_without_end(house: Any, question: Samples) -> None:
+async def test_a_transcript_without_end(server: Any, question: Samples) -> None:
     """Nobody said so much: the turn fails, and the next one is heard."""
-    house.vendor.stt.cue(SttCue(text="word " * 10_000))
-    async with calling(house.base_url, session=SPOKEN) as caller:
-        await caller.say(question)
-        status, why = await ended(caller)
+    server.vendor.stt.cue(SttCue(text="word " * 10_000))
+    async with calling(server.base_url, session=SPOKEN) as user:
+        await user.say(question)
+        status, why = await ended(user)
         assert status == "failed"
-        assert "fake/ear: expected at most" in why
+        assert "fake/stt: expected at most" in why
         assert "got 49999" in why
-        await caller.say(question)
-        assert await ended(caller) == ("completed", "")
+        await user.say(question)
+        assert await ended(user) == ("completed", "")

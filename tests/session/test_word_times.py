@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import numpy as np
 
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Voice, WordTime
+from voicepipe.ports.transcriber import Samples
 from voicepipe.session.messages import request_of
 from voicepipe.session.reply import Reply
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice, WordTime
-from voicepipe.stages.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue
-from voicepipe.testing.fakes.stages import FakeModel
+from voicepipe.testing.fakes.ports import FakeModel
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.settings import ReplySettings
@@ -42,7 +42,7 @@ class Speech:
             yield spoken
 
 
-class TellsTimes:
+class TimedSynthesizer:
     """A synthesizer with word times."""
 
     name = "fake/voice"
@@ -56,7 +56,7 @@ class TellsTimes:
         yield Speech()
 
 
-class Mouth:
+class RecordingOutput:
     """Takes everything."""
 
     def text(self, delta: str) -> None: ...
@@ -75,8 +75,8 @@ async def test_word_times_count_the_sound_that_is_sent() -> None:
         request_of(order, model="mind", session="s"),
         Voice(model="mouth"),
         model=model,
-        synthesizer=TellsTimes(),
-        mouth=Mouth(),
+        synthesizer=TimedSynthesizer(),
+        output=RecordingOutput(),
         post=facts.append,
     ).run()
     sounds = [fact for fact in facts if isinstance(fact, e.SoundArrived)]

@@ -40,11 +40,11 @@ class Collector:
     status: int = 200
     stuck: asyncio.Event | None = None
     """Requests wait for it, if there is one."""
-    n_asked: int = 0
+    n_requests: int = 0
 
     async def take_spans(self, request: web.Request) -> web.Response:
         body = await request.read()
-        self.n_asked += 1
+        self.n_requests += 1
         if self.stuck is not None:
             await self.stuck.wait()
         if self.status == 200:
@@ -57,11 +57,11 @@ class Collector:
         self.figures |= {metric.name for scope in scopes for metric in scope.metrics}
         return web.Response()
 
-    async def span(self, wanted: Callable[[Received], bool]) -> Received:
+    async def span(self, matches: Callable[[Received], bool]) -> Received:
         """The first that is so, when it has come."""
 
         async def found() -> Received | None:
-            return next(filter(wanted, self.spans), None)
+            return next(filter(matches, self.spans), None)
 
         return await eventually(found)
 

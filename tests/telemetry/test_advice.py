@@ -10,7 +10,7 @@ import pytest
 from voicepipe.config.settings import AgentSettings
 from voicepipe.server.options import ServerSettings
 from voicepipe.telemetry.advice import depends_on_for, setting_for
-from voicepipe.turn.budget import DEPENDS_ON
+from voicepipe.turn.record.attribution import DEPENDS_ON
 from voicepipe.turn.settings import SilenceSetBy
 
 NAMED = sorted({*DEPENDS_ON.values(), *get_args(SilenceSetBy), "stt", "client_playback"})
@@ -30,6 +30,6 @@ def test_a_setting_is_named_for_each_thing_that_the_core_names(depends_on: str) 
         assert section == "turn_detection" or depends_on == "client_playback"
 
 
-def test_what_another_version_names_is_kept() -> None:
+def test_what_another_version_names_stays() -> None:
     """Neither invented nor lost."""
     assert setting_for("moon") == depends_on_for("moon") == "moon"

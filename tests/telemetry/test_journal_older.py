@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from voicepipe.telemetry.journal_lines import read_journal
-from voicepipe.telemetry.journal_replay import replay
+from voicepipe.telemetry.journal.format import read_journal
+from voicepipe.telemetry.journal.replay import replay
 from voicepipe.turn import events as e
 
 JOURNALS = Path(__file__).parents[1] / "data" / "journals"
@@ -30,7 +30,7 @@ def test_an_older_journal_is_replayed(path: Path) -> None:
     assert b'"adaptive":' in data
     found = replay(read_journal(data))
     assert found.difference is None
-    assert found.unlawful == []
+    assert found.illegal_moves == []
 
 
 def test_a_breach_and_a_silence_named_settings() -> None:

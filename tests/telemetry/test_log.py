@@ -40,9 +40,9 @@ def logged(*calls: Any, style: log.Style = "json") -> list[str]:
 def test_a_line_is_json_with_its_session_and_turn() -> None:
     """Time, level, event, ids, and the figures as numbers."""
     (line,) = logged(lambda: log.log_overrun("sess_1", "turn_2", stage="llm_ttft", owner="groq", over_ms=312))
-    told = json.loads(line)
-    assert told.pop("at").endswith("+00:00")
-    assert told == {
+    entry = json.loads(line)
+    assert entry.pop("at").endswith("+00:00")
+    assert entry == {
         "level": "warning",
         "event": "stage_over_limit",
         "session": "sess_1",
@@ -55,13 +55,13 @@ def test_a_line_is_json_with_its_session_and_turn() -> None:
 
 def test_a_session_that_was_stuck_is_an_error_and_counted() -> None:
     """With the states it was found in."""
-    (line,) = logged(lambda: log.log_stuck("sess_1", caller="ended", agent="idle", so_far=2))
-    told = json.loads(line)
-    assert {name: told[name] for name in ("level", "event", "session", "caller", "agent", "so_far")} == {
+    (line,) = logged(lambda: log.log_stuck("sess_1", user="ended", agent="idle", so_far=2))
+    entry = json.loads(line)
+    assert {name: entry[name] for name in ("level", "event", "session", "user", "agent", "so_far")} == {
         "level": "error",
         "event": "session_stuck",
         "session": "sess_1",
-        "caller": "ended",
+        "user": "ended",
         "agent": "idle",
         "so_far": 2,
     }
@@ -80,12 +80,12 @@ def test_the_style_fits_the_reader() -> None:
         assert ("session=sess_1 project=p agent=default" in stream.getvalue()) is human
 
 
-def test_a_closed_turn_tells_its_outcome_and_never_its_words() -> None:
+def test_a_closed_turn_is_logged_with_its_outcome_and_without_text() -> None:
     """Neither side's text is in the line; a failed turn is a warning."""
     record = turn_record(outcome="failed", reason="llm_timeout")
     (line,) = logged(lambda: log.log_turn_closed(record))
-    told = json.loads(line)
-    assert (told["level"], told["outcome"], told["reason"], told["total_ms"]) == (
+    entry = json.loads(line)
+    assert (entry["level"], entry["outcome"], entry["reason"], entry["total_ms"]) == (
         "warning",
         "failed",
         "llm_timeout",
@@ -123,11 +123,11 @@ async def test_lines_bear_the_session_that_is_worked_for() -> None:
 def test_a_turn_that_broke_a_limit_says_which_and_what_would_move_it() -> None:
     """And what was done about it."""
     (line,) = logged(lambda: log.log_turn_closed(turn_record(actions=("hedge", "fallback"))))
-    told = json.loads(line)
-    assert (told["breach"], told["owner"]) == ("endpoint", "settings")
-    assert told["setting"] == "turn_detection.silence_duration_ms"
-    assert told["actions"] == "hedge,fallback"
-    assert told["verdict"] == "within"
+    entry = json.loads(line)
+    assert (entry["breach"], entry["owner"]) == ("endpoint", "settings")
+    assert entry["setting"] == "turn_detection.silence_duration_ms"
+    assert entry["actions"] == "hedge,fallback"
+    assert entry["verdict"] == "within"
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_a_crash_has_its_traceback() -> None:
         raise KeyError("gone")
     except KeyError as error:
         (line,) = logged(partial(log.log_crash, "sink", error, session="s"))
-    told = json.loads(line)
-    assert (told["event"], told["where"], told["session"], told["level"]) == ("crashed", "sink", "s", "error")
-    assert "KeyError: 'gone'" in told["exception"]
+    entry = json.loads(line)
+    assert (entry["event"], entry["where"], entry["session"], entry["level"]) == ("crashed", "sink", "s", "error")
+    assert "KeyError: 'gone'" in entry["exception"]
 
 
 def test_chatter_of_other_libraries_is_left_out() -> None:
@@ -251,7 +251,7 @@ def test_a_broken_line_of_another_library_is_counted() -> None:
     assert json.loads(second)["event"] == "fine"
 
 
-def test_a_stream_that_takes_nothing_holds_up_nobody() -> None:
+def test_a_stuck_stream_does_not_block_logging() -> None:
     """While stderr is stuck, logging returns; what found no room is counted and told once it moves again."""
 
     class Stuck(io.StringIO):
@@ -266,9 +266,9 @@ def test_a_stream_that_takes_nothing_holds_up_nobody() -> None:
         for number in range(10_100):
             log.log_event("counted", number=number)
         stream.free.set()
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    dropped = [line["count"] for line in told if line["event"] == "log_lines_dropped"]
-    assert len([line for line in told if line["event"] == "counted"]) + sum(dropped) == 10_100
+    entry = [json.loads(line) for line in stream.getvalue().splitlines()]
+    dropped = [line["count"] for line in entry if line["event"] == "log_lines_dropped"]
+    assert len([line for line in entry if line["event"] == "counted"]) + sum(dropped) == 10_100
     assert sum(dropped) >= 99
 
 

@@ -17,16 +17,16 @@ import pytest
 
 from voicepipe.audio.files import read_sound
 from voicepipe.client import connect
-from voicepipe.telemetry.otel import OtelTracing
-from voicepipe.telemetry.otel_export import exporting
-from voicepipe.telemetry.store import KeptTurn
-from voicepipe.telemetry.tracing import CALLER, OUTGOING, Caller, NoTracing
+from voicepipe.telemetry.store.port import StoredTurn
+from voicepipe.telemetry.tracing.otel import OtelTracing
+from voicepipe.telemetry.tracing.otel_export import exporting
+from voicepipe.telemetry.tracing.port import OUTGOING, REQUEST_TRACE, NoTracing, TraceContext
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import eventually
-from voicepipe.turn.record import ModelAttempt
+from voicepipe.turn.record.values import ModelAttempt
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-CALLERS = f"00-{TRACE}-{SPAN}-01"
+TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
 BEGAN_MS = 1_700_000_000_000
 """When the session's clock was 0."""
 
@@ -46,14 +46,14 @@ async def sending() -> AsyncIterator[OtelTracing]:
 
 @contextmanager
 def called_by(traceparent: str) -> Any:
-    before = CALLER.set(Caller.of(traceparent, "vendor=1"))
+    before = REQUEST_TRACE.set(TraceContext.of(traceparent, "vendor=1"))
     yield
-    CALLER.reset(before)
+    REQUEST_TRACE.reset(before)
 
 
-def kept(**changes: Any) -> KeptTurn:
+def stored_turn(**changes: Any) -> StoredTurn:
     record = turn_record(**{"providers": (("stt", "a/ear"), ("llm", "groq/llama"), ("tts", "a/voice")), **changes})
-    return KeptTurn(record, "acme", "default", BEGAN_MS + record.marks[0][1])
+    return StoredTurn(record, "acme", "default", BEGAN_MS + record.marks[0][1])
 
 
 def session(tracing: OtelTracing, id_: str = "sess_1") -> Any:
@@ -64,7 +64,7 @@ async def test_a_turn_arrives_while_its_session_goes_on(collector: Any) -> None:
     """Session above turn above stages; each began and ended when the record's marks say, to the millisecond."""
     async with sending() as tracing:
         with session(tracing):
-            tracing.hear(kept())
+            tracing.on_turn_end(stored_turn())
             turn = await collector.span(lambda span: span.name == "turn")
             await collector.span(lambda span: span.name == "chat llama")
             assert not [span for span in collector.spans if span.name.startswith("invoke_agent")]
@@ -72,7 +72,7 @@ async def test_a_turn_arrives_while_its_session_goes_on(collector: Any) -> None:
     below = {span.name: span for span in collector.spans if span.parent == turn.id}
     assert (turn.parent, turn.trace) == (above.id, above.trace)
     assert (turn.began_ms, turn.ended_ms) == (BEGAN_MS + 5_000, BEGAN_MS + 5_983 + 2_400)
-    assert turn.about["voicepipe.heard_ms"] == 983
+    assert turn.about["voicepipe.turn_latency_ms"] == 983
     assert turn.about["voicepipe.breach"] == "endpoint"
     assert turn.about["gen_ai.conversation.id"] == above.about["gen_ai.conversation.id"] == "sess_1"
     times = {name: (span.began_ms - BEGAN_MS, span.ended_ms - BEGAN_MS) for name, span in below.items()}
@@ -91,9 +91,9 @@ async def test_a_turn_arrives_while_its_session_goes_on(collector: Any) -> None:
     assert (chat["gen_ai.usage.input_tokens"], chat["gen_ai.usage.cache_read.input_tokens"]) == (120, 96)
     assert chat["gen_ai.response.time_to_first_chunk"] == 0.235
     assert {span.service for span in collector.spans} == {"voicepipe"}
-    told = json.dumps([span.about for span in collector.spans])
-    assert "What time" not in told
-    assert "noon" not in told
+    text = json.dumps([span.about for span in collector.spans])
+    assert "What time" not in text
+    assert "noon" not in text
 
 
 async def test_every_question_to_a_model_is_a_span_of_its_own(collector: Any) -> None:
@@ -103,7 +103,7 @@ async def test_every_question_to_a_model_is_a_span_of_its_own(collector: Any) ->
         ModelAttempt(provider="groq/llama", role="hedge", outcome="spoke", began_ms=150, first_ms=85, cost_usd=0.002),
     )
     async with sending() as tracing:
-        tracing.hear(kept(attempts=attempts))
+        tracing.on_turn_end(stored_turn(attempts=attempts))
     lost, won = (next(span for span in collector.spans if span.name == f"chat {name}") for name in ("m", "llama"))
     assert (lost.began_ms - BEGAN_MS, lost.ended_ms - BEGAN_MS) == (5_525, 5_760)
     assert (won.began_ms - BEGAN_MS, won.ended_ms - BEGAN_MS) == (5_675, 5_983)
@@ -112,9 +112,9 @@ async def test_every_question_to_a_model_is_a_span_of_its_own(collector: Any) ->
 
 
 async def test_a_failed_turn_is_an_error(collector: Any) -> None:
-    marks = (("voiced_last", 100), ("ended", 600), ("asked", 605))
+    marks = (("voiced_last", 100), ("ended", 600), ("llm_requested", 605))
     async with sending() as tracing:
-        tracing.hear(kept(marks=marks, outcome="failed", reason="llm: HTTP 503", spoken_ms=0))
+        tracing.on_turn_end(stored_turn(marks=marks, outcome="failed", reason="llm: HTTP 503", spoken_ms=0))
     turn, chat = (next(span for span in collector.spans if span.name == name) for name in ("turn", "chat llama"))
     assert turn.is_error
     assert chat.is_error
@@ -122,10 +122,10 @@ async def test_a_failed_turn_is_an_error(collector: Any) -> None:
     assert turn.about["voicepipe.turn.reason"] == "llm: HTTP 503"
 
 
-async def test_a_callers_trace_goes_on(collector: Any) -> None:
+async def test_a_clients_trace_goes_on(collector: Any) -> None:
     """And is passed on to whoever is asked meanwhile; one that it doesn't want sampled is not sent."""
     async with sending() as tracing:
-        with called_by(CALLERS), session(tracing):
+        with called_by(TRACEPARENT), session(tracing):
             version, trace, above, flags = OUTGOING.get().split("-")
         with called_by(f"00-{TRACE}-{SPAN}-00"), session(tracing, "sess_2"):
             pass
@@ -140,18 +140,18 @@ async def test_the_usual_switches_switch_it_off(collector: Any, monkeypatch: pyt
     async with sending() as tracing:
         with session(tracing):
             assert OUTGOING.get() == ""
-            tracing.hear(kept())
+            tracing.on_turn_end(stored_turn())
     monkeypatch.delenv("OTEL_SDK_DISABLED")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     async with sending() as tracing:
-        tracing.hear(kept())
+        tracing.on_turn_end(stored_turn())
     assert collector.spans == []
-    assert "voicepipe.heard" in collector.figures
+    assert "voicepipe.turn_latency" in collector.figures
     monkeypatch.delenv("OTEL_TRACES_EXPORTER")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     collector.figures.clear()
     async with sending() as tracing:
-        tracing.hear(kept())
+        tracing.on_turn_end(stored_turn())
     assert collector.figures == set()
     assert len(collector.spans) == 8
 
@@ -159,30 +159,37 @@ async def test_the_usual_switches_switch_it_off(collector: Any, monkeypatch: pyt
 async def test_who_sends_is_as_the_environment_names_it(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "front-desk")
     async with sending() as tracing:
-        tracing.hear(kept())
+        tracing.on_turn_end(stored_turn())
     assert {span.service for span in collector.spans} == {"front-desk"}
 
 
 @pytest.mark.parametrize(
     "header",
-    ["", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{SPAN}-01", CALLERS.upper()],
+    [
+        "",
+        "nonsense",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"ff-{TRACE}-{SPAN}-01",
+        TRACEPARENT.upper(),
+    ],
 )
 def test_a_malformed_header_counts_as_none(header: str) -> None:
     """As W3C Trace Context has it."""
-    assert Caller.of(header, "a=1") == Caller()
-    assert Caller.of(CALLERS, "x" * 600) == Caller(CALLERS, "")
+    assert TraceContext.of(header, "a=1") == TraceContext()
+    assert TraceContext.of(TRACEPARENT, "x" * 600) == TraceContext(TRACEPARENT, "")
 
 
 async def test_figures_are_sent_while_calls_run(collector: Any) -> None:
     async with sending() as tracing:
         with session(tracing):
-            tracing.hear(kept(marks=(*kept().record.marks, ("last_delta", 6_500))))
+            tracing.on_turn_end(stored_turn(marks=(*stored_turn().record.marks, ("last_delta", 6_500))))
 
             async def came() -> bool | None:
                 return {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"} <= collector.figures or None
 
             await eventually(came)
-    assert {"voicepipe.heard", "gen_ai.client.operation.time_to_first_chunk"} <= collector.figures
+    assert {"voicepipe.turn_latency", "gen_ai.client.operation.time_to_first_chunk"} <= collector.figures
 
 
 async def test_a_collector_that_hangs_costs_spans_and_no_call(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,13 +200,13 @@ async def test_a_collector_that_hangs_costs_spans_and_no_call(collector: Any, mo
     async with sending() as tracing:
         with session(tracing):
 
-            async def asked() -> bool | None:
-                return collector.n_asked > 0 or None
+            async def requested() -> bool | None:
+                return collector.n_requests > 0 or None
 
-            tracing.hear(kept())
-            await eventually(asked)
+            tracing.on_turn_end(stored_turn())
+            await eventually(requested)
             for n in range(5):
-                tracing.hear(kept(id=f"turn_{n}"))
+                tracing.on_turn_end(stored_turn(id=f"turn_{n}"))
             assert tracing.dropped >= 5 * 8 - 10
             collector.stuck.set()
     assert len(collector.spans) + tracing.dropped == 6 * 8 + 1
@@ -212,7 +219,7 @@ async def test_spans_that_are_refused_are_lost_and_the_log_says_so_once(
     collector.status = 400
     async with sending() as tracing:
         for n in range(3):
-            tracing.hear(kept(id=f"turn_{n}"))
+            tracing.on_turn_end(stored_turn(id=f"turn_{n}"))
 
             async def lost(n: int = n) -> bool | None:
                 return tracing.lost >= 8 * (n + 1) or None
@@ -225,61 +232,61 @@ async def test_spans_that_are_refused_are_lost_and_the_log_says_so_once(
 async def test_a_port_without_a_collector_takes_everything() -> None:
     tracing = NoTracing()
     with tracing.session("s", project="p", agent="a", model="m"), tracing.answer("chat", "i", project="p", model="m"):
-        tracing.hear(kept())
+        tracing.on_turn_end(stored_turn())
     assert (tracing.dropped, tracing.lost) == (0, 0)
 
 
-async def kept_by(http: aiohttp.ClientSession, url: str) -> Any:
+async def stored_record(http: aiohttp.ClientSession, url: str) -> Any:
     """The one turn, when the store has its end."""
-    async with http.get(url) as told:
-        (record,) = (await told.json())["data"]
+    async with http.get(url) as text:
+        (record,) = (await text.json())["data"]
     return record if record["outcome"] else None
 
 
-async def test_a_whole_server_sends_what_its_records_say(collector: Any, fake_house: Any, question: Path) -> None:
-    """The caller's trace, the session, the turn as `GET /v1/turns` has it; vendors hear of the session's span."""
-    async with fake_house(WITH_OTEL) as house, aiohttp.ClientSession() as http:
-        async with connect(house.url) as call:
+async def test_a_whole_server_sends_what_its_records_say(collector: Any, fake_server: Any, question: Path) -> None:
+    """The user's trace, the session, the turn as `GET /v1/turns` has it; vendors hear of the session's span."""
+    async with fake_server(WITH_OTEL) as server, aiohttp.ClientSession() as http:
+        async with connect(server.url) as call:
             await call.turn(read_sound(question, 24_000))
             turn = await collector.span(lambda span: span.name == "turn")
-            record = await eventually(partial(kept_by, http, f"{house.url}/v1/turns"))
+            record = await eventually(partial(stored_record, http, f"{server.url}/v1/turns"))
             chats = [span for span in collector.spans if span.name.startswith("chat ")]
         above = await collector.span(lambda span: span.name == "invoke_agent default")
-        headers = {"traceparent": CALLERS}
-        async with http.ws_connect(f"{house.url}/v1/realtime", headers=headers) as socket:
+        headers = {"traceparent": TRACEPARENT}
+        async with http.ws_connect(f"{server.url}/v1/realtime", headers=headers) as socket:
             await socket.receive()
-        of_caller = await collector.span(lambda span: span.parent == SPAN)
+        of_request = await collector.span(lambda span: span.parent == SPAN)
     assert turn.parent == above.id
     assert turn.about["voicepipe.turn.id"] == record["id"]
     assert turn.began_ms == datetime.fromisoformat(record["started_at"]).timestamp() * 1_000
     assert {chat.parent for chat in chats} == {turn.id}
-    asked = house.vendor.llm.asked[0].headers
-    assert asked["traceparent"].startswith(f"00-{above.trace}-{above.id}-")
-    assert of_caller.trace == TRACE
+    requested = server.vendor.llm.received[0].headers
+    assert requested["traceparent"].startswith(f"00-{above.trace}-{above.id}-")
+    assert of_request.trace == TRACE
 
 
-async def test_answers_over_rest_are_spans_and_say_so(collector: Any, fake_house: Any) -> None:
-    async with fake_house(WITH_OTEL) as house, aiohttp.ClientSession() as http:
+async def test_answers_over_rest_are_spans_and_say_so(collector: Any, fake_server: Any) -> None:
+    async with fake_server(WITH_OTEL) as server, aiohttp.ClientSession() as http:
         body = {"model": "default", "messages": [{"role": "user", "content": "Hello."}]}
-        headers = {"traceparent": CALLERS}
-        async with http.post(f"{house.url}/v1/chat/completions", json=body, headers=headers) as answer:
+        headers = {"traceparent": TRACEPARENT}
+        async with http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers) as answer:
             assert answer.status == 200
-            told = answer.headers["traceresponse"]
-        async with http.get(f"{house.url}/healthz") as plain:
+            text = answer.headers["traceresponse"]
+        async with http.get(f"{server.url}/healthz") as plain:
             assert "traceresponse" not in plain.headers
         span = await collector.span(lambda span: span.name == "chat default")
     assert (span.trace, span.parent) == (TRACE, SPAN)
-    assert told == f"00-{TRACE}-{span.id}-01"
-    assert house.vendor.llm.asked[0].headers["traceparent"] == told
+    assert text == f"00-{TRACE}-{span.id}-01"
+    assert server.vendor.llm.received[0].headers["traceparent"] == text
     assert span.about["voicepipe.outcome"] == "completed"
     assert span.about["gen_ai.provider.name"] == "fake"
 
 
-async def test_a_server_without_it_says_nothing_to_anybody(fake_house: Any) -> None:
-    async with fake_house() as house, aiohttp.ClientSession() as http:
+async def test_a_server_without_it_sends_nothing(fake_server: Any) -> None:
+    async with fake_server() as server, aiohttp.ClientSession() as http:
         body = {"model": "default", "messages": [{"role": "user", "content": "Hello."}]}
-        headers = {"traceparent": CALLERS}
-        async with http.post(f"{house.url}/v1/chat/completions", json=body, headers=headers) as answer:
+        headers = {"traceparent": TRACEPARENT}
+        async with http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers) as answer:
             assert answer.status == 200
             assert "traceresponse" not in answer.headers
-    assert "traceparent" not in house.vendor.llm.asked[0].headers
+    assert "traceparent" not in server.vendor.llm.received[0].headers

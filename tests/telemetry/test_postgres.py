@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.postgres import PostgresTurnStore, numbered
-from voicepipe.telemetry.schema import VERSION
-from voicepipe.telemetry.sink import SinkOptions, TurnSink
+from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
 from voicepipe.telemetry.storage_log import new_health
-from voicepipe.telemetry.store import KeptTurn, StoreError, TurnQuery
-from voicepipe.testing.conformance import turn_figures
-from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
+from voicepipe.telemetry.store.port import StoredTurn, StoreError, TurnQuery
+from voicepipe.telemetry.store.postgres import PostgresTurnStore, numbered
+from voicepipe.telemetry.store.schema import VERSION
+from voicepipe.testing.conformance import turn_stats
+from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, stored_turn
 from voicepipe.testing.postgres import postgres, stopped_postgres
 from voicepipe.testing.waiting import eventually
 
@@ -36,7 +36,7 @@ async def emptied(url: str) -> str:
     return url
 
 
-@pytest.mark.parametrize("check", [*CHECKS, *turn_figures.CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *turn_stats.CHECKS], ids=lambda check: check.__name__)
 async def test_conformance(check: Callable[[OpenStore], Awaitable[None]], postgres_url: str) -> None:
     """The port's promises."""
 
@@ -50,7 +50,9 @@ async def test_nodes_that_start_at_once_agree(postgres_url: str) -> None:
     """Many connect to a database without tables: one makes them, all can write."""
     url = await emptied(postgres_url)
     stores = await asyncio.gather(*(PostgresTurnStore.open(url) for _ in range(4)))
-    await asyncio.gather(*(store.keep([kept(f"t{i}", i), kept(f"u{i}", i)]) for i, store in enumerate(stores)))
+    await asyncio.gather(
+        *(store.keep([stored_turn(f"t{i}", i), stored_turn(f"u{i}", i)]) for i, store in enumerate(stores))
+    )
     assert len((await stores[0].list("p")).turns) == 8
     await asyncio.gather(*(store.close() for store in stores))
 
@@ -59,18 +61,18 @@ async def test_nodes_that_sum_up_at_once_count_each_turn_once(postgres_url: str)
     """Two sum up the same spans, while a third writes into them."""
     url = await emptied(postgres_url)
     stores = [await PostgresTurnStore.open(url) for _ in range(3)]
-    await stores[0].keep([kept(f"t{number}", number * 1_000) for number in range(60)])
+    await stores[0].keep([stored_turn(f"t{number}", number * 1_000) for number in range(60)])
 
-    async def tidy(store: PostgresTurnStore) -> None:
-        while await store.tidy(10**9):
+    async def maintain_step(store: PostgresTurnStore) -> None:
+        while await store.maintain_step(10**9):
             pass
 
     async def write(store: PostgresTurnStore) -> None:
         for number in range(60, 90):
-            await store.keep([kept(f"t{number}", number * 1_000)])
+            await store.keep([stored_turn(f"t{number}", number * 1_000)])
 
-    await asyncio.gather(tidy(stores[0]), tidy(stores[1]), write(stores[2]))
-    await tidy(stores[0])
+    await asyncio.gather(maintain_step(stores[0]), maintain_step(stores[1]), write(stores[2]))
+    await maintain_step(stores[0])
     assert [(await store.stats("p")).turns for store in stores] == [90, 90, 90]
     await asyncio.gather(*(store.close() for store in stores))
 
@@ -90,53 +92,53 @@ async def test_a_database_that_is_not_there_is_named_without_its_password() -> N
     """The refusal says where it was looked for, and hides the secret."""
     with pytest.raises(
         ConfigError, match=r"records\.url: postgresql://\*\*\*@/db\?host=/nowhere can't be reached"
-    ) as told:
+    ) as error:
         await PostgresTurnStore.open("postgresql://me:hunter2@/db?host=/nowhere")
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(error.value)
 
 
 async def test_a_lost_connection_is_made_again(postgres_url: str) -> None:
     """The database cuts off all its clients: calls may fail until that is noticed, then the next connects again."""
     store = await PostgresTurnStore.open(await emptied(postgres_url))
-    await store.keep([kept("a")])
+    await store.keep([stored_turn("a")])
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'voicepipe'"
     )
     await connection.close()
 
-    async def answered() -> KeptTurn | None:
+    async def answered() -> StoredTurn | None:
         with suppress(StoreError):
             return await store.get("a", "p")
         return None
 
-    assert await eventually(answered) == kept("a")
+    assert await eventually(answered) == stored_turn("a")
     await store.close()
 
 
 async def test_a_database_that_restarts_loses_no_record() -> None:
     """What came before, in the middle and after is all there: it waits, and is tried again until it is taken."""
     health = new_health()
-    options = SinkOptions(flush_ms=5, retry_ms=10, most_retry_ms=100)
+    options = RecordWriterOptions(flush_ms=5, retry_ms=10, most_retry_ms=100)
     with stopped_postgres() as server, ExitStack() as up:
         await asyncio.to_thread(up.enter_context, server.running())
         store = await PostgresTurnStore.open(server.url)
-        async with TurnSink(store, options, health=health) as sink:
+        async with RecordWriter(store, options, health=health) as sink:
 
             async def offer_until(state: Callable[[], bool], name: str) -> set[str]:
-                offered: set[str] = set()
+                queued: set[str] = set()
                 while not state():
-                    offered.add(f"{name}{len(offered)}")
-                    sink.offer(kept(f"{name}{len(offered) - 1}", len(offered)))
+                    queued.add(f"{name}{len(queued)}")
+                    sink.offer(stored_turn(f"{name}{len(queued) - 1}", len(queued)))
                     await asyncio.sleep(0.01)
-                return offered
+                return queued
 
-            sink.offer(kept("before"))
-            offered = {"before"}
+            sink.offer(stored_turn("before"))
+            queued = {"before"}
             await asyncio.to_thread(up.close)
-            offered |= await offer_until(lambda: bool(health.troubles()) and sink.n_waiting > 100, "while")
+            queued |= await offer_until(lambda: bool(health.failing_stores()) and sink.n_waiting > 100, "while")
             await asyncio.to_thread(up.enter_context, server.running())
-            offered |= await offer_until(lambda: not health.troubles(), "after")
+            queued |= await offer_until(lambda: not health.failing_stores(), "after")
 
             async def settled() -> bool | None:
                 return not sink.n_waiting or None
@@ -152,8 +154,8 @@ async def test_a_database_that_restarts_loses_no_record() -> None:
                 break
         await store.close()
     assert (sink.lost, sink.dropped) == (0, 0)
-    assert len(offered) > 100
-    assert found == offered
+    assert len(queued) > 100
+    assert found == queued
 
 
 def test_values_are_numbered() -> None:

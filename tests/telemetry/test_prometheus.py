@@ -9,24 +9,24 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from voicepipe.telemetry.families import FAMILIES, LONGEST, NOW, OTHER, PREFIX, TURNS, Names, Sample
-from voicepipe.telemetry.loop_health import CPU_EDGES_MS, LAG_EDGES_MS, LoopFigures
-from voicepipe.telemetry.prometheus import MORE_ACTIONS, MORE_AGENTS, MORE_PROVIDERS, Metrics
-from voicepipe.telemetry.store import KeptTurn
+from voicepipe.telemetry.event_loop import CPU_EDGES_MS, LAG_EDGES_MS, EventLoopFigures
+from voicepipe.telemetry.metrics.catalog import FAMILIES, LONGEST, NOW, OTHER, PREFIX, TURNS, Names, Sample
+from voicepipe.telemetry.metrics.prometheus import MORE_ACTIONS, MORE_AGENTS, MORE_PROVIDERS, Metrics
+from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost
+from voicepipe.turn.record.values import ModelAttempt, Speculation, TurnCost
 from voicepipe.turn.settings import BudgetLimits
 
-LOOP = LoopFigures(
+LOOP = EventLoopFigures(
     lag_p50_ms=0.4,
     lag_p99_ms=12.0,
     lag_max_ms=140.0,
     lag_counts=(90, 5, 2, 1, 0, 1, 0, 1, 0, 0, 1),
     lag_sum_ms=2_345.0,
-    hold_cpu_counts=(97, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1),
-    hold_cpu_sum_ms=6_250.0,
-    n_held=1,
-    last_hold=None,
+    stall_cpu_counts=(97, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1),
+    stall_cpu_sum_ms=6_250.0,
+    n_stalls=1,
+    last_stall=None,
     gc_pauses=(7, 2, 1),
     gc_pause_ms=(0.7, 1.4, 12.5),
     gc_longest_ms=12.5,
@@ -38,84 +38,86 @@ def metrics(limits: BudgetLimits | None = None) -> Metrics:
     return Metrics(limits or BudgetLimits(), agents=frozenset({"default"}), providers=known)
 
 
-def kept(n: int = 1, agent: str = "default", **changes: Any) -> KeptTurn:
-    return KeptTurn(turn_record(id=f"turn_{n}", **changes), "acme", agent, 1_700_000_000_000)
+def stored_turn(n: int = 1, agent: str = "default", **changes: Any) -> StoredTurn:
+    return StoredTurn(turn_record(id=f"turn_{n}", **changes), "acme", agent, 1_700_000_000_000)
 
 
-def parsed(told: Metrics, *now: Sample, loop: LoopFigures | None = None) -> dict[str, Metric]:
+def parsed(counted: Metrics, *now: Sample, loop: EventLoopFigures | None = None) -> dict[str, Metric]:
     """By name; a counter's without `_total`, as the parser has it."""
-    return {family.name: family for family in text_string_to_metric_families(told.text(now, loop).decode())}
+    return {family.name: family for family in text_string_to_metric_families(counted.text(now, loop).decode())}
 
 
-def values(told: Metrics, name: str, *now: Sample) -> dict[tuple[str, ...], float]:
+def values(counted: Metrics, name: str, *now: Sample) -> dict[tuple[str, ...], float]:
     """Label values, in the order of the family, -> value of the samples of that very name."""
-    samples = (sample for family in parsed(told, *now).values() for sample in family.samples)
+    samples = (sample for family in parsed(counted, *now).values() for sample in family.samples)
     found = [sample for sample in samples if sample.name == f"{PREFIX}{name}"]
     labels = next(each.labels for each in FAMILIES if name.startswith(each.name))
     order = (*labels, "le") if name.endswith("_bucket") else labels
     return {tuple(sample.labels[label] for label in order): sample.value for sample in found}
 
 
-def test_a_turn_is_counted_with_all_that_its_record_tells() -> None:
-    told = metrics()
+def test_a_turn_is_counted_with_all_of_its_record() -> None:
+    counted = metrics()
     attempts = (
         ModelAttempt(provider="fake-llm", role="primary", outcome="lost", began_ms=0, first_ms=None),
         ModelAttempt(provider="b/m", role="hedge", outcome="spoke", began_ms=300, first_ms=90),
     )
-    told.hear(
-        kept(
+    counted.on_turn_end(
+        stored_turn(
             actions=("hedge", "short_clause"),
             attempts=attempts,
-            cost=TurnCost(usd=0.75, answer_usd=0.5, losers_usd=0.25),
-            speculation=Speculation(starts=2, kept=1, saved_ms=400, wasted_input_tokens=120),
+            cost=TurnCost(usd=0.75, answer_usd=0.5, hedge_usd=0.25),
+            speculation=Speculation(starts=2, used=1, saved_ms=400, wasted_input_tokens=120),
         )
     )
-    assert values(told, "turns_total") == {("default", "vad", "completed"): 1}
-    assert values(told, "heard_seconds_count") == {("default",): 1}
-    assert values(told, "heard_seconds_sum")["default",] == pytest.approx(0.983)
-    assert values(told, "turns_over_total") == {("default",): 0}
-    assert values(told, "actions_total") == {("hedge",): 1, ("short_clause",): 1}
-    assert values(told, "model_attempts_total") == {("fake-llm", "primary", "lost"): 1, ("b/m", "hedge", "spoke"): 1}
+    assert values(counted, "turns_total") == {("default", "vad", "completed"): 1}
+    assert values(counted, "turn_latency_seconds_count") == {("default",): 1}
+    assert values(counted, "turn_latency_seconds_sum")["default",] == pytest.approx(0.983)
+    assert values(counted, "turns_over_limit_total") == {("default",): 0}
+    assert values(counted, "actions_total") == {("hedge",): 1, ("short_clause",): 1}
+    assert values(counted, "model_attempts_total") == {("fake-llm", "primary", "lost"): 1, ("b/m", "hedge", "spoke"): 1}
     calls = {("stt", "fake-stt"): 1, ("tts", "fake-tts"): 1, ("llm", "fake-llm"): 1, ("llm", "b/m"): 1}
-    assert values(told, "provider_calls_total") == calls
-    assert values(told, "tokens_total")["fake-llm", "cached"] == 96
-    assert values(told, "cost_usd_total")["default", "losers"] == 0.25
-    assert values(told, "speculation_total") == {("started",): 2, ("kept",): 1, ("refused",): 0}
-    assert values(told, "speculation_saved_seconds_total") == {(): 0.4}
-    assert values(told, "stage_seconds_count")["llm_ttft", "fake-llm"] == 1
+    assert values(counted, "provider_calls_total") == calls
+    assert values(counted, "tokens_total")["fake-llm", "cached"] == 96
+    assert values(counted, "cost_usd_total")["default", "hedge"] == 0.25
+    assert values(counted, "speculation_total") == {("started",): 2, ("used",): 1, ("refused",): 0}
+    assert values(counted, "speculation_saved_seconds_total") == {(): 0.4}
+    assert values(counted, "stage_seconds_count")["llm_ttft", "fake-llm"] == 1
     # Its endpoint took 525 of 150 ms.
-    assert values(told, "stage_over_total")["endpoint", "settings"] == 1
-    assert values(told, "stage_over_total")["llm_ttft", "fake-llm"] == 0
+    assert values(counted, "stage_over_limit_total")["endpoint", "settings"] == 1
+    assert values(counted, "stage_over_limit_total")["llm_ttft", "fake-llm"] == 0
 
 
 @pytest.mark.parametrize("limit_ms", [983, 1_000, 1_234])
 def test_every_limit_is_the_edge_of_a_bucket(limit_ms: int) -> None:
     """So the share of turns within it is exact: whoever takes just as long is within."""
-    told = metrics(BudgetLimits(total_ms=limit_ms, llm_ttft_ms=235))
-    told.hear(kept())
-    told.hear(kept(2, marks=(*MARKS[:-1], ("heard", 5_000 + limit_ms))))
-    told.hear(kept(3, marks=(*MARKS[:-1], ("heard", 5_001 + limit_ms))))
-    within = {key[-1]: value for key, value in values(told, "heard_seconds_bucket").items()}
+    counted = metrics(BudgetLimits(total_ms=limit_ms, llm_ttft_ms=235))
+    counted.on_turn_end(stored_turn())
+    counted.on_turn_end(stored_turn(2, marks=(*MARKS[:-1], ("first_audible", 5_000 + limit_ms))))
+    counted.on_turn_end(stored_turn(3, marks=(*MARKS[:-1], ("first_audible", 5_001 + limit_ms))))
+    within = {key[-1]: value for key, value in values(counted, "turn_latency_seconds_bucket").items()}
     assert within[str(limit_ms / 1_000)] == 2
     assert {"0.235", "0.15", "0.02"} <= within.keys()
-    assert values(told, "limit_seconds")["total",] == limit_ms / 1_000
+    assert values(counted, "limit_seconds")["total",] == limit_ms / 1_000
 
 
 def test_a_flood_of_names_makes_a_bounded_number_of_series() -> None:
     """Clients may ask for models by any name. Those of the settings keep their series, however late they come."""
-    told = metrics()
+    counted = metrics()
     for n in range(200):
         attempt = ModelAttempt(provider=f"flood/{n}", role="primary", outcome="spoke", began_ms=0, first_ms=9)
         flood = (("llm", f"flood/{n}"),)
-        told.hear(kept(n, agent=f"agent-{n}", attempts=(attempt,), providers=flood, actions=(f"act-{n}",)))
-    told.hear(kept(200))
-    providers = {key[0] for key in values(told, "model_attempts_total")}
+        counted.on_turn_end(
+            stored_turn(n, agent=f"agent-{n}", attempts=(attempt,), providers=flood, actions=(f"act-{n}",))
+        )
+    counted.on_turn_end(stored_turn(200))
+    providers = {key[0] for key in values(counted, "model_attempts_total")}
     assert providers == {OTHER, *(f"flood/{n}" for n in range(MORE_PROVIDERS))}
-    assert "settings" in {key[1] for key in values(told, "stage_seconds_count")}
-    agents = {key[0] for key in values(told, "turns_total")}
+    assert "settings" in {key[1] for key in values(counted, "stage_seconds_count")}
+    agents = {key[0] for key in values(counted, "turns_total")}
     assert agents == {"default", OTHER, *(f"agent-{n}" for n in range(MORE_AGENTS))}
-    assert values(told, "turns_total")[OTHER, "vad", "completed"] == 200 - MORE_AGENTS
-    assert values(told, "actions_total")["other",] == 200 - MORE_ACTIONS
+    assert values(counted, "turns_total")[OTHER, "vad", "completed"] == 200 - MORE_AGENTS
+    assert values(counted, "actions_total")["other",] == 200 - MORE_ACTIONS
 
 
 def test_a_long_name_and_none_at_all_are_names_too() -> None:
@@ -126,32 +128,32 @@ def test_a_long_name_and_none_at_all_are_names_too() -> None:
     ]
 
 
-def test_what_is_true_now_is_told_by_its_kind() -> None:
-    told = metrics()
+def test_present_values_have_their_kind() -> None:
+    counted = metrics()
     now = (
         Sample("sessions", 3),
         Sample("provider_state", 1, ("llm", "fake-llm", "open")),
         Sample("provider_errors_total", 7, ("llm", "fake-llm", "timeout")),
         Sample("build_info", 1, ('0.1"\n\\',)),
     )
-    found = parsed(told, *now)
+    found = parsed(counted, *now)
     assert found["voicepipe_sessions"].type == "gauge"
     assert found["voicepipe_provider_errors"].type == "counter"
-    assert values(told, "provider_errors_total", *now) == {("llm", "fake-llm", "timeout"): 7}
-    assert values(told, "build_info", *now) == {('0.1"\n\\',): 1}
+    assert values(counted, "provider_errors_total", *now) == {("llm", "fake-llm", "timeout"): 7}
+    assert values(counted, "build_info", *now) == {('0.1"\n\\',): 1}
     with pytest.raises(KeyError):
-        told.text([Sample("not_declared", 1)])
+        counted.text([Sample("not_declared", 1)])
 
 
 def test_providers_beyond_the_bound_are_left_out_of_what_is_true_now() -> None:
     """Two of them under one name would be two values of one series."""
-    told = metrics()
+    counted = metrics()
     now = [Sample("provider_in_flight", n, ("llm", f"flood/{n}")) for n in range(200)]
-    assert len(values(told, "provider_in_flight", *now)) == MORE_PROVIDERS
+    assert len(values(counted, "provider_in_flight", *now)) == MORE_PROVIDERS
 
 
 def test_the_loops_lag_is_a_histogram() -> None:
-    found = parsed(metrics(), loop=LOOP)["voicepipe_loop_lag_seconds"]
+    found = parsed(metrics(), loop=LOOP)["voicepipe_event_loop_lag_seconds"]
     by_edge = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
     assert found.type == "histogram"
     assert len(by_edge) == len(LAG_EDGES_MS) + 1
@@ -160,7 +162,7 @@ def test_the_loops_lag_is_a_histogram() -> None:
 
 
 def test_the_cpu_time_of_holds_is_a_histogram() -> None:
-    found = parsed(metrics(), loop=LOOP)["voicepipe_loop_hold_cpu_seconds"]
+    found = parsed(metrics(), loop=LOOP)["voicepipe_event_loop_stall_cpu_seconds"]
     by_edge = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
     assert found.type == "histogram"
     assert len(by_edge) == len(CPU_EDGES_MS) + 1
@@ -175,13 +177,13 @@ def everything() -> Iterator[Sample]:
             yield Sample(family.name, 1.0, tuple("x" for _ in family.labels))
 
 
-def test_what_is_declared_is_what_is_told() -> None:
+def test_declared_metrics_are_exported() -> None:
     """Each family has its kind, its help and its labels; beside them there is only the process."""
-    told = metrics()
+    counted = metrics()
     attempt = ModelAttempt(provider="a/m", role="primary", outcome="spoke", began_ms=0, first_ms=9)
-    told.hear(kept(actions=("hedge",), attempts=(attempt,)))
-    told.hear_answer("chat", "completed", 1_200)
-    found = parsed(told, *everything(), loop=LOOP)
+    counted.on_turn_end(stored_turn(actions=("hedge",), attempts=(attempt,)))
+    counted.count_answer("chat", "completed", 1_200)
+    found = parsed(counted, *everything(), loop=LOOP)
     ours = {name: family for name, family in found.items() if name.startswith(PREFIX)}
     assert ours.keys() == {family.full_name.removesuffix("_total") for family in FAMILIES}
     assert all(name.startswith("process_") for name in found.keys() - ours.keys())

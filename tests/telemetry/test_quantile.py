@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.quantile import CEILING_MS, FLOOR_MS, RELATIVE_ERROR, Sketch
+from voicepipe.quantile import LARGEST_MS, RELATIVE_ERROR, SMALLEST_MS, Sketch
 
-durations_ms = st.floats(min_value=0, max_value=CEILING_MS, allow_subnormal=False).filter(
-    lambda v: v == 0 or v >= FLOOR_MS
+durations_ms = st.floats(min_value=0, max_value=LARGEST_MS, allow_subnormal=False).filter(
+    lambda v: v == 0 or v >= SMALLEST_MS
 )
 samples = st.lists(durations_ms, max_size=200)
 quantiles = st.floats(min_value=0, max_value=1)
@@ -39,9 +39,9 @@ def test_the_promised_error_is_at_most_one_percent() -> None:
 @given(values=samples.filter(len), q=quantiles)
 def test_every_quantile_is_within_the_relative_error(values: list[float], q: float) -> None:
     """Whatever the values, the told quantile is as near to the true one as promised."""
-    told, true = Sketch(values).quantile(q), true_quantile(values, q)
-    assert told is not None
-    assert abs(told - true) <= RELATIVE_ERROR * true * (1 + 1e-9)
+    estimate, true = Sketch(values).quantile(q), true_quantile(values, q)
+    assert estimate is not None
+    assert abs(estimate - true) <= RELATIVE_ERROR * true * (1 + 1e-9)
 
 
 @given(parts=st.lists(samples, max_size=5))
@@ -70,7 +70,7 @@ def test_bytes_bring_the_sketch_back(values: list[float], q: float) -> None:
     assert (again.count, again.quantile(q), again.to_bytes()) == (sketch.count, sketch.quantile(q), sketch.to_bytes())
 
 
-def test_one_value_is_told_exactly() -> None:
+def test_one_value_is_exact() -> None:
     """A single turn's figure is its own figure, not a bucket's."""
     sketch = Sketch([512])
     assert (sketch.p50_ms, sketch.p95_ms, sketch.p99_ms) == (512, 512, 512)
@@ -83,7 +83,7 @@ def test_an_empty_sketch_has_no_quantiles() -> None:
 
 def test_memory_stays_bounded() -> None:
     """A hundred thousand different values take no more buckets than the range has."""
-    sketch = Sketch(FLOOR_MS * 1.0003**i for i in range(100_000))
+    sketch = Sketch(SMALLEST_MS * 1.0003**i for i in range(100_000))
     assert len(sketch.to_bytes()) < 15_000
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_duration_is_refused(value: float) -> None:
 
 def test_more_than_the_ceiling_counts_as_the_ceiling() -> None:
     """An endless wait doesn't grow the sketch."""
-    assert Sketch([math.inf]).p50_ms == CEILING_MS
+    assert Sketch([math.inf]).p50_ms == LARGEST_MS
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1, math.nan])

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.telemetry.record_json import record_from_json, record_json, record_plain
-from voicepipe.telemetry.store import KeptTurn, turn_plain
+from voicepipe.telemetry.store.port import StoredTurn, turn_plain
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.record import Breach, Contribution, Speculation, StageSpan, TokenCount, TurnRecord
+from voicepipe.turn.record.values import Breach, Contribution, Speculation, StageSpan, TokenCount, TurnRecord
 
 ms = st.integers(min_value=-(2**53), max_value=2**53)
 text = st.text(max_size=20)
@@ -21,7 +21,7 @@ verdicts = st.sampled_from(["within", "over"])
 speculations = st.builds(
     Speculation,
     starts=ms,
-    kept=ms,
+    used=ms,
     refused=ms,
     saved_ms=ms,
     wasted_input_tokens=ms,
@@ -41,7 +41,7 @@ records = st.builds(
     total_ms=st.none() | ms,
     total_limit_ms=ms,
     total_verdict=st.none() | verdicts,
-    heard_by=st.sampled_from(["reported", "estimated", "nobody"]),
+    latency_source=st.sampled_from(["reported", "estimated", "none"]),
     stages=st.lists(st.builds(StageSpan, text, ms, ms, verdicts, ms, ms, text), max_size=3).map(tuple),
     parts=pairs,
     contributions=st.lists(st.builds(Contribution, text, text, text, ms), max_size=3).map(tuple),
@@ -49,9 +49,9 @@ records = st.builds(
     breach=st.none() | st.builds(Breach, text, ms, text, text),
     providers=st.dictionaries(text, text, max_size=3).map(lambda found: tuple(found.items())),
     tokens=st.builds(TokenCount, ms, ms, ms),
-    caller_text=text,
+    user_text=text,
     agent_text=text,
-    heard_text=text,
+    played_text=text,
     spoken_ms=ms,
     actions=st.lists(text, max_size=3).map(tuple),
     speculation=speculations,
@@ -73,7 +73,7 @@ def test_the_documented_fields_are_the_served_ones() -> None:
 
 def test_a_turn_as_the_api_serves_it() -> None:
     """Marks are an object in time order; stages and contributions are lists; the time is ISO 8601 in UTC."""
-    plain = json.loads(json.dumps(turn_plain(KeptTurn(turn_record(), "p", "sales", 1_795_230_296_007))))
+    plain = json.loads(json.dumps(turn_plain(StoredTurn(turn_record(), "p", "sales", 1_795_230_296_007))))
     assert plain["object"] == "voicepipe.turn"
     assert plain["started_at"] == "2026-11-21T03:04:56.007Z"
     assert plain["agent"] == "sales"
@@ -91,7 +91,7 @@ def test_a_turn_as_the_api_serves_it() -> None:
     }
     assert plain["contributions"][1] == {
         "stage": "llm_ttft",
-        "from_mark": "asked",
+        "from_mark": "llm_requested",
         "to_mark": "first_delta",
         "duration_ms": 235,
     }
@@ -100,21 +100,21 @@ def test_a_turn_as_the_api_serves_it() -> None:
 
 
 _VERSION_1 = """{"id":"turn_1","session":"sess_1","turn":1,"revision":0,"cause":"vad","outcome":"interrupted","reason":
-"","marks":{"voiced_last":10,"heard":900},"total_ms":890,"total_limit_ms":1000,"total_verdict":"within",
-"heard_by":"estimated",
+"","marks":{"voiced_last":10,"first_audible":900},"total_ms":890,"total_limit_ms":1000,"total_verdict":"within",
+"latency_source":"estimated",
 "stages":[{"stage":"llm_ttft","duration_ms":700,"limit_ms":600,"verdict":"over",
 "critical_ms":700,"hidden_ms":0,"owner":"x"}],
 "parts":{"gate_wait":500},"contributions":
-[{"stage":"llm_ttft","from_mark":"voiced_last","to_mark":"heard","duration_ms":890}],
+[{"stage":"llm_ttft","from_mark":"voiced_last","to_mark":"first_audible","duration_ms":890}],
 "unattributed_ms":0,"breach":{"stage":"llm_ttft","over_ms":100,"owner":"x","setting":"y"},"providers":{"llm":"x"},
 "tokens":
-{"input":1,"output":2,"cached":0},"caller_text":"","agent_text":"","heard_text":"","spoken_ms":1200,"actions":["hedged"]}"""
+{"input":1,"output":2,"cached":0},"user_text":"","agent_text":"","played_text":"","spoken_ms":1200,"actions":["hedged"]}"""
 
 
 def test_records_of_the_first_version_can_be_read() -> None:
     """What was stored once is readable for good: a field that joins the record needs a default."""
     record = record_from_json(_VERSION_1)
-    assert (record.marks, record.parts) == ((("voiced_last", 10), ("heard", 900)), (("gate_wait", 500),))
+    assert (record.marks, record.parts) == ((("voiced_last", 10), ("first_audible", 900)), (("gate_wait", 500),))
     assert record.breach == Breach("llm_ttft", 100, "x", "y")
     assert record.actions == ("hedged",)
 

@@ -9,68 +9,68 @@ from collections.abc import Iterator
 import pytest
 
 from voicepipe import clock
-from voicepipe.telemetry.retention import Retention, keep_in_order
-from voicepipe.telemetry.store import StoreError
+from voicepipe.telemetry.rollups.retention import Retention, maintain
+from voicepipe.telemetry.store.port import StoreError
 
-OFTEN = Retention(keep_days=30, most_bytes=1_000, tidy_every_ms=1, trim_every_ms=1, pause_ms=1)
+OFTEN = Retention(keep_days=30, most_bytes=1_000, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
 
 
-class Shelf:
-    """A store whose tidying and trimming go as told; it sets `told` when all has been done."""
+class FakeStore:
+    """A store whose tidying and trimming go as told; it sets `done` when all has been done."""
 
     def __init__(self, *answers: bool | int | StoreError) -> None:
         self.calls: list[str] = []
-        self.asked: list[tuple[int | None, int | None]] = []
-        self.told = asyncio.Event()
+        self.limits: list[tuple[int | None, int | None]] = []
+        self.done = asyncio.Event()
         self._answers: Iterator[bool | int | StoreError] = iter(answers)
 
-    async def tidy(self, now_ms: int) -> bool:
+    async def maintain_step(self, now_ms: int) -> bool:
         assert abs(now_ms - clock.unix_ms()) < 60_000
         self.calls.append("tidy")
         return bool(self._next())
 
     async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
         self.calls.append("trim")
-        self.asked.append((keep_days, most_bytes))
+        self.limits.append((keep_days, most_bytes))
         return int(self._next())
 
     def _next(self) -> bool | int:
         answer = next(self._answers, None)
         if answer is None:
-            self.told.set()
+            self.done.set()
             return False
         if isinstance(answer, StoreError):
             raise answer
         return answer
 
 
-async def kept_in_order(shelf: Shelf, retention: Retention = OFTEN) -> None:
+async def maintained(store: FakeStore, retention: Retention = OFTEN) -> None:
     """Until all has been done that the shelf was told of."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        task = group.create_task(keep_in_order(shelf, retention))  # type: ignore[arg-type]
-        await shelf.told.wait()
+        task = group.create_task(maintain(store, retention))  # type: ignore[arg-type]
+        await store.done.wait()
         task.cancel()
 
 
 async def test_all_is_summed_up_before_anything_is_trimmed() -> None:
     """Piece by piece, until there is no more; with the limits as they were set."""
-    shelf = Shelf(True, True, False, 200, 7, 0)
-    await kept_in_order(shelf)
-    assert shelf.calls[:6] == ["tidy", "tidy", "tidy", "trim", "trim", "trim"]
-    assert set(shelf.asked) == {(30, 1_000)}
+    store = FakeStore(True, True, False, 200, 7, 0)
+    await maintained(store)
+    assert store.calls[:6] == ["tidy", "tidy", "tidy", "trim", "trim", "trim"]
+    assert set(store.limits) == {(30, 1_000)}
 
 
 async def test_trimming_waits_its_turn() -> None:
     """It is looked at less often than summing up."""
-    shelf = Shelf(False, 0, False, False, False)
-    await kept_in_order(shelf, Retention(tidy_every_ms=1, trim_every_ms=3_600_000))
-    assert shelf.calls[:5] == ["tidy", "trim", "tidy", "tidy", "tidy"]
+    store = FakeStore(False, 0, False, False, False)
+    await maintained(store, Retention(maintain_every_ms=1, trim_every_ms=3_600_000))
+    assert store.calls[:5] == ["tidy", "trim", "tidy", "tidy", "tidy"]
 
 
-async def test_a_failing_store_is_tried_again_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_store_is_tried_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Until it works again."""
     broken = StoreError("disk full")
-    shelf = Shelf(broken, broken, False, broken, False, 0, broken)
+    store = FakeStore(broken, broken, False, broken, False, 0, broken)
     with caplog.at_level(logging.ERROR, "voicepipe"):
-        await kept_in_order(shelf)
-    assert [line.message for line in caplog.records] == ["records_not_in_order", "records_not_in_order"]
+        await maintained(store)
+    assert [line.message for line in caplog.records] == ["record_maintenance_failed", "record_maintenance_failed"]

@@ -10,52 +10,54 @@ import signal
 import sqlite3
 import stat
 import sys
+import zlib
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final, cast
 
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry import sqlite_file, turn_pages
 from voicepipe.telemetry.record_json import record_json
-from voicepipe.telemetry.schema import VERSION
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.store import StoreError, TurnQuery
-from voicepipe.telemetry.work import Ask
-from voicepipe.testing.conformance import turn_figures
-from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, kept
+from voicepipe.telemetry.store import sqlite_file, turns
+from voicepipe.telemetry.store.port import StoreError, TurnQuery
+from voicepipe.telemetry.store.schema import VERSION
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+from voicepipe.telemetry.store.statements import Fetch
+from voicepipe.testing.conformance import turn_stats
+from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, stored_turn
 
 
-@pytest.mark.parametrize("check", [*CHECKS, *turn_figures.CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *turn_stats.CHECKS], ids=lambda check: check.__name__)
 async def test_conformance(check: Callable[[OpenStore], Awaitable[None]], tmp_path: Path) -> None:
     """The port's promises."""
     await check(lambda: SqliteTurnStore.open(tmp_path / "turns.db"))
 
 
-async def test_what_was_kept_is_there_after_reopening(tmp_path: Path) -> None:
+async def test_stored_turns_are_there_after_reopening(tmp_path: Path) -> None:
     """A restart forgets nothing, and migrates nothing twice."""
     for number in range(3):
         store = await SqliteTurnStore.open(tmp_path / "turns.db")
-        await store.keep([kept(f"t{number}", number)])
+        await store.keep([stored_turn(f"t{number}", number)])
         assert len((await store.list("p")).turns) == number + 1
         await store.close()
 
 
 def memory_of_sqlite() -> int:
     """Bytes that all connections of this process hold, their pages above all (SQLite, sqlite3_memory_used)."""
-    ask = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
-    ask.restype = ctypes.c_int64
-    return int(ask())
+    memory_used = ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used
+    memory_used.restype = ctypes.c_int64
+    return int(memory_used())
 
 
-async def test_the_pages_kept_in_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_page_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They grow with the file, by some 2 kB a turn, up to their bound, however much is written after that."""
     monkeypatch.setattr(sqlite_file, "_CACHE_KB", 256)
     before = memory_of_sqlite()
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     for batch in range(20):
-        await store.keep([kept(f"t{n}", n) for n in range(batch * 100, (batch + 1) * 100)])
+        await store.keep([stored_turn(f"t{n}", n) for n in range(batch * 100, (batch + 1) * 100)])
     taken, written = memory_of_sqlite() - before, sum(entry.stat().st_size for entry in os.scandir(tmp_path))
     await store.close()
     assert written > 8 * 256 * 1_024
@@ -66,7 +68,7 @@ async def test_the_pages_kept_in_memory_are_bounded(tmp_path: Path, monkeypatch:
 async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     """The database and what SQLite puts beside it have mode 0600."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([kept("a")])
+    await store.keep([stored_turn("a")])
     modes = {stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(tmp_path)}
     await store.close()
     assert modes == {0o600}
@@ -75,7 +77,7 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
 async def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:
     """Many open a file that isn't there yet: one makes the tables, all can write."""
     stores = await asyncio.gather(*(SqliteTurnStore.open(tmp_path / "turns.db") for _ in range(8)))
-    await asyncio.gather(*(store.keep([kept(f"t{i}", i)]) for i, store in enumerate(stores)))
+    await asyncio.gather(*(store.keep([stored_turn(f"t{i}", i)]) for i, store in enumerate(stores)))
     assert len((await stores[0].list("p")).turns) == 8
     await asyncio.gather(*(store.close() for store in stores))
 
@@ -113,16 +115,16 @@ async def test_damage_found_later_is_an_error_of_the_call(tmp_path: Path) -> Non
     """A record that doesn't read fails the call that wanted it, not the store."""
     path = tmp_path / "turns.db"
     store = await SqliteTurnStore.open(path)
-    await store.keep([kept("bad"), kept("good")])
+    await store.keep([stored_turn("bad"), stored_turn("good")])
     with sqlite3.connect(path) as connection:
         of_bad = "number = (SELECT number FROM turns WHERE id = 'bad')"
         connection.execute(f"UPDATE records SET record = x'00' WHERE {of_bad}")
     connection.close()
     with pytest.raises(StoreError, match="turns: "):
         await store.get("bad", "p")
-    assert await store.get("good", "p") == kept("good")
+    assert await store.get("good", "p") == stored_turn("good")
     assert (await store.stats("p")).turns == 1
-    while await store.tidy(2**50):
+    while await store.maintain_step(2**50):
         pass
     assert (await store.stats("p")).turns == 1
     await store.close()
@@ -138,9 +140,9 @@ async def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         )
     connection.close()
     with pytest.raises(StoreError, match="disk"):
-        await store.keep([kept("a"), kept("bad")])
+        await store.keep([stored_turn("a"), stored_turn("bad")])
     assert await store.get("a", "p") is None
-    await store.keep([kept("b")])
+    await store.keep([stored_turn("b")])
     assert [turn.record.id for turn in (await store.list("p")).turns] == ["b"]
     await store.close()
 
@@ -162,8 +164,8 @@ INDEXED: Final = (
 async def test_every_list_finds_its_turns_by_an_index(query: TurnQuery, tmp_path: Path) -> None:
     """A page of a large store reads a page, not the store, and sorts no more than that."""
     await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
-    step = next(turn_pages.page("p", query))
-    assert isinstance(step, Ask)
+    step = next(turns.page("p", query))
+    assert isinstance(step, Fetch)
     connection = sqlite3.connect(tmp_path / "turns.db")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {step.sql}", tuple(step.values))]
     connection.close()
@@ -175,13 +177,13 @@ async def test_every_list_finds_its_turns_by_an_index(query: TurnQuery, tmp_path
 async def test_the_slowest_of_a_long_time_are_found_by_their_latency(tmp_path: Path) -> None:
     """Not by going through all of that time."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([kept("a", 5)])
-    work = turn_pages.page("p", TurnQuery(order="slowest", since_ms=1, until_ms=9))
+    await store.keep([stored_turn("a", 5)])
+    work = turns.page("p", TurnQuery(order="slowest", since_ms=1, until_ms=9))
     count = next(work)
-    assert isinstance(count, Ask)
+    assert isinstance(count, Fetch)
     assert "count(*)" in count.sql
     step = work.send([(10**6,)])
-    assert isinstance(step, Ask)
+    assert isinstance(step, Fetch)
     connection = sqlite3.connect(tmp_path / "turns.db")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {step.sql}", tuple(step.values))]
     connection.close()
@@ -211,9 +213,9 @@ async def test_a_file_of_the_first_version_keeps_its_turns(tmp_path: Path) -> No
     """All of them, found by all that their records tell, and counted."""
     path = tmp_path / "turns.db"
     turns = [
-        kept("a", 5_000, project="p", agent="sales"),
-        kept("b", 65_000, project="p", total_verdict="over", providers=(("llm", "groq/x"),)),
-        kept("c", 70_000, project="q", outcome="failed", total_ms=None, total_verdict=None, session="other"),
+        stored_turn("a", 5_000, project="p", agent="sales"),
+        stored_turn("b", 65_000, project="p", total_verdict="over", providers=(("llm", "groq/x"),)),
+        stored_turn("c", 70_000, project="q", outcome="failed", total_ms=None, total_verdict=None, session="other"),
     ]
     connection = sqlite3.connect(path)
     connection.executescript(VERSION_1)
@@ -229,7 +231,7 @@ async def test_a_file_of_the_first_version_keeps_its_turns(tmp_path: Path) -> No
     assert (await store.list("p", TurnQuery(provider="groq", over=True))).turns == (turns[1],)
     assert [session.session for session in (await store.sessions("q")).sessions] == ["other"]
     assert (await store.stats("p")).turns == 2
-    while await store.tidy(2**50):
+    while await store.maintain_step(2**50):
         pass
     assert (await store.stats(None)).outcomes == {"completed": 2, "failed": 1}
     await store.close()
@@ -239,30 +241,30 @@ async def test_a_file_of_the_first_version_keeps_its_turns(tmp_path: Path) -> No
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from voicepipe.telemetry.retention import Retention, keep_in_order
-from voicepipe.telemetry.sink import SinkOptions, TurnSink
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.testing.conformance.turn_store import kept
+from voicepipe.telemetry.rollups.retention import Retention, maintain
+from voicepipe.telemetry.record_writer import RecordWriterOptions, RecordWriter
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+from voicepipe.testing.conformance.turn_store import stored_turn
 
-class Telling:
+class ReportingStore:
     "Says on stdout how far the store has come: what is said was kept."
-    def __init__(self, store): self.store, self.kept = store, asyncio.Event()
+    def __init__(self, store): self.store, self.stored = store, asyncio.Event()
     async def keep(self, turns):
         await self.store.keep(turns)
         print(max(turn.started_at_ms for turn in turns), flush=True)
-        self.kept.set()
+        self.stored.set()
 
 async def main():
-    telling = Telling(await SqliteTurnStore.open(Path(sys.argv[1])))
-    often = Retention(keep_days=36_500, most_bytes=10**12, tidy_every_ms=1, trim_every_ms=1, pause_ms=1)
-    async with TurnSink(telling, SinkOptions(flush_ms=5)) as sink, asyncio.TaskGroup() as group:
-        group.create_task(keep_in_order(telling.store, often))
+    reporting = ReportingStore(await SqliteTurnStore.open(Path(sys.argv[1])))
+    often = Retention(keep_days=36_500, most_bytes=10**12, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
+    async with RecordWriter(reporting, RecordWriterOptions(flush_ms=5)) as sink, asyncio.TaskGroup() as group:
+        group.create_task(maintain(reporting.store, often))
         number = 0
         while True:
             for number in range(number + 1, number + 21):
-                sink.offer(kept(f"t{number}", number))
-            await telling.kept.wait()
-            telling.kept.clear()
+                sink.offer(stored_turn(f"t{number}", number))
+            await reporting.stored.wait()
+            reporting.stored.clear()
 
 asyncio.run(main())
 """
@@ -276,17 +278,17 @@ async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -
     )
     assert writer.stdout is not None
     async with asyncio.timeout(60):
-        told = [int(await writer.stdout.readline()) for _ in range(5)]
+        stored_numbers = [int(await writer.stdout.readline()) for _ in range(5)]
         writer.send_signal(signal.SIGKILL)
         rest = await writer.stdout.read()
         assert await writer.wait() == -signal.SIGKILL
-    told += [int(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
+    stored_numbers += [int(line) for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
     store = await SqliteTurnStore.open(path)
     (newest,) = (await store.list("p", TurnQuery(limit=1))).turns
-    assert newest.started_at_ms >= max(told)
+    assert newest.started_at_ms >= max(stored_numbers)
     assert await store.get("t1", "p") is not None
-    await store.keep([kept("after", 2**45)])
-    while await store.tidy(2**50):
+    await store.keep([stored_turn("after", 2**45)])
+    while await store.maintain_step(2**50):
         pass
     assert (await store.stats("p")).turns == newest.started_at_ms + 1
     await store.close()
@@ -318,3 +320,52 @@ def test_a_file_that_another_process_holds_is_given_up_after_one_wait(monkeypatc
     with pytest.raises(sqlite3.OperationalError, match=f"held it for {sqlite_file.BUSY_MS} ms"):
         sqlite_file._use_wal(cast(sqlite3.Connection, file))
     assert file.n_tries == 1
+
+
+BACK_TO_VERSION_2 = """
+    ALTER TABLE buckets RENAME TO spans;
+    ALTER TABLE turns RENAME COLUMN user_id TO caller;
+    ALTER TABLE sessions RENAME COLUMN user_id TO caller;
+    ALTER TABLE figures RENAME COLUMN dimension TO facet;
+    DROP INDEX turns_by_user;
+    DROP INDEX buckets_due;
+    DROP INDEX figures_by_dimension;
+    CREATE INDEX turns_by_caller ON turns (project, caller, started_at_ms, id) WHERE caller <> '';
+    CREATE INDEX spans_due ON spans (level_ms, from_ms) WHERE stamp IS NOT NULL;
+    CREATE UNIQUE INDEX figures_by_facet ON figures (project, level_ms, facet, from_ms, name);
+    PRAGMA user_version = 2;
+"""
+OLD_NAMES = {
+    b"latency_source": b"heard_by",
+    b"user_text": b"caller_text",
+    b"played_text": b"heard_text",
+    b"hedge_usd": b"losers_usd",
+    b'"tts_usd': b'"speech_usd',
+    b'"stt_usd': b'"hearing_usd',
+    b"llm_requested": b"asked",
+    b"first_audible": b"heard",
+    b'"used"': b'"kept"',
+    b'"stt_connect': b'"ear_connect',
+    b'"tts_connect': b'"connect',
+}
+
+
+async def test_a_file_of_version_2_is_upgraded(tmp_path: Path) -> None:
+    """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
+    path, turn = tmp_path / "turns.db", stored_turn("a", 5)
+    store = await SqliteTurnStore.open(path)
+    await store.keep([turn])
+    await store.close()
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(BACK_TO_VERSION_2)
+        ((data,),) = file.execute("SELECT record FROM records").fetchall()
+        record = zlib.decompress(data)
+        for new, old in OLD_NAMES.items():
+            record = record.replace(new, old)
+        file.execute("UPDATE records SET record = ?", (zlib.compress(record),))
+        file.commit()
+    for _ in range(2):
+        store = await SqliteTurnStore.open(path)
+        assert await store.get("a", "p") == turn
+        assert (await store.stats("p")).measured == 1
+        await store.close()

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
 from voicepipe.quantile import RELATIVE_ERROR
-from voicepipe.telemetry.counted import Counted
 from voicepipe.telemetry.record_json import record_json
-from voicepipe.telemetry.spans import DAY_MS, HOUR_MS, QUARTER_MS
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.stats import Stats
-from voicepipe.telemetry.store import MINUTE_MS, KeptTurn, SessionQuery, StatsQuery, TurnQuery
-from voicepipe.testing.conformance.turn_store import kept
+from voicepipe.telemetry.rollups.buckets import DAY_MS, HOUR_MS, QUARTER_MS
+from voicepipe.telemetry.rollups.record_figures import CountedRecord
+from voicepipe.telemetry.rollups.stats import Stats
+from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import MARKS, turn_record
 
 T0 = 20_000 * DAY_MS
@@ -32,12 +32,12 @@ INSTANTS = st.one_of(st.integers(0, 3 * MINUTE_MS), st.integers(0, 3 * HOUR_MS),
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> list[KeptTurn]:
+def turns(draw: st.DrawFn) -> list[StoredTurn]:
     """Turns of several kinds, some of them several times: the later replaces the earlier."""
     drawn = []
     for _ in range(draw(st.integers(1, 25))):
         total_ms = draw(st.one_of(st.none(), st.integers(-5, 5_000)))
-        turn = kept(
+        turn = stored_turn(
             f"t{draw(st.integers(0, 20))}",
             draw(INSTANTS),
             project=draw(st.sampled_from("pq")),
@@ -72,16 +72,16 @@ def queries(draw: st.DrawFn) -> StatsQuery:
     )
 
 
-def standing(written: Iterable[KeptTurn]) -> list[KeptTurn]:
+def standing(written: Iterable[StoredTurn]) -> list[StoredTurn]:
     """What the store has of them: the latest record of each turn, at its first place in time."""
-    turns: dict[tuple[str, str], KeptTurn] = {}
+    turns: dict[tuple[str, str], StoredTurn] = {}
     for turn in written:
         key = (turn.project, turn.record.id)
         turns[key] = replace(turn, started_at_ms=turns[key].started_at_ms if key in turns else turn.started_at_ms)
     return list(turns.values())
 
 
-def matches(turn: KeptTurn, query: StatsQuery) -> bool:
+def matches(turn: StoredTurn, query: StatsQuery) -> bool:
     """Whether a closed turn is asked for, judged by itself."""
     record, served = turn.record, [spec for _, spec in turn.record.providers]
     return (
@@ -97,7 +97,7 @@ def matches(turn: KeptTurn, query: StatsQuery) -> bool:
     )
 
 
-def names(turn: KeptTurn, by: str) -> set[str]:
+def names(turn: StoredTurn, by: str) -> set[str]:
     """What a turn is called in a group."""
     served = [spec for _, spec in turn.record.providers]
     if by == "model":
@@ -105,10 +105,10 @@ def names(turn: KeptTurn, by: str) -> set[str]:
     return {spec.split("/")[0] for spec in served} if by == "provider" else {getattr(turn, by)}
 
 
-def check(stats: Stats, turns: list[KeptTurn], query: StatsQuery) -> None:
+def check(stats: Stats, turns: list[StoredTurn], query: StatsQuery) -> None:
     """Compare with the turns themselves."""
     totals = sorted(max(0, turn.record.total_ms) for turn in turns if turn.record.total_ms is not None)
-    assert (stats.turns, stats.heard) == (len(turns), len(totals))
+    assert (stats.turns, stats.measured) == (len(turns), len(totals))
     assert stats.over == sum(turn.record.total_verdict == "over" for turn in turns)
     assert sum(stats.outcomes.values()) == len(turns)
     assert stats.tokens.input == sum(turn.record.tokens.input for turn in turns)
@@ -117,10 +117,10 @@ def check(stats: Stats, turns: list[KeptTurn], query: StatsQuery) -> None:
         true_ms = totals[math.ceil(0.95 * len(totals)) - 1]
         assert abs(stats.stages[0].p95_ms - true_ms) <= true_ms * RELATIVE_ERROR + 0.5
     if query.by is not None:
-        wanted = {
+        expected = {
             name: sum(name in names(turn, query.by) for turn in turns) for t in turns for name in names(t, query.by)
         }
-        assert {group.name: group.turns for group in stats.groups} == wanted
+        assert {group.name: group.turns for group in stats.groups} == expected
     if query.step_ms is not None:
         step_ms = query.step_ms
         steps = [turn.started_at_ms - turn.started_at_ms % step_ms for turn in turns]
@@ -130,18 +130,18 @@ def check(stats: Stats, turns: list[KeptTurn], query: StatsQuery) -> None:
 
 
 EARLY = (
-    *(("voiced_last", 0), ("flushed", 90), ("transcribed", 250), ("asked", 255), ("first_delta", 400)),
+    *(("voiced_last", 0), ("flushed", 90), ("transcribed", 250), ("llm_requested", 255), ("first_delta", 400)),
     *(("first_clause", 450), ("first_sound", 480), ("ended", 700), ("gate_opened", 700), ("first_sent", 703)),
-    ("heard", 720),
+    ("first_audible", 720),
 )
 """Of an answer that was ready long before the turn was over, and waited for that."""
 
 
 @pytest.mark.parametrize("marks", [MARKS, EARLY])
-def test_what_callers_waited_for_sums_to_what_they_felt(marks: tuple[tuple[str, int], ...]) -> None:
-    """Also where a stage's own span was over long before the caller stopped waiting for it."""
+def test_waiting_times_sum_to_the_turn_latency(marks: tuple[tuple[str, int], ...]) -> None:
+    """Also where a stage's own span was over long before the user stopped waiting for it."""
     record = turn_record(marks)
-    figures = Counted.read(record_json(record)).figures()
+    figures = CountedRecord.read(record_json(record)).figures()
     assert sum(figures.waited_ms.values()) + record.unattributed_ms == record.total_ms
     assert marks is MARKS or figures.waited_ms["endpoint"] == 700
 
@@ -151,20 +151,20 @@ ROUNDS = st.lists(st.tuples(turns(), INSTANTS, st.integers(0, 40)), min_size=1, 
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rounds=ROUNDS, asked=st.lists(queries(), min_size=1, max_size=5))
+@given(rounds=ROUNDS, queries=st.lists(queries(), min_size=1, max_size=5))
 async def test_stats_are_those_of_the_turns(
-    rounds: list[tuple[list[KeptTurn], int, int]], asked: list[StatsQuery]
+    rounds: list[tuple[list[StoredTurn], int, int]], queries: list[StatsQuery]
 ) -> None:
     """Whatever was summed up before a turn was renewed, and however ranges cut through it."""
     with TemporaryDirectory() as folder:
         store = await SqliteTurnStore.open(Path(folder) / "turns.db")
-        written: list[KeptTurn] = []
+        written: list[StoredTurn] = []
         for batch, now_ms, n_pieces in rounds:
             await store.keep(batch)
             written += batch
             for _ in range(n_pieces):
-                await store.tidy(now_ms + DAY_MS)
-            for query in asked:
+                await store.maintain_step(now_ms + DAY_MS)
+            for query in queries:
                 everybodys = [turn for turn in standing(written) if matches(turn, query)]
                 check(await store.stats("p", query), [turn for turn in everybodys if turn.project == "p"], query)
                 check(await store.stats(None, query), everybodys, query)
@@ -183,7 +183,7 @@ async def test_stats_are_those_of_the_turns(
         ("before", lambda: SessionQuery(before="x")),
     ],
 )
-def test_what_cannot_be_asked_is_refused(field: str, make: Callable[[], object]) -> None:
+def test_invalid_queries_are_refused(field: str, make: Callable[[], object]) -> None:
     """The refusal names the field."""
     with pytest.raises(ProtocolError) as refusal:
         make()
@@ -193,8 +193,8 @@ def test_what_cannot_be_asked_is_refused(field: str, make: Callable[[], object])
 async def test_a_fine_series_of_old_times_is_read_from_their_turns(tmp_path: Path) -> None:
     """Minutes that are let go of leave no hole in a series by minutes."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
-    await store.keep([kept(f"t{number}", T0 + number * MINUTE_MS) for number in range(20)])
-    while await store.tidy(T0 + 10 * DAY_MS):
+    await store.keep([stored_turn(f"t{number}", T0 + number * MINUTE_MS) for number in range(20)])
+    while await store.maintain_step(T0 + 10 * DAY_MS):
         pass
     query = StatsQuery(since_ms=T0, until_ms=T0 + HOUR_MS, step_ms=5 * MINUTE_MS)
     assert [point.turns for point in (await store.stats("p", query)).series] == [5, 5, 5, 5]

@@ -7,33 +7,33 @@ import io
 import pytest
 from rich.console import Console
 
-from voicepipe.telemetry.picture import Picture
+from voicepipe.cli.turn_chart import TurnChart
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.budget import DEPENDS_ON
-from voicepipe.turn.holds import with_holds
-from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost, TurnRecord
+from voicepipe.turn.record.attribution import DEPENDS_ON
+from voicepipe.turn.record.loop_stalls import with_stalls
+from voicepipe.turn.record.values import ModelAttempt, Speculation, TurnCost, TurnRecord
 
 HELD = (
     ("voiced_last", 5_000),
-    ("asked", 5_155),
+    ("llm_requested", 5_155),
     ("first_delta", 5_300),
     ("first_clause", 5_350),
     ("first_sound", 5_460),
     ("ended", 5_620),
     ("gate_opened", 5_621),
     ("first_sent", 5_624),
-    ("heard", 5_670),
+    ("first_audible", 5_670),
 )
-"""Speculation: the reply was ready while the caller might still have gone on."""
+"""Speculation: the reply was ready while the user might still have gone on."""
 
-TEXT = (("voiced_last", 0), ("ended", 500), ("asked", 503), ("first_delta", 1_700), ("first_sent", 1_701))
+TEXT = (("voiced_last", 0), ("ended", 500), ("llm_requested", 503), ("first_delta", 1_700), ("first_sent", 1_701))
 
 
 def drawn(record: TurnRecord, *, width: int = 80, colour: bool = False, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, force_terminal=colour, color_system="standard" if colour else None)
-    console.print(Picture(waterfall(record)))
+    console.print(TurnChart(waterfall(record)))
     file.seek(0)
     return "\n".join(line.rstrip() for line in file.read().splitlines())
 
@@ -55,7 +55,7 @@ def test_stages_lie_where_their_marks_are() -> None:
 
 def test_a_held_loop_lies_in_pieces() -> None:
     """What it delayed is waited for before it and behind it; the server's row reaches over all of its own."""
-    held = turn_record(tuple(with_holds(dict(MARKS), [(5_600, 5_755)]).items()))
+    held = turn_record(tuple(with_stalls(dict(MARKS), [(5_600, 5_755)]).items()))
     turn = waterfall(held)
     rows = {row.stage: row for row in turn.rows}
     assert (rows["llm_ttft"].span, rows["llm_ttft"].critical) == (Span(525, 760), (Span(525, 600), Span(755, 760)))
@@ -66,13 +66,13 @@ def test_a_held_loop_lies_in_pieces() -> None:
 
 
 def test_the_waits_make_the_total() -> None:
-    """The critical path has no gap: its links sum to what the caller felt."""
+    """The critical path has no gap: its links sum to what the user felt."""
     turn = waterfall(turn_record())
     assert sum(wait.span.duration_ms for wait in turn.waits) + turn.unattributed_ms == turn.total_ms
 
 
 def test_what_ran_before_the_gate_was_hidden() -> None:
-    """With speculation the model and the voice cost nothing: the caller waited for the gate."""
+    """With speculation the model and the voice cost nothing: the user waited for the gate."""
     rows = {row.stage: row for row in waterfall(turn_record(HELD)).rows}
     assert rows["endpoint"].critical == (Span(0, 155),)
     assert rows["endpoint"].held == (Span(155, 621),)
@@ -139,10 +139,10 @@ over  endpoint by 353 ms - owner settings
 @pytest.mark.parametrize(
     ("speculation", "line"),
     [
-        (Speculation(starts=1, kept=1, saved_ms=310), "replies: 1 begun early, 1 kept, 310 ms saved"),
+        (Speculation(starts=1, used=1, saved_ms=310), "replies: 1 begun early, 1 kept, 310 ms saved"),
         (
             Speculation(
-                starts=2, kept=1, saved_ms=310, wasted_input_tokens=600, wasted_output_tokens=12, estimated=True
+                starts=2, used=1, saved_ms=310, wasted_input_tokens=600, wasted_output_tokens=12, estimated=True
             ),
             "replies: 2 begun early, 1 kept, 310 ms saved, about 612 tokens wasted",
         ),
@@ -175,7 +175,7 @@ def test_the_picture_without_block_characters() -> None:
 
 def test_an_estimate_is_marked() -> None:
     """A client that did not report what it played: the figure says that it is not measured."""
-    assert "within · estimated" in drawn(turn_record(heard_by="estimated"))
+    assert "within · estimated" in drawn(turn_record(latency_source="estimated"))
 
 
 @pytest.mark.parametrize("width", [56, 72, 120])
@@ -195,7 +195,7 @@ def test_colour_adds_nothing_but_colour() -> None:
     assert "\x1b" not in plain
 
 
-def test_every_model_that_was_tried_is_told() -> None:
+def test_every_model_that_was_tried_is_in_the_chart() -> None:
     """Where there was a choice; a turn without one has no such lines."""
     lost = ModelAttempt(provider="a/m", role="primary", outcome="lost", began_ms=0, first_ms=None)
     spoke = ModelAttempt(provider="b/m", role="hedge", outcome="spoke", began_ms=310, first_ms=120)
@@ -209,7 +209,7 @@ def test_every_model_that_was_tried_is_told() -> None:
 
 
 def test_the_picture_says_what_was_done_and_what_it_cost() -> None:
-    cost = TurnCost(usd=0.0012, answer_usd=0.001, losers_usd=0.0002)
+    cost = TurnCost(usd=0.0012, answer_usd=0.001, hedge_usd=0.0002)
     said = drawn(turn_record(MARKS, actions=("hedge", "filler"), cost=cost))
     assert "actions: hedge, filler" in said
     assert "cost: 0.001200 USD, 0.000200 of it in vain" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests import docs
-from voicepipe.telemetry.webhooks import Webhook, read_secrets, signed_headers
+from voicepipe.telemetry.webhooks.payload import Webhook, read_secrets, signed_headers
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "B" * 32

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.store import StoreError
-from voicepipe.telemetry.webhook_queue import Backlog, NewDelivery, WebhookQueue
+from voicepipe.telemetry.store.port import StoreError
+from voicepipe.telemetry.webhooks.queue import Backlog, NewDelivery, WebhookQueue
 
 
 def new(id: str, webhook: str = "crm") -> NewDelivery:
@@ -63,7 +63,7 @@ async def test_what_is_settled_is_gone_or_due_later_or_dead(tmp_path: Path) -> N
         a, b, c = (row.number for row in rows if row is not None)
         await queue.delivered(a)
         await queue.failed(b, why="HTTP 500", due_ms=5_000)
-        await queue.bury(c, why="HTTP 410", now_ms=7)
+        await queue.give_up(c, why="HTTP 410", now_ms=7)
         assert await queue.backlog() == {"crm": Backlog(waiting=1, dead=1)}
         assert await queue.next_due_ms("crm") == 5_000
         again = await queue.take("crm", now_ms=5_000, lease_ms=1_000)
@@ -73,14 +73,14 @@ async def test_what_is_settled_is_gone_or_due_later_or_dead(tmp_path: Path) -> N
         assert (dead.id, dead.attempts, dead.why, dead.dead_at_ms) == ("c", 1, "HTTP 410", 7)
 
 
-async def test_the_dead_are_listed_newest_first_and_come_back_when_told(tmp_path: Path) -> None:
+async def test_dead_deliveries_are_listed_newest_first_and_can_be_revived(tmp_path: Path) -> None:
     """One of them, or all of a webhook; they begin from the first attempt."""
     async with opened(tmp_path) as queue:
         await queue.put([new("a"), new("b"), new("c"), new("x", "other")], now_ms=0)
         for webhook in ("crm", "crm", "crm", "other"):
             due = await queue.take(webhook, now_ms=0, lease_ms=1)
             assert due is not None
-            await queue.bury(due.number, why="HTTP 500", now_ms=1)
+            await queue.give_up(due.number, why="HTTP 500", now_ms=1)
         page = await queue.dead(["crm"], limit=2)
         assert [each.id for each in page] == ["c", "b"]
         assert [each.id for each in await queue.dead(["crm"], limit=2, before=page[-1].number)] == ["a"]

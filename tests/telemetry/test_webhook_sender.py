@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from voicepipe.telemetry.endings import Endings
-from voicepipe.telemetry.store import KeptTurn, StoreError
-from voicepipe.telemetry.webhook_queue import Delivery, WebhookQueue
-from voicepipe.telemetry.webhook_sender import MOST_OFFERED, Patience, WebhookCounts, Webhooks, _judged
-from voicepipe.telemetry.webhooks import KINDS, Webhook, read_secrets, signed_headers
+from voicepipe.telemetry.ended_turns import EndedTurns
+from voicepipe.telemetry.store.port import StoredTurn, StoreError
+from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, read_secrets, signed_headers
+from voicepipe.telemetry.webhooks.queue import Delivery, WebhookQueue
+from voicepipe.telemetry.webhooks.sender import MOST_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
 from voicepipe.testing.records import turn_record
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 WAIT_S = 20
-QUICK = Patience(first_ms=1, factor=1, jitter=0, attempts=4)
+QUICK = RetryPolicy(first_ms=1, factor=1, jitter=0, attempts=4)
 
 
 @dataclass
@@ -73,7 +73,7 @@ async def receiving(*cues: int | str) -> AsyncIterator[Receiver]:
         await runner.cleanup()
 
 
-class ToldQueue(WebhookQueue):
+class NotifyingQueue(WebhookQueue):
     """A queue that tells when a delivery is settled."""
 
     settled: asyncio.Queue[str]
@@ -86,8 +86,8 @@ class ToldQueue(WebhookQueue):
         await super().failed(number, why=why, due_ms=due_ms)
         self.settled.put_nowait(why)
 
-    async def bury(self, number: int, *, why: str, now_ms: int) -> None:
-        await super().bury(number, why=why, now_ms=now_ms)
+    async def give_up(self, number: int, *, why: str, now_ms: int) -> None:
+        await super().give_up(number, why=why, now_ms=now_ms)
         self.settled.put_nowait(f"dead: {why}")
 
     async def next(self) -> str:
@@ -97,16 +97,16 @@ class ToldQueue(WebhookQueue):
 
 @asynccontextmanager
 async def sending(
-    folder: Path, *urls: str, patience: Patience = QUICK, **more: Any
-) -> AsyncIterator[tuple[Webhooks, ToldQueue]]:
-    queue = await ToldQueue.open(folder / "webhooks.sqlite3")
-    assert isinstance(queue, ToldQueue)
+    folder: Path, *urls: str, retry_policy: RetryPolicy = QUICK, **more: Any
+) -> AsyncIterator[tuple[Webhooks, NotifyingQueue]]:
+    queue = await NotifyingQueue.open(folder / "webhooks.sqlite3")
+    assert isinstance(queue, NotifyingQueue)
     queue.settled = asyncio.Queue()
     hooks = [
         Webhook(**{"name": f"hook{n}", "url": url, "secrets": read_secrets(SECRET), "timeout_ms": 10_000, **more})
         for n, url in enumerate(urls)
     ]
-    webhooks = Webhooks(hooks, queue, patience)
+    webhooks = Webhooks(hooks, queue, retry_policy)
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(webhooks.run())
@@ -117,8 +117,8 @@ async def sending(
         await queue.close()
 
 
-def kept(id: str = "turn_1", **changes: Any) -> KeptTurn:
-    return KeptTurn(replace(turn_record(), id=id, **changes), "acme", "default", 1)
+def stored_turn(id: str = "turn_1", **changes: Any) -> StoredTurn:
+    return StoredTurn(replace(turn_record(), id=id, **changes), "acme", "default", 1)
 
 
 def test_the_published_signature_of_the_specification() -> None:
@@ -141,35 +141,35 @@ def test_while_a_secret_is_replaced_both_sign() -> None:
     assert len(b64decode(first.removeprefix("v1,"))) == 32
 
 
-async def test_a_closed_turn_is_told_once_and_one_over_budget_twice(tmp_path: Path) -> None:
+async def test_a_closed_turn_is_sent_once_and_one_over_budget_twice(tmp_path: Path) -> None:
     """With its record; renewed records and turns that are still spoken are not told."""
     async with receiving() as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
-        ends = Endings((webhooks.hear,))
-        ends.hear(kept("slow", outcome=None))
-        ends.hear(kept("slow", total_ms=1_400, total_verdict="over"))
-        ends.hear(kept("slow", total_ms=1_400, total_verdict="over", reason="late words"))
-        told = [json.loads((await receiver.next())[1]) for _ in range(2)]
-        assert sorted(each["type"] for each in told) == ["turn.completed", "turn.over_budget"]
-        for each in told:
+        ends = EndedTurns((webhooks.on_turn_end,))
+        ends.on_record(stored_turn("slow", outcome=None))
+        ends.on_record(stored_turn("slow", total_ms=1_400, total_verdict="over"))
+        ends.on_record(stored_turn("slow", total_ms=1_400, total_verdict="over", reason="late words"))
+        sent = [json.loads((await receiver.next())[1]) for _ in range(2)]
+        assert sorted(each["type"] for each in sent) == ["turn.completed", "turn.over_budget"]
+        for each in sent:
             assert (each["data"]["id"], each["data"]["total_ms"], each["data"]["reason"]) == ("slow", 1_400, "")
             assert each["data"]["project"] == "acme"
-        ends.hear(kept("quick"))
+        ends.on_record(stored_turn("quick"))
         assert json.loads((await receiver.next())[1])["data"]["id"] == "quick"
         assert [await queue.next() for _ in range(3)] == ["delivered"] * 3
         assert await queue.backlog() == {}
         assert receiver.got.empty()
 
 
-async def test_who_did_not_ask_is_not_told(tmp_path: Path) -> None:
+async def test_receivers_get_only_their_events(tmp_path: Path) -> None:
     """By event or by project."""
     async with receiving() as ours, receiving() as theirs:
         async with sending(tmp_path, ours.url, kinds=("session.ended",)) as (webhooks, _):
-            webhooks.hear(kept())
-            webhooks.tell("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
+            webhooks.on_turn_end(stored_turn())
+            webhooks.notify("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
             assert json.loads((await ours.next())[1])["data"] == {"id": "sess_1"}
         async with sending(tmp_path, theirs.url, project="other") as (webhooks, _):
-            webhooks.hear(kept())
-            webhooks.tell("session.ended", "other", "sess_2", lambda: {"id": "sess_2"})
+            webhooks.on_turn_end(stored_turn())
+            webhooks.notify("session.ended", "other", "sess_2", lambda: {"id": "sess_2"})
             assert json.loads((await theirs.next())[1])["data"] == {"id": "sess_2"}
         assert ours.got.empty()
         assert theirs.got.empty()
@@ -179,9 +179,12 @@ async def test_a_receiver_that_fails_hangs_and_cuts_gets_it_at_last(tmp_path: Pa
     """Each attempt has the same id and body, and its own time in the signature."""
     async with (
         receiving(500, "hang", "cut") as receiver,
-        sending(tmp_path, receiver.url, timeout_ms=1_500, patience=replace(QUICK, attempts=20)) as (webhooks, queue),
+        sending(tmp_path, receiver.url, timeout_ms=1_500, retry_policy=replace(QUICK, attempts=20)) as (
+            webhooks,
+            queue,
+        ),
     ):
-        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
+        webhooks.notify("session.ended", "acme", "sess_1", lambda: {"id": "sess_1"})
         whys = [await queue.next()]
         while whys[-1] != "delivered":
             whys.append(await queue.next())
@@ -202,30 +205,30 @@ async def test_a_receiver_that_fails_hangs_and_cuts_gets_it_at_last(tmp_path: Pa
 async def test_one_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     """Neither another webhook nor the next event of its own."""
     async with receiving("hang") as stuck, receiving() as well, sending(tmp_path, stuck.url, well.url) as (webhooks, _):
-        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"n": 1})
+        webhooks.notify("session.ended", "acme", "sess_1", lambda: {"n": 1})
         assert json.loads((await well.next())[1])["data"] == {"n": 1}
         assert json.loads((await stuck.next())[1])["data"] == {"n": 1}
-        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"n": 2})
+        webhooks.notify("session.ended", "acme", "sess_1", lambda: {"n": 2})
         assert json.loads((await well.next())[1])["data"] == {"n": 2}
         assert json.loads((await stuck.next())[1])["data"] == {"n": 2}
 
 
-async def test_what_nobody_takes_is_given_up_and_can_be_tried_again(tmp_path: Path) -> None:
+async def test_refused_deliveries_are_given_up_and_can_be_retried(tmp_path: Path) -> None:
     """After the last attempt; at once where the receiver says that it is gone."""
     async with receiving(500, 502, 503, 504) as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
-        webhooks.tell("session.ended", "acme", "sess_1", dict)
+        webhooks.notify("session.ended", "acme", "sess_1", dict)
         assert [await queue.next() for _ in range(4)] == ["HTTP 500", "HTTP 502", "HTTP 503", "dead: HTTP 504"]
         (dead,) = await queue.dead(["hook0"], limit=9)
         assert (dead.attempts, dead.kind, dead.project) == (4, "session.ended", "acme")
         first = await receiver.next()
         assert await queue.revive(["hook0"], now_ms=0) == 1
-        webhooks.look_again()
+        webhooks.wake()
         assert await queue.next() == "delivered"
         later = [await receiver.next() for _ in range(4)][-1]
         assert webhooks.counts == WebhookCounts(delivered=1, failed=4, given_up=1)
         assert later[0]["webhook-id"] == first[0]["webhook-id"]
         receiver.cues.append(410)
-        webhooks.tell("session.ended", "acme", "sess_1", dict)
+        webhooks.notify("session.ended", "acme", "sess_1", dict)
         assert await queue.next() == "dead: HTTP 410: the receiver is gone"
 
 
@@ -234,7 +237,7 @@ async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     async with receiving() as elsewhere, receiving(*[307] * 4) as receiver:
         receiver.headers = {"Location": elsewhere.url}
         async with sending(tmp_path, receiver.url) as (webhooks, queue):
-            webhooks.tell("session.ended", "acme", "sess_1", dict)
+            webhooks.notify("session.ended", "acme", "sess_1", dict)
             assert [await queue.next() for _ in range(3)] == ["HTTP 307: redirects are not followed"] * 3
             assert (await queue.next()).startswith("dead: HTTP 307")
         assert elsewhere.got.empty()
@@ -246,7 +249,7 @@ async def test_a_receiver_that_is_not_there_is_named_by_no_address(
     """What is logged and kept says what went wrong, not the address, which may hold a key; and it is logged once."""
     caplog.set_level(logging.INFO)
     async with sending(tmp_path, "http://user:hush@127.0.0.1:1/hook?key=hush") as (webhooks, queue):
-        webhooks.tell("session.ended", "acme", "sess_1", dict)
+        webhooks.notify("session.ended", "acme", "sess_1", dict)
         whys = [await queue.next() for _ in range(4)]
     assert whys[0] == "ClientConnectorError"
     assert "hush" not in caplog.text + "".join(whys)
@@ -256,12 +259,12 @@ async def test_a_receiver_that_is_not_there_is_named_by_no_address(
     ]
 
 
-async def test_what_waits_longer_than_its_receiver_asked_is_not_sent_sooner(tmp_path: Path) -> None:
+async def test_retry_after_never_shortens_the_wait(tmp_path: Path) -> None:
     """`Retry-After` counts where it is longer than our own wait."""
     async with receiving(503) as receiver:
         receiver.headers = {"Retry-After": "120"}
         async with sending(tmp_path, receiver.url) as (webhooks, queue):
-            webhooks.tell("session.ended", "acme", "sess_1", dict)
+            webhooks.notify("session.ended", "acme", "sess_1", dict)
             assert await queue.next() == "HTTP 503"
             row = await queue.take("hook0", now_ms=1 << 60, lease_ms=0)
             assert isinstance(row, Delivery)
@@ -274,8 +277,8 @@ async def test_what_waits_longer_than_its_receiver_asked_is_not_sent_sooner(tmp_
 
 def test_waits_grow_and_end() -> None:
     """Within a fifth more or less."""
-    patience = Patience()
-    waits = [patience.wait_ms(n) for n in range(1, 13)]
+    retry_policy = RetryPolicy()
+    waits = [retry_policy.wait_ms(n) for n in range(1, 13)]
     assert waits[-1] is None
     usual = [5_000 * 3**n for n in range(8)] + [21_600_000] * 3
     for wait_ms, expected_ms in zip(waits[:-1], usual, strict=True):
@@ -286,8 +289,8 @@ def test_waits_grow_and_end() -> None:
 async def test_without_webhooks_nothing_is_made() -> None:
     """And nothing runs."""
     webhooks = Webhooks()
-    webhooks.hear(kept())
-    webhooks.tell("session.ended", "acme", "sess_1", lambda: pytest.fail("nobody wants it"))
+    webhooks.on_turn_end(stored_turn())
+    webhooks.notify("session.ended", "acme", "sess_1", lambda: pytest.fail("nobody wants it"))
     await webhooks.run()
     await webhooks.settle()
     assert webhooks.queue is None
@@ -297,26 +300,26 @@ async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> 
     """They are counted; what waits is written when it can be."""
     queue = await WebhookQueue.open(tmp_path / "webhooks.sqlite3")
     webhooks = Webhooks([Webhook(name="x", url="http://127.0.0.1:1/", secrets=read_secrets(SECRET))], queue)
-    for number in range(MOST_OFFERED + 3):
-        webhooks.hear(kept(f"turn_{number}"))
+    for number in range(MOST_BUFFERED + 3):
+        webhooks.on_turn_end(stored_turn(f"turn_{number}"))
     assert webhooks.counts.dropped == 3
     await webhooks.settle()
-    assert (await queue.backlog())["x"].waiting == MOST_OFFERED
+    assert (await queue.backlog())["x"].waiting == MOST_BUFFERED
     await queue.close()
-    webhooks.tell("session.ended", "acme", "sess_1", dict)
+    webhooks.notify("session.ended", "acme", "sess_1", dict)
     with pytest.raises(StoreError):
         await webhooks.settle()
 
 
-async def test_what_is_deleted_of_a_session_is_not_told_any_more(tmp_path: Path) -> None:
+async def test_deleted_deliveries_are_not_sent(tmp_path: Path) -> None:
     """Neither what waits nor what was given up; another session's stays."""
     async with receiving(*[500] * 8) as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
         for session in ("sess_1", "sess_2"):
-            webhooks.tell("session.ended", "acme", session, dict)
+            webhooks.notify("session.ended", "acme", session, dict)
             assert [await queue.next() for _ in range(4)][-1] == "dead: HTTP 500"
-        webhooks.tell("session.ended", "acme", "sess_1", dict)
-        await webhooks.forget("acme", "sess_1")
-        await webhooks.forget("other", "sess_2")
+        webhooks.notify("session.ended", "acme", "sess_1", dict)
+        await webhooks.delete_session("acme", "sess_1")
+        await webhooks.delete_session("other", "sess_2")
         await webhooks.settle()
         assert [each.session for each in await queue.dead(["hook0"], limit=9)] == ["sess_2"]
         assert (await queue.backlog())["hook0"].waiting == 0
@@ -325,16 +328,16 @@ async def test_what_is_deleted_of_a_session_is_not_told_any_more(tmp_path: Path)
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from voicepipe.telemetry.webhook_queue import WebhookQueue
-from voicepipe.telemetry.webhook_sender import Webhooks
-from voicepipe.telemetry.webhooks import Webhook, read_secrets
+from voicepipe.telemetry.webhooks.queue import WebhookQueue
+from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.telemetry.webhooks.payload import Webhook, read_secrets
 
 async def main():
     queue = await WebhookQueue.open(Path(sys.argv[1]))
     hook = Webhook(name="hook0", url=sys.argv[2], secrets=read_secrets(sys.argv[3]), timeout_ms=1_000)
     webhooks = Webhooks([hook], queue)
     for number in range(20):
-        webhooks.tell("session.ended", "acme", "sess_1", lambda: {"n": number})
+        webhooks.notify("session.ended", "acme", "sess_1", lambda: {"n": number})
     await webhooks.run()
 
 asyncio.run(main())

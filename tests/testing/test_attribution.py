@@ -8,16 +8,16 @@ import pytest
 
 from voicepipe.testing.attribution import Attribution, problems
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.testing.story import Story
-from voicepipe.turn import budget
-from voicepipe.turn.turns import Turn
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn.record import attribution
+from voicepipe.turn.turn import Turn
 
 
 def answered() -> None:
-    """A caller asks and is answered."""
-    story = Story()
-    story.says()
-    story.answers()
+    """A user asks and is answered."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers()
 
 
 def test_the_records_of_this_suite_are_looked_at(attribution: Attribution) -> None:
@@ -29,7 +29,14 @@ def test_the_records_of_this_suite_are_looked_at(attribution: Attribution) -> No
 
 
 @pytest.mark.parametrize(
-    "mark", [budget.ASKED, budget.FIRST_DELTA, budget.FIRST_CLAUSE, budget.FIRST_SOUND, budget.FIRST_SENT]
+    "mark",
+    [
+        attribution.LLM_REQUESTED,
+        attribution.FIRST_DELTA,
+        attribution.FIRST_CLAUSE,
+        attribution.FIRST_SOUND,
+        attribution.FIRST_SENT,
+    ],
 )
 def test_a_removed_mark_is_red(attribution: Attribution, monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     """Were one mark not stamped any more, every test with such a turn would fail, and name the record."""
@@ -52,20 +59,20 @@ def test_a_whole_record_has_no_problems() -> None:
     assert problems(turn_record(MARKS[:7])) == []
 
 
-def test_each_kind_of_wrong_is_told() -> None:
+def test_each_kind_of_fault_is_reported() -> None:
     """A sum that is not the total, a span that is none, time that runs backwards, a hole, parts of nothing."""
     whole = turn_record()
     first, second, *rest = whole.contributions
 
-    def told(**changes: object) -> str:
+    def problems_of(**changes: object) -> str:
         return "\n".join(problems(replace(whole, **changes)))  # type: ignore[arg-type]
 
-    assert "not from t0" in told(total_ms=900)
-    assert "make 982 ms of 983 ms" in told(unattributed_ms=-1)
-    assert "-1 ms are not attributed" in told(unattributed_ms=-1)
-    assert "no span between marks" in told(contributions=(replace(first, to_mark="lunch"), second, *rest))
-    assert "not as long" in told(contributions=(replace(first, duration_ms=1), second, *rest))
-    assert "negative" in told(contributions=(replace(first, duration_ms=-1), second, *rest))
-    assert "does not begin where" in told(contributions=(second, first, *rest))
-    assert "6 ms are not attributed" in told(unattributed_ms=6)
-    assert "parts of no total" in told(total_ms=None)
+    assert "not from t0" in problems_of(total_ms=900)
+    assert "make 982 ms of 983 ms" in problems_of(unattributed_ms=-1)
+    assert "-1 ms are not attributed" in problems_of(unattributed_ms=-1)
+    assert "no span between marks" in problems_of(contributions=(replace(first, to_mark="lunch"), second, *rest))
+    assert "not as long" in problems_of(contributions=(replace(first, duration_ms=1), second, *rest))
+    assert "negative" in problems_of(contributions=(replace(first, duration_ms=-1), second, *rest))
+    assert "does not begin where" in problems_of(contributions=(second, first, *rest))
+    assert "6 ms are not attributed" in problems_of(unattributed_ms=6)
+    assert "parts of no total" in problems_of(total_ms=None)

@@ -5,38 +5,38 @@ from __future__ import annotations
 import pytest
 
 from voicepipe.errors import StageBroken
-from voicepipe.stages.model import Finished, ModelRequest, TextDelta, Usage
+from voicepipe.ports.model import Finished, ModelRequest, TextDelta, Usage
 from voicepipe.testing.conformance.model import ScriptedModelConformance
 from voicepipe.testing.fakes.cues import LlmCue
-from voicepipe.testing.fakes.desk import Desk
-from voicepipe.testing.fakes.stages import AskedModel, FakeModel
+from voicepipe.testing.fakes.ports import FakeModel, ReceivedModelRequest
+from voicepipe.testing.fakes.script import Script
 
 QUESTION = ModelRequest(model="any", messages=())
 
 
 class TestFakeModel(ScriptedModelConformance):
     @pytest.fixture
-    def model(self, patience_ms: int) -> FakeModel:
-        return FakeModel(LlmCue(), idle_timeout_ms=patience_ms)
+    def model(self, timeout_ms: int) -> FakeModel:
+        return FakeModel(LlmCue(), idle_timeout_ms=timeout_ms)
 
     @pytest.fixture
-    def desk(self, model: FakeModel) -> Desk[LlmCue | None, AskedModel]:
-        return model.desk
+    def script(self, model: FakeModel) -> Script[LlmCue | None, ReceivedModelRequest]:
+        return model.script
 
 
 async def test_answers_by_hand() -> None:
     """Without a cue the test says every event, when it wants."""
     model = FakeModel()
     async with model.open(QUESTION) as events:
-        asked = await model.desk.nth(0)
-        assert asked.question == QUESTION
-        asked.send("Hi", TextDelta(" there"))
+        request = await model.script.nth(0)
+        assert request.question == QUESTION
+        request.send("Hi", TextDelta(" there"))
         assert await anext(events) == TextDelta("Hi")
         assert await anext(events) == TextDelta(" there")
-        asked.finish("length", Usage(input_tokens=1, output_tokens=2))
+        request.finish("length", Usage(input_tokens=1, output_tokens=2))
         assert [event async for event in events] == [Finished("length"), Usage(input_tokens=1, output_tokens=2)]
-    assert asked.ended.is_set()
-    assert not asked.gone.is_set()
+    assert request.ended.is_set()
+    assert not request.gone.is_set()
 
 
 async def test_fails_by_hand() -> None:
@@ -44,9 +44,9 @@ async def test_fails_by_hand() -> None:
     model = FakeModel()
     error = StageBroken("llm", provider=model.name, why="cut", retryable=True)
     async with model.open(QUESTION) as events:
-        asked = await model.desk.nth(0)
-        asked.send("Hi")
-        asked.fail(error)
+        request = await model.script.nth(0)
+        request.send("Hi")
+        request.fail(error)
         assert await anext(events) == TextDelta("Hi")
         with pytest.raises(StageBroken, match="cut"):
             await anext(events)
@@ -57,7 +57,7 @@ async def test_leaving_an_answer_by_hand_is_noted() -> None:
     model = FakeModel()
     async with model.open(QUESTION):
         pass
-    assert model.desk.asked[0].gone.is_set()
+    assert model.script.received[0].gone.is_set()
 
 
 async def test_usual_cue_may_be_a_function_of_the_question() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from voicepipe.errors import StageBroken
-from voicepipe.stages.synthesizer import Voice
+from voicepipe.ports.synthesizer import Voice
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance
 from voicepipe.testing.fakes.cues import TtsCue
-from voicepipe.testing.fakes.desk import Desk
-from voicepipe.testing.fakes.stages import AskedVoice, FakeSynthesizer
+from voicepipe.testing.fakes.ports import FakeSynthesizer, ReceivedClause
+from voicepipe.testing.fakes.script import Script
 from voicepipe.testing.fakes.tone import tone
 
 VOICE = Voice(model="any")
@@ -17,12 +17,12 @@ VOICE = Voice(model="any")
 
 class TestFakeSynthesizer(ScriptedSynthesizerConformance):
     @pytest.fixture
-    def synthesizer(self, patience_ms: int) -> FakeSynthesizer:
-        return FakeSynthesizer(TtsCue(), idle_timeout_ms=patience_ms)
+    def synthesizer(self, timeout_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(TtsCue(), idle_timeout_ms=timeout_ms)
 
     @pytest.fixture
-    def desk(self, synthesizer: FakeSynthesizer) -> Desk[TtsCue | None, AskedVoice]:
-        return synthesizer.desk
+    def script(self, synthesizer: FakeSynthesizer) -> Script[TtsCue | None, ReceivedClause]:
+        return synthesizer.script
 
 
 async def test_speaks_by_hand() -> None:
@@ -32,7 +32,7 @@ async def test_speaks_by_hand() -> None:
         speech.say("First.")
         speech.say("Second.")
         speech.finish()
-        first, second = synthesizer.desk.asked
+        first, second = synthesizer.script.received
         first.send(tone("a"))
         assert (await anext(speech)).clause == 0
         first.finish()
@@ -50,7 +50,7 @@ async def test_fails_by_hand() -> None:
     async with synthesizer.open(VOICE) as speech:
         speech.say("First.")
         speech.say("Second.")
-        first, second = synthesizer.desk.asked
+        first, second = synthesizer.script.received
         first.send(tone("a"))
         first.fail(StageBroken("tts", provider=synthesizer.name, why="cut", retryable=True))
         assert (await anext(speech)).clause == 0

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from voicepipe.testing.fakes.cues import CallCue, Hang, LlmCue, Status, SttCue, TtsCue
-from voicepipe.testing.fakes.desk import soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone, wav_header
 from voicepipe.testing.fakes.vendor import FakeVendor
 
@@ -39,7 +39,7 @@ async def test_chat_streams(vendor: FakeVendor, client: openai.AsyncOpenAI) -> N
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.prompt_tokens_details is not None
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 4
-    assert vendor.llm.asked[0].question["messages"] == [{"role": "user", "content": "q"}]
+    assert vendor.llm.received[0].question["messages"] == [{"role": "user", "content": "q"}]
 
 
 async def test_chat_in_one_piece(vendor: FakeVendor, client: openai.AsyncOpenAI) -> None:
@@ -61,9 +61,9 @@ async def test_speech_and_transcription(vendor: FakeVendor, client: openai.Async
     vendor.stt.cue(SttCue(text="Hello."))
     file = io.BytesIO(wav_header(24_000) + pcm)
     file.name = "hello.wav"
-    heard = await client.audio.transcriptions.create(model="m", file=file)
-    assert heard.text == "Hello."
-    assert np.array_equal(vendor.stt.asked[0].samples, tone("Hello."))
+    transcription = await client.audio.transcriptions.create(model="m", file=file)
+    assert transcription.text == "Hello."
+    assert np.array_equal(vendor.stt.received[0].samples, tone("Hello."))
 
 
 async def test_refusals_are_openais(vendor: FakeVendor, client: openai.AsyncOpenAI) -> None:
@@ -83,9 +83,9 @@ async def test_unplugged_vendor_comes_back_at_its_port(vendor: FakeVendor, clien
     stream = client.chat.completions.create(model="m", messages=[])
 
     async def die() -> None:
-        asked = await vendor.llm.nth(0)
+        request = await vendor.llm.nth(0)
         vendor.unplug()
-        await soon(asked.gone)
+        await soon(request.gone)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(die())

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from voicepipe.protocol.beta import BETA
+from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.writer import Frames, Wire
-from voicepipe.testing.caller import calling
 from voicepipe.testing.recording import Recording
+from voicepipe.testing.user import calling
 
 CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", instructions="", expires_at=1)
 
 
-class Nobody:
+class NoClient:
     """A line to nobody, whose client has a few things to say."""
 
     hung_up = True
@@ -37,7 +37,7 @@ class Nobody:
 async def found(frames: Iterable[bytes], *said: str) -> list[str]:
     """The problems of these events, after their client has said that."""
     recording = Recording()
-    line = recording.of(Nobody(*said))
+    line = recording.of(NoClient(*said))
     while await line.receive() is not None:
         pass
     for frame in frames:
@@ -47,12 +47,12 @@ async def found(frames: Iterable[bytes], *said: str) -> list[str]:
 
 def hello(**changes: Any) -> Frames:
     """The greeting with other members."""
-    return [json.dumps({**json.loads(frame), **changes}).encode() for frame in Wire(CONFIG).hello()]
+    return [json.dumps({**json.loads(frame), **changes}).encode() for frame in EventRenderer(CONFIG).hello()]
 
 
 async def test_a_sound_wire_has_no_problems() -> None:
-    assert await found(Wire(CONFIG).hello()) == []
-    assert await found(Wire(CONFIG, dialect=BETA).hello()) == []
+    assert await found(EventRenderer(CONFIG).hello()) == []
+    assert await found(EventRenderer(CONFIG, dialect=BETA).hello()) == []
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ async def test_a_fault_is_found(frames: Frames, fault: str) -> None:
     assert any(fault in problem for problem in await found(frames))
 
 
-async def test_an_item_may_stand_first_only_when_its_client_asked() -> None:
+async def test_item_is_first_only_on_request() -> None:
     def added(number: int) -> bytes:
         item = {"id": f"i{number}", "type": "message", "role": "user", "status": "completed", "content": []}
         event = {"type": "conversation.item.added", "event_id": f"e{number}", "previous_item_id": None, "item": item}
         return json.dumps(event).encode()
 
-    frames = [*Wire(CONFIG).hello(), added(1), added(2)]
-    asked = json.dumps({"type": "conversation.item.create", "previous_item_id": "root"})
-    assert await found(frames, asked) == []
+    frames = [*EventRenderer(CONFIG).hello(), added(1), added(2)]
+    create = json.dumps({"type": "conversation.item.create", "previous_item_id": "root"})
+    assert await found(frames, create) == []
     assert await found(frames, "{oops") == [
         "3 conversation.item.added: previous_item_id is null, and 'i1' stands before"
     ]
 
 
-async def test_sessions_of_a_running_server_are_recorded(fake_house: Any, recorded_wire: Recording) -> None:
-    async with fake_house() as house, calling(house.url) as caller:
-        await caller.send("input_audio_buffer.clear")
-        await caller.until("input_audio_buffer.cleared")
+async def test_sessions_of_a_running_server_are_recorded(fake_server: Any, recorded_wire: Recording) -> None:
+    async with fake_server() as server, calling(server.url) as user:
+        await user.send("input_audio_buffer.clear")
+        await user.until("input_audio_buffer.cleared")
     (line,) = recorded_wire.lines
-    told = [json.loads(message)["type"] for by_server, message in line.said if by_server]
-    assert told == ["session.created", "input_audio_buffer.cleared"]
+    types = [json.loads(message)["type"] for by_server, message in line.said if by_server]
+    assert types == ["session.created", "input_audio_buffer.cleared"]
     assert json.loads(line.said[1][1])["type"] == "input_audio_buffer.clear"

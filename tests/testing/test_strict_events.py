@@ -54,7 +54,7 @@ def test_dialects_differ() -> None:
     assert problems({"type": "response.output_audio.delta"}, dialect="beta")[0].startswith("type: unknown")
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     """A failed run names every event that is off."""
     with pytest.raises(AssertionError, match=r"(?s)extra.*nonsense"):
         require_strict([STARTED | {"extra": 1}, {"type": "nonsense"}])

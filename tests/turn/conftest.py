@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from voicepipe.testing.replaying import Replaying
+from voicepipe.testing.journal_check import JournalCheck
 
 BY_HAND = (
     "test_what_nothing_would_end_is_ended",
-    "test_no_filler_while_the_caller_may_go_on",
+    "test_no_filler_while_the_user_may_go_on",
     "test_a_question_makes_a_short_answer_whole",
     "test_a_row_that_leaves_out_too_much_is_found",
 )
@@ -20,7 +20,7 @@ BY_HAND = (
 @pytest.fixture(autouse=True)
 def replayed(request: pytest.FixtureRequest) -> Iterator[None]:
     """The core does again what it did in the test, told the same facts."""
-    sessions = Replaying()
+    sessions = JournalCheck()
     with sessions.watching():
         yield
     if not request.node.name.startswith(BY_HAND):

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.telemetry.advice import depends_on_for, setting_for
-from voicepipe.testing.story import Story
-from voicepipe.turn import budget
-from voicepipe.turn.budget import Judgement, judge
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.commands import NoteOverrun
-from voicepipe.turn.record import Breach, TurnRecord
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.attribution import Judgement, judge
+from voicepipe.turn.record.values import Breach, TurnRecord
 from voicepipe.turn.settings import BudgetLimits, ReplySettings
 
 OWNERS = {
@@ -21,36 +21,36 @@ OWNERS = {
     "tts_ttfb": "kokoro/af",
     "playback": "kokoro/af",
 }
-PATH = ["voiced_last", "asked", "first_delta", "first_clause", "first_sound", "first_sent", "heard"]
+PATH = ["voiced_last", "llm_requested", "first_delta", "first_clause", "first_sound", "first_sent", "first_audible"]
 """The marks that a spoken turn without speculation is made of."""
 
 
-def told(*, audible: bool = True, speculate: bool = False) -> Story:
+def complete_turn(*, audible: bool = True, speculate: bool = False) -> Scenario:
     """A turn with one clause of a second, 50 ms between any two facts; heard to its end."""
-    story = Story(speculate=speculate, reply=ReplySettings(audible=audible))
-    story.speaks()
-    story.pauses()
-    story.hears()
+    scenario = Scenario(speculate=speculate, reply=ReplySettings(audible=audible))
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes()
     if not speculate:
-        story.stops()
-    story.model_asked()
-    story.token()
+        scenario.stops()
+    scenario.model_requested()
+    scenario.token()
     if audible:
-        story.clause()
-        story.sound()
+        scenario.clause()
+        scenario.sound()
     if speculate:
-        story.stops()
-    story.sent(1_000 if audible else 0)
-    story.model_done()
-    story.voice_done()
-    story.passes(5_000)
-    assert story.outcomes() == [("completed", "")]
-    return story
+        scenario.stops()
+    scenario.sent(1_000 if audible else 0)
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    assert scenario.outcomes() == [("completed", "")]
+    return scenario
 
 
-def record(story: Story) -> TurnRecord:
+def record(scenario: Scenario) -> TurnRecord:
     """The record of a story's only turn."""
-    (only,) = story.book.records.values()
+    (only,) = scenario.driver.records.values()
     return only
 
 
@@ -70,50 +70,50 @@ def spaced(*gaps_ms: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("audible", [True, False])
 @pytest.mark.parametrize("speculate", [True, False])
-def test_contributions_sum_to_what_the_caller_felt(audible: bool, speculate: bool) -> None:
+def test_contributions_sum_to_the_turn_latency(audible: bool, speculate: bool) -> None:
     """They lie end to end from t0 to the first sound, or to the first text of a reply without."""
-    turn = record(told(audible=audible, speculate=speculate))
+    turn = record(complete_turn(audible=audible, speculate=speculate))
     parts = turn.contributions
     assert turn.total_ms is not None
     assert sum(part.duration_ms for part in parts) == turn.total_ms
     assert turn.unattributed_ms == 0
     assert [part.from_mark for part in parts[1:]] == [part.to_mark for part in parts[:-1]]
-    assert (parts[0].from_mark, parts[-1].to_mark) == ("voiced_last", "heard" if audible else "first_sent")
+    assert (parts[0].from_mark, parts[-1].to_mark) == ("voiced_last", "first_audible" if audible else "first_sent")
 
 
 @pytest.mark.parametrize("mark", PATH)
 def test_a_mark_that_is_missing_shows(mark: str) -> None:
     """Without any one mark of its path a turn is not accounted for, be it by a hole or by having no total."""
-    turn = record(told())
+    turn = record(complete_turn())
     assert rejudged(turn).whole
     holed = rejudged(turn, without=mark)
     assert not holed.whole
     if mark in (PATH[0], PATH[-1]):
         assert holed.total_ms is None
     else:
-        assert holed.unattributed_ms > budget.UNATTRIBUTED_LIMIT_MS
+        assert holed.unattributed_ms > attribution.UNATTRIBUTED_LIMIT_MS
 
 
-@pytest.mark.parametrize("mark", ["voiced_last", "gate_opened", "first_sent", "heard"])
+@pytest.mark.parametrize("mark", ["voiced_last", "gate_opened", "first_sent", "first_audible"])
 def test_a_mark_that_is_missing_shows_when_the_gate_was_waited_for(mark: str) -> None:
     """The path of a held reply has other marks. Without its gate it looks like one that took longer elsewhere."""
-    turn = record(told(speculate=True))
+    turn = record(complete_turn(speculate=True))
     assert rejudged(turn).whole
     holed = rejudged(turn, without=mark)
     assert not holed.whole or holed.contributions != turn.contributions
 
 
-@pytest.mark.parametrize("mark", ["voiced_last", "asked", "first_delta", "first_sent"])
+@pytest.mark.parametrize("mark", ["voiced_last", "llm_requested", "first_delta", "first_sent"])
 def test_a_mark_that_is_missing_shows_in_text(mark: str) -> None:
     """A reply without sound ends with its first text."""
-    turn = record(told(audible=False))
+    turn = record(complete_turn(audible=False))
     assert rejudged(turn, audible=False).whole
     assert not rejudged(turn, without=mark, audible=False).whole
 
 
 def test_parts_of_the_endpoint_need_their_marks() -> None:
     """They lie beside the path: without their marks they are not told of, and the sum stands."""
-    turn = record(told())
+    turn = record(complete_turn())
     assert dict(turn.parts).keys() == {"stt_final", "gate_wait"}
     for mark, part in (("flushed", "stt_final"), ("transcribed", "stt_final"), ("ended", "gate_wait")):
         holed = rejudged(turn, without=mark)
@@ -137,8 +137,8 @@ def test_contributions_and_the_rest_are_the_total(gaps_ms: list[int], lost: str)
 
 
 def test_what_ran_before_the_gate_is_hidden() -> None:
-    """A guess that was ready in time: the caller waited for the end of the turn alone."""
-    turn = record(told(speculate=True))
+    """A guess that was ready in time: the user waited for the end of the turn alone."""
+    turn = record(complete_turn(speculate=True))
     stages = {span.stage: span for span in turn.stages}
     assert [part.stage for part in turn.contributions] == ["endpoint", "overhead", "playback"]
     for hidden in ("llm_ttft", "first_clause", "tts_ttfb"):
@@ -149,7 +149,7 @@ def test_what_ran_before_the_gate_is_hidden() -> None:
 
 def test_a_text_reply_that_was_held_is_no_overhead_of_ours() -> None:
     """The gate's wait is the endpoint's, in text too."""
-    turn = record(told(audible=False, speculate=True))
+    turn = record(complete_turn(audible=False, speculate=True))
     assert [(part.stage, part.from_mark) for part in turn.contributions] == [
         ("endpoint", "voiced_last"),
         ("overhead", "gate_opened"),
@@ -174,7 +174,7 @@ def test_each_stage_has_a_limit_an_owner_and_a_setting(stage: str, owner: str, s
     """At its limit it is within; one millisecond more is over, and says whose it is and what would move it."""
     limits = BudgetLimits(total_ms=10_000)
     stages = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"]
-    at_limit = [budget.limit_of(limits, name) for name in stages]
+    at_limit = [attribution.limit_of(limits, name) for name in stages]
     over = [ms + (name == stage) for name, ms in zip(stages, at_limit, strict=True)]
     fine = judge(spaced(*at_limit), limits, OWNERS, audible=True)
     assert [span.verdict for span in fine.stages] == ["within"] * 6
@@ -197,7 +197,7 @@ def test_the_total_is_judged_by_itself() -> None:
 
 def test_a_held_turn_that_is_late_waited_for_the_silence() -> None:
     """Neither model nor voice is to blame, however slow they were."""
-    marks = spaced(100, 200, 50, 50, 0, 0) | {"gate_opened": 6_100, "first_sent": 6_105, "heard": 6_125}
+    marks = spaced(100, 200, 50, 50, 0, 0) | {"gate_opened": 6_100, "first_sent": 6_105, "first_audible": 6_125}
     judged = judge(marks, BudgetLimits(overhead_ms=2_000), OWNERS, audible=True)
     assert judged.breach == Breach("total", 125, "settings", depends_on_for("turn_detection.silence_duration_ms"))
 
@@ -217,50 +217,50 @@ def test_a_late_endpoint_names_what_would_move_it(owner: str, setting: str) -> N
 
 
 @pytest.mark.parametrize("setting", ["agents.NAME.silence_ms", "turn_detection.eagerness"])
-def test_a_long_silence_names_whoever_chose_it(setting: str) -> None:
+def test_long_silence_names_its_owner(setting: str) -> None:
     """The agent or the client, as the session has it."""
-    story = Story()
-    story.changes(silence_set_by=depends_on_for(setting))
-    story.speaks()
-    story.pauses()
-    story.passes(400)
-    story.hears()
-    story.stops()
-    story.answers()
-    story.passes(5_000)
-    breach = record(story).breach
+    scenario = Scenario()
+    scenario.changes(silence_set_by=depends_on_for(setting))
+    scenario.speaks()
+    scenario.pauses()
+    scenario.passes(400)
+    scenario.transcribes()
+    scenario.stops()
+    scenario.answers()
+    scenario.passes(5_000)
+    breach = record(scenario).breach
     assert breach is not None
     assert (breach.stage, breach.owner, setting_for(breach.depends_on)) == ("endpoint", "settings", setting)
 
 
 def test_who_the_question_waited_for() -> None:
     """The silence, the transcriber, the client's wish: the longest of them."""
-    waited_for_silence = told()
+    waited_for_silence = complete_turn()
     assert endpoint_owner(waited_for_silence) == "settings"
 
-    slow_words = Story()
+    slow_words = Scenario()
     slow_words.speaks()
     slow_words.pauses()
     slow_words.stops()
     slow_words.passes(2_000)
-    slow_words.hears()
+    slow_words.transcribes()
     slow_words.answers()
     slow_words.passes(5_000)
     assert endpoint_owner(slow_words) == "fake/stt"
 
-    words_behind_silence = Story()
+    words_behind_silence = Scenario()
     words_behind_silence.speaks()
     words_behind_silence.pauses()
     words_behind_silence.stops()
-    words_behind_silence.hears()  # 50 ms later, 450 ms after they were asked for: a shorter silence is no help
+    words_behind_silence.transcribes()  # 50 ms later, 450 ms after they were asked for: a shorter silence is no help
     words_behind_silence.answers()
     words_behind_silence.passes(5_000)
     assert endpoint_owner(words_behind_silence) == "fake/stt"
 
-    slow_client = Story()
+    slow_client = Scenario()
     slow_client.changes(detection="none")
-    slow_client.commits(last_voiced_ms=slow_client.book.now_ms)
-    slow_client.hears()
+    slow_client.commits(last_voiced_ms=slow_client.driver.now_ms)
+    slow_client.transcribes()
     slow_client.passes(2_000)
     slow_client.creates()
     slow_client.answers()
@@ -270,12 +270,12 @@ def test_who_the_question_waited_for() -> None:
 
 def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> None:
     """Not for the turn's end: for the words, as soon as they were asked for. Unless the answer was ready and held."""
-    slow_words = Story(speculate=True, silence_ms=900)
+    slow_words = Scenario(speculate=True, silence_ms=900)
     slow_words.speaks()
     slow_words.pauses()
     slow_words.passes(400)
-    slow_words.hears()
-    slow_words.model_asked()
+    slow_words.transcribes()
+    slow_words.model_requested()
     slow_words.stops()
     slow_words.passes(300)
     slow_words.token()
@@ -286,42 +286,42 @@ def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> 
     slow_words.voice_done()
     slow_words.passes(5_000)
     assert endpoint_owner(slow_words) == "fake/stt"
-    assert endpoint_owner(told(speculate=True)) == "settings"
+    assert endpoint_owner(complete_turn(speculate=True)) == "settings"
 
 
-def endpoint_owner(story: Story) -> str:
+def endpoint_owner(scenario: Scenario) -> str:
     """Who owns the endpoint of a story's only turn."""
-    return next(span.owner for span in record(story).stages if span.stage == "endpoint")
+    return next(span.owner for span in record(scenario).stages if span.stage == "endpoint")
 
 
-def test_a_greeting_has_nobody_to_wait_for() -> None:
+def test_greeting_has_no_endpoint_wait() -> None:
     """Its t0 is the client's wish; what passes until the question is ours."""
-    story = Story()
-    story.creates()
-    story.answers()
-    story.passes(5_000)
-    assert endpoint_owner(story) == "server"
-    assert record(story).cause == "create"
+    scenario = Scenario()
+    scenario.creates()
+    scenario.answers()
+    scenario.passes(5_000)
+    assert endpoint_owner(scenario) == "server"
+    assert record(scenario).cause == "create"
 
 
 def test_an_overrun_is_noted_once() -> None:
     """The record is written twice, when the reply is complete and when it was played; the log hears of it once."""
-    story = told()
-    notes = [order for order in story.book.orders if isinstance(order, NoteOverrun)]
-    over = [span for span in record(story).stages if span.verdict == "over"]
+    scenario = complete_turn()
+    notes = [order for order in scenario.driver.orders if isinstance(order, NoteOverrun)]
+    over = [span for span in record(scenario).stages if span.verdict == "over"]
     assert [(note.stage, note.owner, note.over_ms) for note in notes] == [
         (span.stage, span.owner, span.duration_ms - span.limit_ms) for span in over
     ]
     assert [span.stage for span in over] == ["endpoint", "overhead"]
 
 
-def test_a_turn_that_never_was_heard_has_no_total() -> None:
+def test_unplayed_turn_has_no_total() -> None:
     """What ran is judged all the same."""
-    story = Story()
-    story.says()
-    story.model_asked()
-    story.token()
-    story.breaks()
-    turn = record(story)
-    assert (turn.total_ms, turn.total_verdict, turn.contributions, turn.heard_by) == (None, None, (), "nobody")
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.token()
+    scenario.breaks()
+    turn = record(scenario)
+    assert (turn.total_ms, turn.total_verdict, turn.contributions, turn.latency_source) == (None, None, (), "none")
     assert [span.stage for span in turn.stages] == ["endpoint", "llm_ttft"]

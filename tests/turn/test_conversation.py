@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
-from voicepipe.testing.playbook import announced, names
-from voicepipe.testing.story import Story
-from voicepipe.turn import announcements as a
+from voicepipe.testing.core_driver import announced, names
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import (
     ROOT,
     ClauseSound,
@@ -105,7 +105,7 @@ def test_an_item_is_found_without_looking_at_the_others() -> None:
     assert conversation.newest == user("item_1900")
 
 
-def test_items_are_in_the_order_that_their_neighbours_tell() -> None:
+def test_items_follow_their_previous_item_ids() -> None:
     """After any adding, claiming and deleting, also at both ends, `before` and `items` tell the same order."""
     chance, conversation, order = random.Random(7), Conversation(), list[str]()
     for n in range(600):
@@ -194,7 +194,7 @@ def test_the_words_of_a_message(part: InputText, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard_ms", "words"),
+    ("played_ms", "words"),
     [
         (0, ""),
         (-50, ""),
@@ -207,11 +207,11 @@ def test_the_words_of_a_message(part: InputText, words: str) -> None:
         (99_000, "One two three. Four five."),
     ],
 )
-def test_a_cut_finds_its_word(heard_ms: int, words: str) -> None:
+def test_a_cut_finds_its_word(played_ms: int, words: str) -> None:
     """By proportion within a clause; the word that was being spoken counts as heard."""
     conversation = Conversation([spoken()])
-    cut_ms = conversation.truncate("reply", content_index=0, audio_end_ms=heard_ms)
-    assert cut_ms == min(max(0, heard_ms), 1_500)
+    cut_ms = conversation.truncate("reply", content_index=0, audio_end_ms=played_ms)
+    assert cut_ms == min(max(0, played_ms), 1_500)
     (cut,) = conversation.items
     assert isinstance(cut, Message)
     assert cut.text() == words
@@ -229,20 +229,18 @@ def test_a_second_cut_is_found_in_the_whole_sound() -> None:
 
 @given(
     clauses=st.lists(st.tuples(st.lists(st.text("abc", min_size=1, max_size=6), min_size=1), st.integers(1, 5_000))),
-    heard_ms=st.integers(0, 20_000),
+    played_ms=st.integers(0, 20_000),
 )
-def test_history_holds_at_most_one_word_beyond_what_was_heard(
-    clauses: list[tuple[list[str], int]], heard_ms: int
-) -> None:
+def test_history_has_at_most_one_unplayed_word(clauses: list[tuple[list[str], int]], played_ms: int) -> None:
     """However the words lie; more sound never means fewer words."""
     sounds = tuple(ClauseSound(" ".join(words), ms) for words, ms in clauses)
     speech = OutputAudio("", sounds)
-    heard = speech.heard_until(heard_ms).split()
+    played = speech.played_until(played_ms).split()
     every = [word for words, _ in clauses for word in words]
-    assert heard == every[: len(heard)]
-    assert len(speech.heard_until(heard_ms + 100).split()) >= len(heard)
-    begun = sum(1 for start_ms in starts(clauses) if start_ms < heard_ms)
-    assert len(heard) <= begun + 1
+    assert played == every[: len(played)]
+    assert len(speech.played_until(played_ms + 100).split()) >= len(played)
+    begun = sum(1 for start_ms in starts(clauses) if start_ms < played_ms)
+    assert len(played) <= begun + 1
 
 
 def starts(clauses: list[tuple[list[str], int]]) -> list[float]:
@@ -263,178 +261,184 @@ def starts(clauses: list[tuple[list[str], int]]) -> list[float]:
 
 def test_a_client_adds_and_sees_and_forgets_an_item() -> None:
     """One without an id gets one."""
-    story = Story()
-    assert announced(story.offers(user(""))) == [a.ItemAdded(user("item_s_0001"), None)]
-    assert announced(story.offers(user("mine"), after=ROOT)) == [a.ItemAdded(user("mine"), None)]
-    book = story.book
-    assert announced(book.at(book.now_ms, e.ItemWanted("evt", "mine"))) == [a.ItemShown(user("mine"))]
-    assert announced(book.at(book.now_ms, e.ItemDeleted("evt", "mine"))) == [a.ItemForgotten("mine")]
-    for fact in (e.ItemWanted("evt", "mine"), e.ItemDeleted("evt", "mine"), e.ItemTruncated("evt", "mine", 0, 1)):
-        (refused,) = announced(book.at(book.now_ms, fact))
+    scenario = Scenario()
+    assert announced(scenario.creates_item(user(""))) == [a.ItemAdded(user("item_s_0001"), None)]
+    assert announced(scenario.creates_item(user("mine"), after=ROOT)) == [a.ItemAdded(user("mine"), None)]
+    driver = scenario.driver
+    assert announced(driver.at(driver.now_ms, e.ItemRetrieveRequested("evt", "mine"))) == [
+        a.ItemRetrieved(user("mine"))
+    ]
+    assert announced(driver.at(driver.now_ms, e.ItemDeleteRequested("evt", "mine"))) == [a.ItemDeleted("mine")]
+    for fact in (
+        e.ItemRetrieveRequested("evt", "mine"),
+        e.ItemDeleteRequested("evt", "mine"),
+        e.ItemTruncateRequested("evt", "mine", 0, 1),
+    ):
+        (refused,) = announced(driver.at(driver.now_ms, fact))
         assert isinstance(refused, a.Refused)
         assert (refused.event_id, refused.field) == ("evt", "item_id")
 
 
 def test_an_offer_that_can_not_be_placed() -> None:
     """The refusal names the client's event."""
-    (refused,) = announced(Story().offers(user("mine"), after="nobody"))
+    (refused,) = announced(Scenario().creates_item(user("mine"), after="nobody"))
     assert isinstance(refused, a.Refused)
     assert (refused.event_id, refused.code) == ("evt", "item_create_invalid_previous_item_id")
 
 
 def test_an_item_under_an_id_that_we_are_about_to_use() -> None:
     """It gives way to ours; the call goes on."""
-    story = Story()
-    story.speaks()
-    story.offers(user("item_s_0001"))
-    story.pauses()
-    story.hears()
-    story.stops()
-    story.offers(user("item_s_0002"))
-    story.answers()
-    assert [type(item).__name__ for item in story.book.core.floor.conversation.items] == ["Message", "Message"]
-    assert [item.id for item in story.book.core.floor.conversation.items] == ["item_s_0001", "item_s_0002"]
+    scenario = Scenario()
+    scenario.speaks()
+    scenario.creates_item(user("item_s_0001"))
+    scenario.pauses()
+    scenario.transcribes()
+    scenario.stops()
+    scenario.creates_item(user("item_s_0002"))
+    scenario.answers()
+    assert [type(item).__name__ for item in scenario.driver.core.context.conversation.items] == ["Message", "Message"]
+    assert [item.id for item in scenario.driver.core.context.conversation.items] == ["item_s_0001", "item_s_0002"]
 
 
-def test_an_item_that_is_still_growing_is_shown_as_it_stands() -> None:
+def test_growing_item_is_retrieved_as_it_is() -> None:
     """With the words so far."""
-    story = Story()
-    story.says()
-    story.begins_to_answer("It is ")
-    (shown,) = announced(story.book.at(story.book.now_ms, e.ItemWanted("evt", "item_s_0002")))
-    assert isinstance(shown, a.ItemShown)
-    assert isinstance(shown.item, Message)
-    assert (shown.item.text(), shown.item.status) == ("It is ", "in_progress")
+    scenario = Scenario()
+    scenario.says()
+    scenario.begins_to_answer("It is ")
+    (retrieved,) = announced(scenario.driver.at(scenario.driver.now_ms, e.ItemRetrieveRequested("evt", "item_s_0002")))
+    assert isinstance(retrieved, a.ItemRetrieved)
+    assert isinstance(retrieved.item, Message)
+    assert (retrieved.item.text(), retrieved.item.status) == ("It is ", "in_progress")
 
 
 def test_a_deleted_reply_does_not_come_back() -> None:
     """It goes on playing, and history stays without it."""
-    story = Story()
-    story.says()
-    story.begins_to_answer()
-    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0002"))
-    story.model_done()
-    story.voice_done()
-    story.passes(5_000)
-    assert [item.id for item in story.book.core.floor.conversation.items] == ["item_s_0001"]
-    assert story.outcomes() == [("completed", "")]
+    scenario = Scenario()
+    scenario.says()
+    scenario.begins_to_answer()
+    scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0002"))
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    assert [item.id for item in scenario.driver.core.context.conversation.items] == ["item_s_0001"]
+    assert scenario.outcomes() == [("completed", "")]
 
 
 def test_a_deleted_reply_writes_into_no_other_item() -> None:
     """Its client may use the id again: that item stays as it was put."""
-    story = Story()
-    story.says()
-    story.begins_to_answer()
-    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0002"))
-    story.offers(user("item_s_0002", "mine"))
-    story.truncates("item_s_0002", 100)
-    story.token(" And more.")
-    story.model_done()
-    story.voice_done()
-    story.passes(5_000)
-    assert story.book.core.floor.conversation.find("item_s_0002") == user("item_s_0002", "mine")
-    assert story.outcomes() == [("completed", "")]
+    scenario = Scenario()
+    scenario.says()
+    scenario.begins_to_answer()
+    scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0002"))
+    scenario.creates_item(user("item_s_0002", "mine"))
+    scenario.truncates("item_s_0002", 100)
+    scenario.token(" And more.")
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    assert scenario.driver.core.context.conversation.find("item_s_0002") == user("item_s_0002", "mine")
+    assert scenario.outcomes() == [("completed", "")]
 
 
 def test_nothing_is_said_of_the_words_of_a_deleted_item() -> None:
     """Neither a transcript of it nor its failure; the turn is answered all the same."""
-    story = Story()
-    story.speaks()
-    story.pauses()
-    story.stops()
-    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0001"))
-    story.guesses("What")
-    story.guesses("What time")
-    story.hears("What time is it?")
-    assert [*story.said(a.TranscriptDelta), *story.said(a.TranscriptDone)] == []
-    story.answers()
-    assert [item.id for item in story.book.core.floor.conversation.items] == ["item_s_0002"]
-    story.speaks()
-    story.pauses()
-    story.stops()
-    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "item_s_0003"))
-    story.goes_deaf()
-    assert story.said(a.TranscriptFailed) == []
+    scenario = Scenario()
+    scenario.speaks()
+    scenario.pauses()
+    scenario.stops()
+    scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0001"))
+    scenario.guesses("What")
+    scenario.guesses("What time")
+    scenario.transcribes("What time is it?")
+    assert [*scenario.said(a.TranscriptDelta), *scenario.said(a.TranscriptDone)] == []
+    scenario.answers()
+    assert [item.id for item in scenario.driver.core.context.conversation.items] == ["item_s_0002"]
+    scenario.speaks()
+    scenario.pauses()
+    scenario.stops()
+    scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "item_s_0003"))
+    scenario.stt_fails()
+    assert scenario.said(a.TranscriptFailed) == []
 
 
 # --- truncation of replies ------------------------------------------------------------------------
 
 
-def reply_text(story: Story) -> str:
+def reply_text(scenario: Scenario) -> str:
     """The conversation's last message."""
-    last = story.book.core.floor.conversation.items[-1]
+    last = scenario.driver.core.context.conversation.items[-1]
     assert isinstance(last, Message)
     return last.text()
 
 
 def test_a_reply_that_plays_on_is_silenced_by_its_truncation() -> None:
     """The client dropped the rest, so the turn is over, as interrupted."""
-    story = Story()
-    story.says()
-    story.answers("One two three four five six.", 6_000)
-    got = story.truncates("item_s_0002", 2_000)
-    assert names(got) == ["StopReply", "KeepRecord", "ItemCut"]
-    assert story.outcomes() == [("interrupted", "client_truncated")]
-    assert reply_text(story) == "One two three"
-    assert story.book.records["turn_s_0001"].heard_text == "One two three"
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers("One two three four five six.", 6_000)
+    got = scenario.truncates("item_s_0002", 2_000)
+    assert names(got) == ["StopReply", "KeepRecord", "ItemTruncated"]
+    assert scenario.outcomes() == [("interrupted", "client_truncated")]
+    assert reply_text(scenario) == "One two three"
+    assert scenario.driver.records["turn_s_0001"].played_text == "One two three"
 
 
 def test_a_reply_that_is_still_coming_is_cut_in_history_alone() -> None:
     """Only a cancel stops it; what comes later is not in history, since the client does not play it."""
-    story = Story()
-    story.says()
-    story.begins_to_answer("One two three four.", 1_000)
-    assert names(story.truncates("item_s_0002", 300)) == ["ItemCut"]
-    story.token(" Five six.")
-    story.model_done()
-    story.voice_done()
-    assert reply_text(story) == "One two"
-    story.passes(5_000)
-    assert story.outcomes() == [("interrupted", "client_truncated")]
+    scenario = Scenario()
+    scenario.says()
+    scenario.begins_to_answer("One two three four.", 1_000)
+    assert names(scenario.truncates("item_s_0002", 300)) == ["ItemTruncated"]
+    scenario.token(" Five six.")
+    scenario.model_done()
+    scenario.voice_done()
+    assert reply_text(scenario) == "One two"
+    scenario.passes(5_000)
+    assert scenario.outcomes() == [("interrupted", "client_truncated")]
 
 
 def test_a_truncation_after_a_cancel_corrects_it() -> None:
     """The usual order of clients that interrupt by themselves."""
-    story = Story()
-    story.says()
-    story.begins_to_answer("One two three four.", 2_000)
-    story.cancels()
-    story.truncates("item_s_0002", 600)
-    assert reply_text(story) == "One two"
-    assert story.outcomes() == [("interrupted", "client_cancelled")]
-    assert story.book.records["turn_s_0001"].heard_text == "One two"
+    scenario = Scenario()
+    scenario.says()
+    scenario.begins_to_answer("One two three four.", 2_000)
+    scenario.cancels()
+    scenario.truncates("item_s_0002", 600)
+    assert reply_text(scenario) == "One two"
+    assert scenario.outcomes() == [("interrupted", "client_cancelled")]
+    assert scenario.driver.records["turn_s_0001"].played_text == "One two"
 
 
 def test_a_truncation_at_the_very_end_cuts_nothing() -> None:
     """Clients round up: all was heard, so the turn is complete and its item whole."""
-    story = Story()
-    story.says()
-    story.answers("One two three.", 1_000)
-    story.passes(2_000)
-    story.truncates("item_s_0002", 1_020)
-    assert story.outcomes() == [("completed", "")]
-    last = story.book.core.floor.conversation.items[-1]
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers("One two three.", 1_000)
+    scenario.passes(2_000)
+    scenario.truncates("item_s_0002", 1_020)
+    assert scenario.outcomes() == [("completed", "")]
+    last = scenario.driver.core.context.conversation.items[-1]
     assert isinstance(last, Message)
     assert (last.text(), last.status) == ("One two three.", "completed")
 
 
 def test_a_truncation_of_a_turn_that_seemed_to_be_over() -> None:
     """Our estimate was early: the client heard less, and knows better."""
-    story = Story()
-    story.says()
-    story.answers("One two three four five six.", 1_000)
-    story.passes(3_000)
-    assert story.outcomes() == [("completed", "")]
-    story.truncates("item_s_0002", 100)
-    assert story.outcomes() == [("interrupted", "client_truncated")]
-    assert reply_text(story) == "One"
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers("One two three four five six.", 1_000)
+    scenario.passes(3_000)
+    assert scenario.outcomes() == [("completed", "")]
+    scenario.truncates("item_s_0002", 100)
+    assert scenario.outcomes() == [("interrupted", "client_truncated")]
+    assert reply_text(scenario) == "One"
 
 
 def test_a_truncation_of_a_reply_that_the_client_does_not_know() -> None:
     """Nothing of it was announced."""
-    story = Story()
-    story.says()
-    assert names(story.truncates("item_s_0002", 100)) == ["Refused"]
+    scenario = Scenario()
+    scenario.says()
+    assert names(scenario.truncates("item_s_0002", 100)) == ["Refused"]
 
 
 def test_a_call_and_its_output_in_the_conversation() -> None:
@@ -448,16 +452,16 @@ def test_a_call_and_its_output_in_the_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard_ms", "words"),
+    ("played_ms", "words"),
     [(0, ""), (1, "So,"), (900, "So,"), (901, "So, what"), (1_100, "So, what do"), (5_000, "So, what do you want?")],
 )
-def test_a_voice_that_tells_when_its_words_begin_is_believed(heard_ms: int, words: str) -> None:
+def test_word_times_of_the_tts_are_used(played_ms: int, words: str) -> None:
     """A pause after the first word: by proportion three words would have been heard in it."""
     clause = ClauseSound("So, what do you want?", 1_500, (0, 900, 1_050, 1_200, 1_300))
-    assert OutputAudio("", (clause,)).heard_until(heard_ms) == words
+    assert OutputAudio("", (clause,)).played_until(played_ms) == words
 
 
-def test_words_that_are_still_to_come_have_not_been_heard() -> None:
+def test_future_words_are_not_played() -> None:
     """Their times come with their sound; more times than words are of no use."""
-    assert OutputAudio("", (ClauseSound("One two three.", 600, (0, 300)),)).heard_until(590) == "One two"
-    assert OutputAudio("", (ClauseSound("One two.", 600, (0, 200, 400)),)).heard_until(310) == "One two."
+    assert OutputAudio("", (ClauseSound("One two three.", 600, (0, 300)),)).played_until(590) == "One two"
+    assert OutputAudio("", (ClauseSound("One two.", 600, (0, 200, 400)),)).played_until(310) == "One two."

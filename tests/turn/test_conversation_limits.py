@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
-from voicepipe.testing.playbook import announced
-from voicepipe.testing.story import Story
-from voicepipe.turn import announcements as a
+from voicepipe.testing.core_driver import announced
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import (
     PART_CHARS,
     Conversation,
@@ -45,14 +45,14 @@ def refusal(got: list[Any]) -> a.Refused:
     return refused
 
 
-def ids(story: Story) -> list[str]:
+def ids(scenario: Scenario) -> list[str]:
     """The conversation's items."""
-    return [item.id for item in story.book.core.floor.conversation.items]
+    return [item.id for item in scenario.driver.core.context.conversation.items]
 
 
-def read(story: Story, n: int = -1) -> list[str]:
+def read(scenario: Scenario, n: int = -1) -> list[str]:
     """The items that a reply's model read."""
-    return [item.id for item in story.started()[n].items]
+    return [item.id for item in scenario.started()[n].items]
 
 
 # --- what clients add -----------------------------------------------------------------------------
@@ -60,34 +60,34 @@ def read(story: Story, n: int = -1) -> list[str]:
 
 def test_a_client_fills_the_conversation_with_items() -> None:
     """The next one is refused; room that it makes can be used."""
-    story = Story(conversation=SMALL)
+    scenario = Scenario(conversation=SMALL)
     for n in range(40):
-        assert [type(what) for what in announced(story.offers(says(f"c{n}")))] == [a.ItemAdded]
-    refused = refusal(story.offers(says("more")))
+        assert [type(what) for what in announced(scenario.creates_item(says(f"c{n}")))] == [a.ItemAdded]
+    refused = refusal(scenario.creates_item(says("more")))
     assert (refused.event_id, refused.code, refused.field) == ("evt", "conversation_full", "item")
     assert "expected at most 40 items in the conversation, got one more" in refused.message
-    story.book.at(story.book.now_ms, e.ItemDeleted("evt", "c3"))
-    story.offers(says("more"))
-    assert ids(story)[-1] == "more"
-    assert len(ids(story)) == 40
+    scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested("evt", "c3"))
+    scenario.creates_item(says("more"))
+    assert ids(scenario)[-1] == "more"
+    assert len(ids(scenario)) == 40
 
 
 def test_a_client_fills_the_conversation_with_pictures() -> None:
     """Their size counts, and what came is told."""
-    story = Story(conversation=SMALL)
-    story.offers(shows("p1", 6_000))
-    refused = refusal(story.offers(shows("p2", 6_000)))
+    scenario = Scenario(conversation=SMALL)
+    scenario.creates_item(shows("p1", 6_000))
+    refused = refusal(scenario.creates_item(shows("p2", 6_000)))
     assert refused.code == "conversation_full"
     assert f"expected at most 10000 characters in all items of the conversation, got {12_000 + 2 * PART_CHARS}" in (
         refused.message
     )
-    assert ids(story) == ["p1"]
+    assert ids(scenario) == ["p1"]
 
 
 def test_a_message_of_nothing_has_a_size_too() -> None:
     """Twenty thousand empty parts take memory."""
-    story = Story(conversation=SMALL)
-    refused = refusal(story.offers(Message("m", "user", (InputText(""),) * 1_000)))
+    scenario = Scenario(conversation=SMALL)
+    refused = refusal(scenario.creates_item(Message("m", "user", (InputText(""),) * 1_000)))
     assert refused.code == "conversation_full"
 
 
@@ -115,12 +115,12 @@ def test_the_input_of_a_response_is_bounded() -> None:
 
 def test_out_of_band_responses_read_no_more_than_a_conversation_together() -> None:
     """One always may; the next must fit beside it."""
-    story = Story(conversation=SMALL)
-    story.creates(in_conversation=False, context=(shows("p", 9_000),))
-    refused = refusal(story.creates(in_conversation=False, context=(shows("q", 9_000),)))
+    scenario = Scenario(conversation=SMALL)
+    scenario.creates(in_conversation=False, context=(shows("p", 9_000),))
+    refused = refusal(scenario.creates(in_conversation=False, context=(shows("q", 9_000),)))
     assert refused.code == "too_many_active_responses"
     assert "expected at most 10000 characters" in refused.message
-    assert announced(story.creates(in_conversation=False, context=(says("q"),)))
+    assert announced(scenario.creates(in_conversation=False, context=(says("q"),)))
 
 
 # --- what spoken turns add ------------------------------------------------------------------------
@@ -128,88 +128,88 @@ def test_out_of_band_responses_read_no_more_than_a_conversation_together() -> No
 
 def test_a_spoken_turn_finds_room_in_a_full_conversation() -> None:
     """The oldest items leave, and the client is told; system messages stay."""
-    story = Story(conversation=SMALL)
-    story.offers(says("rule", "Be brief.", "system"))
+    scenario = Scenario(conversation=SMALL)
+    scenario.creates_item(says("rule", "Be brief.", "system"))
     for n in range(39):
-        story.offers(says(f"c{n}"))
-    got = story.says() + story.answers()
-    gone = [what.item_id for what in announced(got) if isinstance(what, a.ItemForgotten)]
+        scenario.creates_item(says(f"c{n}"))
+    got = scenario.says() + scenario.answers()
+    gone = [what.item_id for what in announced(got) if isinstance(what, a.ItemDeleted)]
     assert gone == ["c0", "c1"]
-    assert ids(story) == ["rule", *(f"c{n}" for n in range(2, 39)), "item_s_0001", "item_s_0002"]
-    assert story.ended() == [("completed", "")]
+    assert ids(scenario) == ["rule", *(f"c{n}" for n in range(2, 39)), "item_s_0001", "item_s_0002"]
+    assert scenario.ended() == [("completed", "")]
 
 
 def test_a_conversation_full_of_pictures_makes_room() -> None:
     """As many leave as it takes."""
-    story = Story(conversation=SMALL)
+    scenario = Scenario(conversation=SMALL)
     for n in range(20):
-        story.offers(shows(f"p{n}", 480))
-    story.offers(says("text", "x" * 60))
-    story.says("What is it?")
-    assert story.said(a.ItemForgotten) == [a.ItemForgotten("p0")]
-    story.answers("It is " + "long " * 200)
-    story.passes(5_000)
-    story.says("And now?")
-    assert story.said(a.ItemForgotten) == [a.ItemForgotten(f"p{n}") for n in range(3)]
+        scenario.creates_item(shows(f"p{n}", 480))
+    scenario.creates_item(says("text", "x" * 60))
+    scenario.says("What is it?")
+    assert scenario.said(a.ItemDeleted) == [a.ItemDeleted("p0")]
+    scenario.answers("It is " + "long " * 200)
+    scenario.passes(5_000)
+    scenario.says("And now?")
+    assert scenario.said(a.ItemDeleted) == [a.ItemDeleted(f"p{n}") for n in range(3)]
 
 
 def test_nothing_new_leaves() -> None:
     """A conversation of nothing but the newest items is as large as it is."""
-    story = Story(conversation=ConversationLimits(max_items=4))
+    scenario = Scenario(conversation=ConversationLimits(max_items=4))
     for _ in range(NEWEST_ITEMS):
-        story.says()
-        story.answers()
-        story.passes(5_000)
-    assert len(ids(story)) == NEWEST_ITEMS + 1
-    assert {status for status, _ in story.ended()} == {"completed"}
+        scenario.says()
+        scenario.answers()
+        scenario.passes(5_000)
+    assert len(ids(scenario)) == NEWEST_ITEMS + 1
+    assert {status for status, _ in scenario.ended()} == {"completed"}
 
 
 def test_a_call_leaves_with_its_result() -> None:
     """Neither is any use without the other."""
-    story = Story(conversation=SMALL)
-    story.says()
-    story.call()
-    story.model_done("tool_calls")
-    story.voice_done()
-    story.offers(FunctionOutput("out", "call_0", "12:00"))
+    scenario = Scenario(conversation=SMALL)
+    scenario.says()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    scenario.creates_item(FunctionOutput("out", "call_0", "12:00"))
     for n in range(37):
-        story.offers(says(f"c{n}"))
-    story.offers(says("x"))
-    story.says()
-    assert story.said(a.ItemForgotten) == [a.ItemForgotten("item_s_0001")]
-    story.answers()
-    forgotten = [what.item_id for what in story.said(a.ItemForgotten)]
-    assert forgotten == ["item_s_0001", "item_s_0002_call0", "out"]
+        scenario.creates_item(says(f"c{n}"))
+    scenario.creates_item(says("x"))
+    scenario.says()
+    assert scenario.said(a.ItemDeleted) == [a.ItemDeleted("item_s_0001")]
+    scenario.answers()
+    deleted = [what.item_id for what in scenario.said(a.ItemDeleted)]
+    assert deleted == ["item_s_0001", "item_s_0002_call0", "out"]
 
 
 def test_the_result_of_a_call_is_never_refused() -> None:
     """Once: a second one, or one that nobody waits for, is as any other item."""
-    story = Story(conversation=SMALL)
+    scenario = Scenario(conversation=SMALL)
     for n in range(38):
-        story.offers(says(f"c{n}"))
-    story.says()
-    story.call()
-    story.model_done("tool_calls")
-    story.voice_done()
-    assert len(ids(story)) == 40
-    story.offers(FunctionOutput("out", "call_0", "12:00"))
-    assert ids(story)[-1] == "out"
-    assert refusal(story.offers(FunctionOutput("again", "call_0", "12:00"))).code == "conversation_full"
-    assert refusal(story.offers(FunctionOutput("other", "call_9", "12:00"))).code == "conversation_full"
-    story.creates()
-    story.answers()
-    assert story.ended()[-1] == ("completed", "")
+        scenario.creates_item(says(f"c{n}"))
+    scenario.says()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    assert len(ids(scenario)) == 40
+    scenario.creates_item(FunctionOutput("out", "call_0", "12:00"))
+    assert ids(scenario)[-1] == "out"
+    assert refusal(scenario.creates_item(FunctionOutput("again", "call_0", "12:00"))).code == "conversation_full"
+    assert refusal(scenario.creates_item(FunctionOutput("other", "call_9", "12:00"))).code == "conversation_full"
+    scenario.creates()
+    scenario.answers()
+    assert scenario.ended()[-1] == ("completed", "")
 
 
 def test_an_item_under_our_id_leaves_before_ours_comes() -> None:
     """The client is told that its own is gone."""
-    story = Story()
-    story.speaks()
-    story.offers(says("item_s_0001"))
-    story.pauses()
-    story.hears()
-    got = announced(story.stops())
-    assert got.index(a.ItemForgotten("item_s_0001")) < next(
+    scenario = Scenario()
+    scenario.speaks()
+    scenario.creates_item(says("item_s_0001"))
+    scenario.pauses()
+    scenario.transcribes()
+    got = announced(scenario.stops())
+    assert got.index(a.ItemDeleted("item_s_0001")) < next(
         i for i, what in enumerate(got) if isinstance(what, a.ItemAdded)
     )
 
@@ -219,39 +219,39 @@ def test_an_item_under_our_id_leaves_before_ours_comes() -> None:
 
 def test_the_oldest_items_leave_the_models_history() -> None:
     """They stay in the conversation. Several leave at a time, so that the history's beginning changes rarely."""
-    story = Story(conversation=SMALL)
-    story.offers(says("rule", "Be brief.", "system"))
+    scenario = Scenario(conversation=SMALL)
+    scenario.creates_item(says("rule", "Be brief.", "system"))
     began = []
     for _ in range(12):
-        story.says()
-        story.answers()
-        story.passes(5_000)
-        assert read(story)[0] == "rule"
-        assert len(read(story)) <= 8
-        assert read(story)[1:] == ids(story)[:-1][1 - len(read(story)) :]
-        began.append(read(story)[1])
-    assert len(ids(story)) == 25
-    assert story.said(a.ItemForgotten) == []
+        scenario.says()
+        scenario.answers()
+        scenario.passes(5_000)
+        assert read(scenario)[0] == "rule"
+        assert len(read(scenario)) <= 8
+        assert read(scenario)[1:] == ids(scenario)[:-1][1 - len(read(scenario)) :]
+        began.append(read(scenario)[1])
+    assert len(ids(scenario)) == 25
+    assert scenario.said(a.ItemDeleted) == []
     assert len(set(began)) <= 8
 
 
 def test_a_long_history_is_cut_by_its_text() -> None:
     """Pictures are no text."""
-    story = Story(conversation=SMALL)
-    story.offers(shows("p", 5_000))
-    story.offers(says("old", "x" * 800))
-    story.offers(says("new", "x" * 100))
-    story.says("y" * 300)
-    assert read(story) == ["new", "item_s_0001"]
-    assert ids(story) == ["p", "old", "new", "item_s_0001"]
+    scenario = Scenario(conversation=SMALL)
+    scenario.creates_item(shows("p", 5_000))
+    scenario.creates_item(says("old", "x" * 800))
+    scenario.creates_item(says("new", "x" * 100))
+    scenario.says("y" * 300)
+    assert read(scenario) == ["new", "item_s_0001"]
+    assert ids(scenario) == ["p", "old", "new", "item_s_0001"]
 
 
 def test_the_latest_words_are_read_however_long() -> None:
     """An answer to nothing would be no answer."""
-    story = Story(conversation=SMALL)
-    story.offers(says("old"))
-    story.says("y" * 3_000)
-    assert read(story) == ["item_s_0001"]
+    scenario = Scenario(conversation=SMALL)
+    scenario.creates_item(says("old"))
+    scenario.says("y" * 3_000)
+    assert read(scenario) == ["item_s_0001"]
 
 
 def test_a_late_result_of_a_call_that_left_is_not_read() -> None:
@@ -289,17 +289,17 @@ def test_history_is_whole_and_bounded(kinds: list[tuple[Kind, int, int]]) -> Non
     history, conversation = ModelHistory(SMALL), Conversation()
     for item in made(kinds):
         conversation.add(item)
-        kept = history.of(conversation)
+        retained = history.of(conversation)
         everything = conversation.items
-        assert list(kept) == [each for each in everything if each in kept]
+        assert list(retained) == [each for each in everything if each in retained]
         systems = [each for each in everything if isinstance(each, Message) and each.role == "system"]
-        assert all(each in kept for each in systems)
-        others = [each for each in kept if each not in systems]
-        called = {each.call_id for each in kept if isinstance(each, FunctionCall)}
-        returned = {each.call_id for each in kept if isinstance(each, FunctionOutput)}
+        assert all(each in retained for each in systems)
+        others = [each for each in retained if each not in systems]
+        called = {each.call_id for each in retained if isinstance(each, FunctionCall)}
+        returned = {each.call_id for each in retained if isinstance(each, FunctionOutput)}
         assert returned <= called
         assert called - returned == {
-            each.call_id for each in kept if isinstance(each, FunctionCall) and each.call_id not in returned
+            each.call_id for each in retained if isinstance(each, FunctionCall) and each.call_id not in returned
         }
-        n_unit = max((sum(not isinstance(i, Message) and i.call_id == c for i in kept) for c in called), default=1)
+        n_unit = max((sum(not isinstance(i, Message) and i.call_id == c for i in retained) for c in called), default=1)
         assert len(others) <= max(SMALL.history_items - len(systems), n_unit, 1)

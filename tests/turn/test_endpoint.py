@@ -37,7 +37,7 @@ def start_ms(strategy: EndpointStrategy, evidence: Evidence = NOTHING) -> int:
 
 
 @given(silence_ms=SILENCES, evidence=EVIDENCE)
-def test_a_client_that_asked_for_a_silence_gets_it(silence_ms: int, evidence: Evidence) -> None:
+def test_requested_silence_is_used(silence_ms: int, evidence: Evidence) -> None:
     """Whatever the voice and the words say."""
     assert wait_ms(Silence(silence_ms), evidence) == silence_ms
 
@@ -67,7 +67,7 @@ def test_words_that_miss_more_wait_longer(evidence: Evidence, more: float) -> No
 
 @given(evidence=EVIDENCE, more_ms=st.integers(0, 5_000))
 def test_who_pauses_longer_is_waited_for_longer(evidence: Evidence, more_ms: int) -> None:
-    """The caller's own pace."""
+    """The user's own pace."""
     slower = replace(evidence, longest_pause_ms=evidence.longest_pause_ms + more_ms)
     assert wait_ms(ADAPTIVE, slower) >= wait_ms(ADAPTIVE, evidence)
 
@@ -147,11 +147,11 @@ def test_pauses_gather_what_is_known_of_the_one_that_lasts() -> None:
     pauses.resumed(640)
     assert pauses.evidence == NOTHING
     pauses.began(None)
-    pauses.heard("and then the")
+    pauses.add_words("and then the")
     assert pauses.evidence == Evidence(text="and then the", unfinished=1.0, longest_pause_ms=640)
 
 
-def test_an_old_long_pause_is_forgotten() -> None:
+def test_old_long_pause_is_dropped() -> None:
     """After eight shorter ones."""
     pauses = Pauses()
     pauses.resumed(2_000)

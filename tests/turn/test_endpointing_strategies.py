@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from voicepipe.testing.story import Story
-from voicepipe.turn import announcements as a
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import NoteStrategyFailure, OpenGate
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.silence import Silence
 from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence
-from voicepipe.turn.states import Caller
+from voicepipe.turn.states import User
 
 SECRET = "my PIN is 4711"
 
@@ -34,19 +34,19 @@ class Fixed:
         return self.decision  # type: ignore[no-any-return]
 
 
-def session(strategy: Any, **more: Any) -> Story:
+def session(strategy: Any, **more: Any) -> Scenario:
     """A session that this strategy serves."""
-    return Story(end_of_turn="mine", strategies={**BUILT_IN, "mine": strategy}, **more)
+    return Scenario(end_of_turn="mine", strategies={**BUILT_IN, "mine": strategy}, **more)
 
 
-def failures(story: Story) -> list[NoteStrategyFailure]:
-    return [order for order in story.book.orders if isinstance(order, NoteStrategyFailure)]
+def failures(scenario: Scenario) -> list[NoteStrategyFailure]:
+    return [order for order in scenario.driver.orders if isinstance(order, NoteStrategyFailure)]
 
 
-def paused(story: Story, words: str = "What time is it?") -> None:
-    story.speaks()
-    story.pauses()
-    story.hears(words)
+def paused(scenario: Scenario, words: str = "What time is it?") -> None:
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes(words)
 
 
 # --- the three moments ----------------------------------------------------------------------------
@@ -54,61 +54,63 @@ def paused(story: Story, words: str = "What time is it?") -> None:
 
 def test_work_begins_and_the_answer_is_audible_when_the_strategy_says() -> None:
     """Begun at 300 ms, ready long before, released at 600."""
-    story = session(Fixed(Decision(300, 600)), speculate=True)
-    paused(story)
-    story.is_silent(280)
-    assert len(story.started()) == 0
-    story.is_silent(300)
-    assert len(story.started()) == 1
-    story.model_asked()
-    story.token()
-    story.clause()
-    story.sound()
-    assert not any(isinstance(order, OpenGate) for order in story.is_silent(580))
-    assert any(isinstance(order, OpenGate) for order in story.is_silent(600))
+    scenario = session(Fixed(Decision(300, 600)), speculate=True)
+    paused(scenario)
+    scenario.is_silent(280)
+    assert len(scenario.started()) == 0
+    scenario.is_silent(300)
+    assert len(scenario.started()) == 1
+    scenario.model_requested()
+    scenario.token()
+    scenario.clause()
+    scenario.sound()
+    assert not any(isinstance(order, OpenGate) for order in scenario.is_silent(580))
+    assert any(isinstance(order, OpenGate) for order in scenario.is_silent(600))
 
 
 @pytest.mark.parametrize(("final_ms", "n_turns"), [(None, 1), (600, 2), (2_000, 2), (60_000, 1)])
 def test_a_user_who_goes_on_after_an_irrevocable_end_begins_another_turn(final_ms: int | None, n_turns: int) -> None:
     """Otherwise the same turn continues: its answer is not audible yet."""
-    story = session(Fixed(Decision(600, 600, final_ms)))
-    paused(story)
-    story.is_silent(600)
-    story.passes(3_000)
-    paused(story, "In Rome?")
-    story.is_silent(600)
-    assert len({order.turn for order in story.started()}) == n_turns
-    over = [(record.turn, record.outcome, record.reason) for record in story.book.records.values() if record.outcome]
+    scenario = session(Fixed(Decision(600, 600, final_ms)))
+    paused(scenario)
+    scenario.is_silent(600)
+    scenario.passes(3_000)
+    paused(scenario, "In Rome?")
+    scenario.is_silent(600)
+    assert len({order.turn for order in scenario.started()}) == n_turns
+    over = [
+        (record.turn, record.outcome, record.reason) for record in scenario.driver.records.values() if record.outcome
+    ]
     assert over == ([(1, "abandoned", "turn_detected")] if n_turns == 2 else [])
-    assert story.book.core.unlawful == []
+    assert scenario.driver.core.illegal_moves == []
 
 
 def test_an_irrevocable_end_is_answered_though_its_words_come_late() -> None:
     """The turn leaves the user's side before its transcript is known."""
-    story = session(Fixed(Decision(600, 600, 600)))
-    story.speaks()
-    story.pauses()
-    story.is_silent(600)
-    story.passes(20)
-    assert story.book.user_state() is Caller.QUIET
-    story.hears("What time is it?")
-    story.answers("It is noon.")
-    (record,) = story.book.records.values()
+    scenario = session(Fixed(Decision(600, 600, 600)))
+    scenario.speaks()
+    scenario.pauses()
+    scenario.is_silent(600)
+    scenario.passes(20)
+    assert scenario.driver.user_state() is User.QUIET
+    scenario.transcribes("What time is it?")
+    scenario.answers("It is noon.")
+    (record,) = scenario.driver.records.values()
     assert record.agent_text == "It is noon."
 
 
 def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> None:
     """The user goes on before the end is irrevocable, and speaks on past that instant."""
-    story = session(Fixed(Decision(600, 600, 1_000)))
-    paused(story)
-    story.is_silent(600)
-    story.speaks(for_ms=3_000)
-    assert story.book.user_state() is Caller.SPEAKING
-    assert [what for what in story.book.announced if isinstance(what, a.CallerStopped)] != []
-    story.pauses()
-    story.hears("In Rome?")
-    story.is_silent(600)
-    assert {order.turn for order in story.started()} == {1}
+    scenario = session(Fixed(Decision(600, 600, 1_000)))
+    paused(scenario)
+    scenario.is_silent(600)
+    scenario.speaks(for_ms=3_000)
+    assert scenario.driver.user_state() is User.SPEAKING
+    assert [what for what in scenario.driver.announced if isinstance(what, a.InputSpeechStopped)] != []
+    scenario.pauses()
+    scenario.transcribes("In Rome?")
+    scenario.is_silent(600)
+    assert {order.turn for order in scenario.started()} == {1}
 
 
 # --- evidence -------------------------------------------------------------------------------------
@@ -117,15 +119,15 @@ def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> 
 def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
     """Silence, words, partial words, prosody, language, the question before, models' scores."""
     strategy = Fixed(Decision(900, 900))
-    story = session(strategy, language="en", silence_ms=640)
-    story.book.at(1_000, e.SpeechStarted(940, 640))
-    story.book.at(1_700, e.TranscriptGrew(1, "I would"))
-    story.book.at(2_080, e.SpeechPaused(2_000, 2_000, -1.5, 120))
-    story.book.at(2_100, e.EndpointScored(2_000, "smart-turn", 0.4))
-    story.book.at(2_150, e.EndpointScored(2_000, "smart-turn", 0.7))
-    story.book.at(2_160, e.EndpointScored(1_990, "smart-turn", 0.1))
-    story.book.at(2_170, e.TranscriptFinished(1, 1, "I would like the", language="en-GB"))
-    story.book.at(2_200, e.SilenceGrew(200))
+    scenario = session(strategy, language="en", silence_ms=640)
+    scenario.driver.at(1_000, e.SpeechStarted(940, 640))
+    scenario.driver.at(1_700, e.TranscriptGrew(1, "I would"))
+    scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000, -1.5, 120))
+    scenario.driver.at(2_100, e.EndpointScored(2_000, "smart-turn", 0.4))
+    scenario.driver.at(2_150, e.EndpointScored(2_000, "smart-turn", 0.7))
+    scenario.driver.at(2_160, e.EndpointScored(1_990, "smart-turn", 0.1))
+    scenario.driver.at(2_170, e.TranscriptFinished(1, 1, "I would like the", language="en-GB"))
+    scenario.driver.at(2_200, e.SilenceGrew(200))
     assert strategy.silence_ms == 640
     assert strategy.seen[-1] == Evidence(
         silence_ms=200,
@@ -143,12 +145,12 @@ def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
 def test_a_score_is_of_its_pause_alone() -> None:
     """The next pause begins without one, and a late score of the pause before changes nothing."""
     strategy = Fixed(Decision(900, 900))
-    story = session(strategy)
-    story.book.at(1_000, e.SpeechStarted(940, 640))
-    story.book.at(2_080, e.SpeechPaused(2_000, 2_000), e.EndpointScored(2_000, "p", 0.9), e.SilenceGrew(100))
+    scenario = session(strategy)
+    scenario.driver.at(1_000, e.SpeechStarted(940, 640))
+    scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000), e.EndpointScored(2_000, "p", 0.9), e.SilenceGrew(100))
     assert strategy.seen[-1].score("p") == 0.9
-    story.book.at(2_500, e.SpeechStarted(2_440, 2_440), e.EndpointScored(2_000, "p", 0.9))
-    story.book.at(3_080, e.SpeechPaused(3_000, 3_000), e.EndpointScored(2_000, "p", 0.9), e.SilenceGrew(100))
+    scenario.driver.at(2_500, e.SpeechStarted(2_440, 2_440), e.EndpointScored(2_000, "p", 0.9))
+    scenario.driver.at(3_080, e.SpeechPaused(3_000, 3_000), e.EndpointScored(2_000, "p", 0.9), e.SilenceGrew(100))
     assert strategy.seen[-1].score("p") is None
 
 
@@ -185,44 +187,44 @@ NONSENSE = [
 @pytest.mark.parametrize(("strategy", "why"), NONSENSE, ids=[why for _, why in NONSENSE])
 def test_a_strategy_that_fails_is_replaced_by_silence(strategy: Any, why: str) -> None:
     """Its turn and the next end after exactly the silence that was set; it is reported once, without any words."""
-    story = session(strategy, silence_ms=640)
+    scenario = session(strategy, silence_ms=640)
     for words in ("What time is it?", "And in Rome?"):
-        paused(story, words)
-        story.is_silent(620)
-        assert story.book.user_state() is Caller.HOLDING
-        story.is_silent(640)
-        assert story.book.user_state() is Caller.ENDED
-        story.answers("Noon.")
-    (failure,) = failures(story)
+        paused(scenario, words)
+        scenario.is_silent(620)
+        assert scenario.driver.user_state() is User.HOLDING
+        scenario.is_silent(640)
+        assert scenario.driver.user_state() is User.ENDED
+        scenario.answers("Noon.")
+    (failure,) = failures(scenario)
     assert failure.strategy == "mine"
     assert failure.why.startswith(why)
-    assert SECRET not in repr(story.book.orders)
+    assert SECRET not in repr(scenario.driver.orders)
 
 
 def test_a_strategy_that_is_not_installed_is_replaced_by_silence() -> None:
     """As in the replay of a journal from another machine."""
-    story = Story(end_of_turn="absent", silence_ms=640)
-    paused(story)
-    story.is_silent(640)
-    assert story.book.user_state() is Caller.ENDED
-    assert failures(story) == [NoteStrategyFailure("absent", "expected the name of an installed strategy")]
+    scenario = Scenario(end_of_turn="absent", silence_ms=640)
+    paused(scenario)
+    scenario.is_silent(640)
+    assert scenario.driver.user_state() is User.ENDED
+    assert failures(scenario) == [NoteStrategyFailure("absent", "expected the name of an installed strategy")]
 
 
 def test_a_strategy_that_failed_is_not_tried_again() -> None:
     """Another may be chosen, and is used."""
-    story = session(Raises(None), silence_ms=640)
-    paused(story)
-    story.is_silent(640)
-    story.answers("Noon.")
-    story.changes(end_of_turn="adaptive", silence_ms=720)
-    paused(story, "I would like the")
-    story.is_silent(1_280)
-    assert story.book.user_state() is Caller.HOLDING
-    story.is_silent(1_300)
-    assert story.book.user_state() is Caller.ENDED
-    story.answers("Yes?")
-    story.changes(end_of_turn="mine", silence_ms=640)
-    paused(story)
-    story.is_silent(640)
-    assert story.book.user_state() is Caller.ENDED
-    assert len(failures(story)) == 1
+    scenario = session(Raises(None), silence_ms=640)
+    paused(scenario)
+    scenario.is_silent(640)
+    scenario.answers("Noon.")
+    scenario.changes(end_of_turn="adaptive", silence_ms=720)
+    paused(scenario, "I would like the")
+    scenario.is_silent(1_280)
+    assert scenario.driver.user_state() is User.HOLDING
+    scenario.is_silent(1_300)
+    assert scenario.driver.user_state() is User.ENDED
+    scenario.answers("Yes?")
+    scenario.changes(end_of_turn="mine", silence_ms=640)
+    paused(scenario)
+    scenario.is_silent(640)
+    assert scenario.driver.user_state() is User.ENDED
+    assert len(failures(scenario)) == 1

@@ -1,6 +1,6 @@
 """Whatever happens in whatever order, the promises of a turn hold.
 
-A random world: the caller, the transcriber, the client and the provider act at random instants, some
+A random world: the user, the transcriber, the client and the provider act at random instants, some
 of them late, twice, or never. The core is told all of it, and every order is checked as it comes.
 """
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from voicepipe.testing.playbook import Playbook
-from voicepipe.turn import announcements as a
+from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.conversation import InputText, Message
-from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.states import Agent, User
 from voicepipe.turn.timers import Due, Timer
 
 CLAUSE = "One two three four five."
@@ -47,14 +47,14 @@ ACTIONS = [*ALONE, *TOGETHER, *TOGETHER, *TOGETHER]
 class World:
     """What the providers and the client may know: only what they were told."""
 
-    book: Playbook
+    driver: CoreDriver
     utterance: int = 0
     flush: int = 0
     replies: list[tuple[int, int]] = field(default_factory=list)
     clauses: dict[tuple[int, int], int] = field(default_factory=dict)
     stopped: set[tuple[int, int]] = field(default_factory=set)
     opened: set[tuple[int, int]] = field(default_factory=set)
-    asked: set[tuple[int, int]] = field(default_factory=set)
+    requested: set[tuple[int, int]] = field(default_factory=set)
     spoke: set[tuple[int, int]] = field(default_factory=set)
     audible: set[tuple[int, int]] = field(default_factory=set)
     sounded: set[tuple[int, int]] = field(default_factory=set)
@@ -67,11 +67,11 @@ class World:
     outputs: dict[str, str] = field(default_factory=dict)
 
     def fact(self, action: str, pick: int) -> e.Fact | None:
-        now_ms = self.book.now_ms
+        now_ms = self.driver.now_ms
         running = [key for key in self.replies if key not in self.stopped]
         turn, revision = running[pick % len(running)] if running else (1, 0)
         clause = self.clauses.get((turn, revision), 0)
-        items = [item.id for item in self.book.core.floor.conversation.items] or ["nobody"]
+        items = [item.id for item in self.driver.core.context.conversation.items] or ["nobody"]
         item_id = items[pick % len(items)]
         manual = TurnSettings(detection="none")
         match action:
@@ -108,32 +108,32 @@ class World:
             case "cancel":
                 return e.CancelRequested("evt", None)
             case "offer":
-                return e.ItemOffered("evt", Message("", "user", (InputText("hello"),)), None)
+                return e.ItemCreateRequested("evt", Message("", "user", (InputText("hello"),)), None)
             case "truncate":
-                return e.ItemTruncated("evt", item_id, 0, pick * 100)
+                return e.ItemTruncateRequested("evt", item_id, 0, pick * 100)
             case "silent":
                 return e.SilenceCommitted(now_ms)
             case "lost":
-                return e.LineLost()
+                return e.ConnectionLost()
             case "back":
-                return e.LineResumed(tuple((key[0], pick * 50) for key in self.opened if pick % 2))
+                return e.ConnectionResumed(tuple((key[0], pick * 50) for key in self.opened if pick % 2))
             case "report":
                 return e.PlaybackReported(item_id, pick * 150 - 100, pick, pick * 500 - 100)
             case "delete":
-                return e.ItemDeleted("evt", item_id)
+                return e.ItemDeleteRequested("evt", item_id)
             case "want":
-                return e.ItemWanted("evt", item_id)
+                return e.ItemRetrieveRequested("evt", item_id)
             case "asked" if running:
-                self.asked.add((turn, revision))
-                return e.ModelAsked(turn, revision, "fake/llm")
-            case "token" if (turn, revision) in self.asked:
+                self.requested.add((turn, revision))
+                return e.ModelRequested(turn, revision, "fake/llm")
+            case "token" if (turn, revision) in self.requested:
                 self.spoke.add((turn, revision))
-                return e.ModelSpoke(turn, revision, "token ")
-            case "call" if (turn, revision) in self.asked:
+                return e.ModelTextReceived(turn, revision, "token ")
+            case "call" if (turn, revision) in self.requested:
                 return e.CallGrew(turn, revision, pick % 2, f"call_{pick % 2}", "tool", "{}")
             case "usage":
                 return e.TokensCounted(turn, revision, 10, 5, 0)
-            case "finished" if (turn, revision) in self.asked:
+            case "finished" if (turn, revision) in self.requested:
                 return e.ModelFinished(turn, revision, "stop")
             case "clause" if (turn, revision) in self.spoke & self.audible:
                 self.clauses[turn, revision] = clause + 1
@@ -145,18 +145,18 @@ class World:
             case "sent" if (turn, revision) in self.opened & self.spoke:
                 usual_ms = 100 if (turn, revision) in self.sounded else 0
                 return e.OutputSent(turn, revision, self.unsent.pop((turn, revision), usual_ms))
-            case "voice_done" if (turn, revision) in self.asked:
-                return e.VoiceFinished(turn, revision)
+            case "voice_done" if (turn, revision) in self.requested:
+                return e.SynthesisFinished(turn, revision)
             case "stage_failed":
                 return e.StageFailed(turn, revision, "llm", "fake/llm", "broke")
             case "manual":
                 return e.SettingsChanged(manual)
             case "auto":
                 changed = replace(
-                    self.book.settings,
+                    self.driver.settings,
                     interrupt_response=pick % 3 != 0,
                     create_response=pick % 5 != 0,
-                    announce="immediate" if pick == 9 else "verdict",
+                    interruption="immediate" if pick == 9 else "confirmed",
                 )
                 return e.SettingsChanged(changed)
             case "phrases":
@@ -166,17 +166,17 @@ class World:
             case "filler_sent" if (turn, revision) in self.filled:
                 return e.FillerSent(turn, revision, 200)
             case "reached":
-                return e.ModelReached(turn, revision)
+                return e.ModelConnected(turn, revision)
             case "voice_reached":
-                return e.VoiceReached(turn, revision, 80)
+                return e.SynthesizerConnected(turn, revision, 80)
             case "joined":
                 return e.ModelJoined(turn, revision, "other/llm", "hedge")
             case "stale":
                 return e.SoundArrived(turn, revision + 7, 0, 100, 0)
             case "impostor":
-                next_number = self.book.core.floor.counts.get("item", 0) + pick % 2
-                return e.ItemOffered("evt", Message(f"item_s_{next_number:04d}", "user", ()), None)
-            case "misplaced" if (turn, revision) in self.asked:
+                next_number = self.driver.core.context.counts.get("item", 0) + pick % 2
+                return e.ItemCreateRequested("evt", Message(f"item_s_{next_number:04d}", "user", ()), None)
+            case "misplaced" if (turn, revision) in self.requested:
                 return e.SoundArrived(turn, revision, 99, 100, None)
         return None
 
@@ -210,12 +210,12 @@ class World:
                     assert order.response_id in self.open_responses
                     assert order.turn not in {turn for turn, _ in self.filled}, "a turn has one filler"
                     self.filled.add(key)
-                case c.Announce(what):
+                case c.Notify(what):
                     self.announced(what)
                 case _:
                     pass
 
-    def announced(self, what: a.Announcement) -> None:
+    def announced(self, what: a.Notification) -> None:
         match what:
             case a.ResponseStarted():
                 self.open_responses.add(what.response_id)
@@ -228,9 +228,9 @@ class World:
                 self.ended_responses.add(what.response_id)
             case a.AgentDucked():
                 self.ducked = what.item_id
-            case a.AgentRestored() | a.AgentYielded():
+            case a.AgentUnducked() | a.AgentInterrupted():
                 assert what.after_ms >= 0
-                if isinstance(what, a.AgentRestored):
+                if isinstance(what, a.AgentUnducked):
                     assert self.ducked, "what is raised was lowered"
                 self.ducked = ""
             case a.OutputStarted():
@@ -244,8 +244,8 @@ cores = st.builds(
     CoreSettings,
     believes_short=st.booleans(),
     speculate=st.booleans(),
-    rescue=st.sampled_from(
-        (RescueSettings(), RescueSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."))
+    budget_actions=st.sampled_from(
+        (BudgetActionSettings(), BudgetActionSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."))
     ),
     deadlines=st.just(Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500)),
 )
@@ -263,29 +263,29 @@ def play(
     session = TurnSettings(
         transcribe=True, ducks=True, idle_timeout_ms=3_000, reply=ReplySettings(audible=reply_audible)
     )
-    world = World(Playbook(session, core, late_ms=late_ms))
+    world = World(CoreDriver(session, core, late_ms=late_ms))
     now_ms = 1_000
     for wait_ms, action, pick in plot:
         for part in parts_of(action):
             now_ms += wait_ms
-            world.watch(world.book.at(now_ms))
+            world.watch(world.driver.at(now_ms))
             fact = world.fact(part, pick)
             if fact is not None:
-                world.watch(world.book.at(now_ms, fact))
-            if world.book.core.agent.state is Agent.DUCKED and not late_ms:
-                assert Timer(Due.VERDICT) in world.book.core.floor.timers.due, "a lowered voice has its deadline"
+                world.watch(world.driver.at(now_ms, fact))
+            if world.driver.core.agent.state is Agent.DUCKED and not late_ms:
+                assert Timer(Due.VERDICT) in world.driver.core.context.timers.due, "a lowered voice has its deadline"
     return world
 
 
 @settings(max_examples=400, deadline=None)
 @given(plot=steps, core=cores)
-def test_no_order_of_events_breaks_the_law(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
+def test_no_event_order_makes_an_illegal_move(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
     """No unlawful move, no second end, no output of a stopped reply; every turn's parts sum to its total."""
     world = play(plot, core)
-    assert world.book.core.unlawful == []
-    assert world.book.core.n_stuck == 0
-    for record in world.book.records.values():
-        if record.outcome == "completed" and record.total_ms is not None and record.heard_by != "nobody":
+    assert world.driver.core.illegal_moves == []
+    assert world.driver.core.n_stuck == 0
+    for record in world.driver.records.values():
+        if record.outcome == "completed" and record.total_ms is not None and record.latency_source != "none":
             assert record.unattributed_ms == 0
             assert sum(part.duration_ms for part in record.contributions) == record.total_ms
 
@@ -295,20 +295,20 @@ def test_no_order_of_events_breaks_the_law(plot: list[tuple[int, str, int]], cor
 def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
     """Whatever was going on: leave it alone, and within the sum of the deadlines all is quiet and has a reason."""
     world = play(plot, core)
-    book = world.book
-    world.watch(book.at(book.now_ms, e.LineResumed()))  # a line that stays down ends the session
+    driver = world.driver
+    world.watch(driver.at(driver.now_ms, e.ConnectionResumed()))  # a line that stays down ends the session
     d = core.deadlines
-    end_ms = book.now_ms + d.utterance_ms + d.transcript_ms + d.first_output_ms + d.progress_ms + d.reply_ms + 30_000
-    world.watch(book.at(end_ms))
-    assert book.core.agent.state is Agent.IDLE
-    assert book.core.agent.turn is None
-    assert book.core.caller.state is Caller.QUIET
+    end_ms = driver.now_ms + d.utterance_ms + d.transcript_ms + d.first_output_ms + d.progress_ms + d.reply_ms + 30_000
+    world.watch(driver.at(end_ms))
+    assert driver.core.agent.state is Agent.IDLE
+    assert driver.core.agent.turn is None
+    assert driver.core.user.state is User.QUIET
     assert world.open_responses == set()
-    assert not book.core.floor.timers.due, "no deadline is left behind"
-    assert not book.core.undecided, "whose the floor is has been said"
-    assert book.core.n_stuck == 0, "a deadline ended it, not the last resort"
-    assert book.core.unlawful == []
-    for record in book.records.values():
+    assert not driver.core.context.timers.due, "no deadline is left behind"
+    assert not driver.core.undecided, "whose the floor is has been said"
+    assert driver.core.n_stuck == 0, "a deadline ended it, not the last resort"
+    assert driver.core.illegal_moves == []
+    for record in driver.records.values():
         assert record.outcome is not None
         assert record.outcome == "completed" or record.reason
 
@@ -316,15 +316,15 @@ def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], 
 @settings(max_examples=200, deadline=None)
 @given(plot=steps, core=cores)
 def test_leaving_ends_everything_at_once(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
-    """When the caller hangs up, every reply is stopped, every turn has an outcome, and nothing happens after."""
+    """When the user hangs up, every reply is stopped, every turn has an outcome, and nothing happens after."""
     world = play(plot, core)
-    world.watch(world.book.at(world.book.now_ms, e.CallerLeft("the caller left")))
+    world.watch(world.driver.at(world.driver.now_ms, e.UserLeft("the user left")))
     assert world.open_responses == set()
-    n_turns = world.book.core.floor.counts.get("turn", 0)
-    assert len(world.book.records) == n_turns, "every turn has a record"
-    assert all(record.outcome is not None for record in world.book.records.values())
-    assert world.book.at(world.book.now_ms + 60_000, e.SpeechStarted(0, 0)) == []
-    assert world.book.core.unlawful == []
+    n_turns = world.driver.core.context.counts.get("turn", 0)
+    assert len(world.driver.records) == n_turns, "every turn has a record"
+    assert all(record.outcome is not None for record in world.driver.records.values())
+    assert world.driver.at(world.driver.now_ms + 60_000, e.SpeechStarted(0, 0)) == []
+    assert world.driver.core.illegal_moves == []
 
 
 FILLED_TWICE = [
@@ -341,7 +341,7 @@ FILLED_TWICE = [
     plot=FILLED_TWICE,
     core=CoreSettings(
         believes_short=False,
-        rescue=RescueSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."),
+        budget_actions=BudgetActionSettings(filler="One moment.", filler_over_ms=600, apology="Sorry."),
         deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900, first_output_ms=2_000, progress_ms=1_500),
     ),
 )
@@ -349,4 +349,4 @@ FILLED_TWICE = [
 @given(plot=steps, core=cores)
 def test_the_same_facts_give_the_same_orders(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
     """The core is a function of its facts: what a journal replays is what happened."""
-    assert play(plot, core).book.orders == play(plot, core).book.orders
+    assert play(plot, core).driver.orders == play(plot, core).driver.orders

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.testing.story import Story
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.apology import WORDS, phrases_of, words_for
+from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
-from voicepipe.turn.rescue import RescueSettings
 from voicepipe.turn.settings import SpeculationLimits
 
 
@@ -40,15 +40,17 @@ def test_limits_of_a_conversation_are_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("rescue", "language", "words"),
     [
-        (RescueSettings(apology="Oh."), "de", "Oh."),
-        (RescueSettings(), "de", ""),
-        (RescueSettings(apologises=True), "de-AT", WORDS["de"]),
-        (RescueSettings(apologises=True), None, WORDS["en"]),
-        (RescueSettings(apologises=True), "xx", ""),
+        (BudgetActionSettings(apology="Oh."), "de", "Oh."),
+        (BudgetActionSettings(), "de", ""),
+        (BudgetActionSettings(apologises=True), "de-AT", WORDS["de"]),
+        (BudgetActionSettings(apologises=True), None, WORDS["en"]),
+        (BudgetActionSettings(apologises=True), "xx", ""),
     ],
 )
-def test_an_apology_is_in_the_sessions_language(rescue: RescueSettings, language: str | None, words: str) -> None:
+def test_an_apology_is_in_the_sessions_language(
+    budget_actions: BudgetActionSettings, language: str | None, words: str
+) -> None:
     """The operator's own words, or those of the language when there are any."""
-    floor = Story(rescue=rescue, language=language).book.core.floor
-    assert words_for(floor) == words
-    assert phrases_of(floor) == ((words,) if words else ())
+    context = Scenario(budget_actions=budget_actions, language=language).driver.core.context
+    assert words_for(context) == words
+    assert phrases_of(context) == ((words,) if words else ())

@@ -12,19 +12,19 @@ import pytest
 from tests import docs
 from voicepipe.errors import ConfigError
 from voicepipe.turn import events as e
+from voicepipe.turn.context import TurnContext
 from voicepipe.turn.endpointing.silence import Silence
 from voicepipe.turn.endpointing.strategy import NOTHING
-from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 from voicepipe.turn.states import (
-    AGENT_LAW,
-    CALLER_LAW,
+    AGENT_TRANSITIONS,
+    USER_TRANSITIONS,
     Agent,
-    Caller,
     OverlapState,
     SpeechEnd,
-    Steps,
+    Transitions,
+    User,
     diagram,
     may_follow,
 )
@@ -53,13 +53,13 @@ def test_a_silence_below_zero_is_refused() -> None:
         TurnSettings(silence_ms=-1)
 
 
-def test_a_transcriber_that_is_never_asked_is_refused() -> None:
+def test_zero_flushes_are_refused() -> None:
     """The end of a turn needs a flush, so there is at least one."""
     with pytest.raises(ConfigError, match=r"^max_flushes: expected 1 or more, got 0$"):
         CoreSettings(max_flushes=0)
 
 
-def test_the_wait_is_what_the_client_asked_for() -> None:
+def test_wait_is_the_requested_silence() -> None:
     """In ms since the last voiced sample."""
     assert Silence(320).decide(NOTHING).audible_ms == 320
 
@@ -90,8 +90,8 @@ def test_sound_that_was_dropped_is_not_waited_for() -> None:
 
 def test_ids_name_their_session() -> None:
     """And count by kind."""
-    floor = Floor("s", CoreSettings(), TurnSettings())
-    assert [floor.new_id("item"), floor.new_id("resp"), floor.new_id("item")] == [
+    context = TurnContext("s", CoreSettings(), TurnSettings())
+    assert [context.new_id("item"), context.new_id("resp"), context.new_id("item")] == [
         "item_s_0001",
         "resp_s_0001",
         "item_s_0002",
@@ -100,53 +100,55 @@ def test_ids_name_their_session() -> None:
 
 def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
     """A later one is seen when the earlier has passed."""
-    floor = Floor("s", CoreSettings(), TurnSettings())
+    context = TurnContext("s", CoreSettings(), TurnSettings())
     alarms = []
     a, b, c = Timer(Due.REPLY, 1), Timer(Due.REPLY, 2), Timer(Due.DOUBT)
     for timer, at_ms in ((b, 500), (c, 900), (a, 300)):
-        floor.timers.set(timer, at_ms)
-        alarms.append(floor.timers.wake_ms())
+        context.timers.set(timer, at_ms)
+        alarms.append(context.timers.wake_ms())
     assert alarms == [500, None, 300]
-    assert floor.timers.passed(500) == [a, b]
-    assert floor.timers.due == {c: 900}
+    assert context.timers.passed(500) == [a, b]
+    assert context.timers.due == {c: 900}
 
 
 # --- the law --------------------------------------------------------------------------------------
 
 
-def test_a_move_against_the_law_is_counted() -> None:
+def test_illegal_move_is_counted() -> None:
     """And carried out: our bug must not hold up a call."""
-    steps = Steps()
-    steps.fact = e.SpeechPaused
-    assert steps.take(Caller.QUIET, Caller.ENDED) is Caller.ENDED
-    assert steps.unlawful == ["caller quiet -> ended by SpeechPaused"]
+    transitions = Transitions()
+    transitions.fact = e.SpeechPaused
+    assert transitions.move(User.QUIET, User.ENDED) is User.ENDED
+    assert transitions.illegal_moves == ["user quiet -> ended by SpeechPaused"]
     assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()
 
 
 def test_every_state_can_be_left_and_reached() -> None:
     """No state is a dead end, and none is only on paper."""
-    for kind, law in ((Caller, CALLER_LAW), (Agent, AGENT_LAW)):
-        assert {source for source, _ in law} == set(kind)
-        assert {target for targets in law.values() for target in targets} == set(kind)
+    for kind, table in ((User, USER_TRANSITIONS), (Agent, AGENT_TRANSITIONS)):
+        assert {source for source, _ in table} == set(kind)
+        assert {target for targets in table.values() for target in targets} == set(kind)
 
 
-def test_the_law_as_a_drawing() -> None:
+def test_transition_diagram() -> None:
     """Each pair of states is one arrow, with the facts that lead along it."""
     lines = diagram().splitlines()
-    assert lines[:3] == ["stateDiagram-v2", "    state caller {", "        [*] --> caller_quiet"]
-    assert "        caller_holding --> caller_ended: SilenceGrew, TimePassed" in lines
+    assert lines[:3] == ["stateDiagram-v2", "    state user {", "        [*] --> user_quiet"]
+    assert "        user_holding --> user_ended: SilenceGrew, TimePassed" in lines
     assert "        agent_speaking --> agent_ducked: SpeechStarted" in lines
     arrows = [line.partition(":")[0] for line in lines if "-->" in line]
     assert len(arrows) == len(set(arrows))
-    pairs = {(s, t) for law in (CALLER_LAW, AGENT_LAW) for (s, _), targets in law.items() for t in targets}
+    pairs = {
+        (s, t) for table in (USER_TRANSITIONS, AGENT_TRANSITIONS) for (s, _), targets in table.items() for t in targets
+    }
     assert len(arrows) == len(pairs) + 2
 
 
 def test_the_drawing_for_people_has_every_arrow_of_the_table() -> None:
     """And no other; the sub-states are those of the code."""
     (drawing, *_) = docs.code("mermaid", docs.section("The states"))
-    drawn = set(re.findall(r"((?:caller|agent)_\w+) --> ((?:caller|agent)_\w+)", drawing))
-    tables: dict[str, Mapping[Any, Any]] = {"caller": CALLER_LAW, "agent": AGENT_LAW}
+    drawn = set(re.findall(r"((?:user|agent)_\w+) --> ((?:user|agent)_\w+)", drawing))
+    tables: dict[str, Mapping[Any, Any]] = {"user": USER_TRANSITIONS, "agent": AGENT_TRANSITIONS}
     assert drawn == {
         (f"{machine}_{source.value}", f"{machine}_{target.value}")
         for machine, table in tables.items()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.turn.test_invariants import cores, play, steps
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import Order
+from voicepipe.turn.core import EVERYTHING, NOTHING, After, Core
 from voicepipe.turn.events import Fact
-from voicepipe.turn.machine import EVERYTHING, NOTHING, After, Core
 from voicepipe.turn.settings import CoreSettings
 
 
@@ -17,7 +17,7 @@ class ThoroughCore(Core):
     """Runs every pass after every event."""
 
     def _follow(self, after: After, now_ms: int) -> None:
-        self.steps.changed = self.floor.timers.changed = True
+        self.transitions.changed = self.context.timers.changed = True
         super()._follow(EVERYTHING, now_ms)
 
 
@@ -32,15 +32,15 @@ def test_no_event_needs_a_pass_that_it_leaves_out(
     plot: list[tuple[int, str, int]], core: CoreSettings, late_ms: int
 ) -> None:
     """Whatever happens in whatever order, also where the clock's own events come late."""
-    book = play(plot, core, late_ms=late_ms).book
-    assert orders_of(ThoroughCore("s", book.settings, core), book.facts) == book.orders
+    driver = play(plot, core, late_ms=late_ms).driver
+    assert orders_of(ThoroughCore("s", driver.settings, core), driver.facts) == driver.orders
 
 
 def test_a_row_that_leaves_out_too_much_is_found() -> None:
     """A pause whose silence lets no reply begin: then the early reply comes late."""
     plot = [(100, "an_utterance", 3), (100, "quiet", 3), (100, "quiet", 4)]
-    book = play(plot, CoreSettings(speculate=True)).book
-    hurried = Core("s", book.settings, CoreSettings(speculate=True))
+    driver = play(plot, CoreSettings(speculate=True)).driver
+    hurried = Core("s", driver.settings, CoreSettings(speculate=True))
     hand, _ = hurried.hands[e.TranscriptFinished]
     hurried.hands[e.TranscriptFinished] = (hand, NOTHING)
-    assert orders_of(hurried, book.facts) != book.orders
+    assert orders_of(hurried, driver.facts) != driver.orders

@@ -6,52 +6,52 @@ from collections.abc import Callable
 
 import pytest
 
-from voicepipe.testing.story import Story
+from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.commands import NoteStuck
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.states import Agent, User
 
 
-def speaking(story: Story) -> None:
-    story.speaks()
+def speaking(scenario: Scenario) -> None:
+    scenario.speaks()
 
 
-def asked(story: Story) -> None:
-    story.says()
+def request(scenario: Scenario) -> None:
+    scenario.says()
 
 
-def talking(story: Story) -> None:
-    story.creates()
-    story.begins_to_answer()
+def talking(scenario: Scenario) -> None:
+    scenario.creates()
+    scenario.begins_to_answer()
 
 
-def aside(story: Story) -> None:
-    story.creates(in_conversation=False)
+def aside(scenario: Scenario) -> None:
+    scenario.creates(in_conversation=False)
 
 
-@pytest.mark.parametrize("plot", [speaking, asked, talking, aside])
-def test_what_nothing_would_end_is_ended(plot: Callable[[Story], None]) -> None:
+@pytest.mark.parametrize("plot", [speaking, request, talking, aside])
+def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> None:
     """Whatever lost the deadlines: the turn ends with a reason, it is counted, and the call goes on."""
-    story = Story()
-    plot(story)
-    story.book.core.floor.timers.clear_all()
-    story.truncates("nothing", 0)  # any fact: it looks behind each
-    story.passes(60_000)
-    assert story.book.core.n_stuck >= 1
-    assert any(isinstance(order, NoteStuck) for order in story.book.orders)
-    assert story.book.core.agent.state is Agent.IDLE
-    assert story.book.core.caller.state is Caller.QUIET
-    assert story.book.core.unlawful == []
-    assert all(outcome is not None for outcome, _ in story.outcomes())
-    story.says("And now?")
-    story.answers()
-    story.passes(5_000)
-    assert story.outcomes()[-1] == ("completed", "")
+    scenario = Scenario()
+    plot(scenario)
+    scenario.driver.core.context.timers.clear_all()
+    scenario.truncates("nothing", 0)  # any fact: it looks behind each
+    scenario.passes(60_000)
+    assert scenario.driver.core.n_stuck >= 1
+    assert any(isinstance(order, NoteStuck) for order in scenario.driver.orders)
+    assert scenario.driver.core.agent.state is Agent.IDLE
+    assert scenario.driver.core.user.state is User.QUIET
+    assert scenario.driver.core.illegal_moves == []
+    assert all(outcome is not None for outcome, _ in scenario.outcomes())
+    scenario.says("And now?")
+    scenario.answers()
+    scenario.passes(5_000)
+    assert scenario.outcomes()[-1] == ("completed", "")
 
 
 def test_it_does_not_step_in_before_a_deadline() -> None:
     """A reply that makes no progress ends by its own."""
-    story = Story()
-    talking(story)
-    story.passes(60_000)
-    assert story.book.core.n_stuck == 0
-    assert story.outcomes()[0][0] == "failed"
+    scenario = Scenario()
+    talking(scenario)
+    scenario.passes(60_000)
+    assert scenario.driver.core.n_stuck == 0
+    assert scenario.outcomes()[0][0] == "failed"

@@ -158,7 +158,7 @@ class TalkPage(Page):
         """Every sample that the microphone has given, int16, (n_samples,), 24 kHz."""
         return await self._sound("window.microphone.flatMap((frame) => [...frame])")
 
-    async def heard_back(self) -> Sound:
+    async def played_back(self) -> Sound:
         """Every sample that the page gave to its loudspeaker, int16, (n_samples,), 24 kHz."""
         n_blocks = await self.evaluate("window.played.length")
         await self.until(f"window.played.length >= {n_blocks + 2}")  # the spy is two blocks behind at most
@@ -192,12 +192,12 @@ class TalkPage(Page):
         await self.type(text)
         await self.press("Enter")
 
-    async def trouble(self, word: str) -> str:
+    async def error_text(self, word: str) -> str:
         """The words of what is wrong, once `word` is among them."""
-        shown = "document.querySelector('#trouble')"
+        visible = "document.querySelector('#trouble')"
         try:
             found = await self.until(
-                f"!{shown}.hidden && {shown}.innerText.includes({json.dumps(word)}) && {shown}.innerText"
+                f"!{visible}.hidden && {visible}.innerText.includes({json.dumps(word)}) && {visible}.innerText"
             )
         except TimeoutError:
             said = (await self.text("#trouble"), await self.text("#status"), self.complaints)
@@ -210,7 +210,7 @@ class Talk:
     """A browser, and the server that its pages talk to."""
 
     browser: Browser
-    house: Any
+    server: Any
     folder: Path
     """Where the test may write."""
 
@@ -222,7 +222,7 @@ class Talk:
     @property
     def address(self) -> str:
         """The talk page's."""
-        return f"{self.house.url}/talk"
+        return f"{self.server.url}/talk"
 
     @asynccontextmanager
     async def page(
@@ -250,7 +250,7 @@ class Talk:
         async with aiohttp.ClientSession() as http:
 
             async def finished() -> dict[str, Any] | None:
-                async with http.get(f"{self.house.url}/v1/turns/{turn_id}") as answer:
+                async with http.get(f"{self.server.url}/v1/turns/{turn_id}") as answer:
                     record = await answer.json()
                     return dict(record) if answer.status == 200 and record["outcome"] else None
 
@@ -261,7 +261,7 @@ Talking = Callable[..., AbstractAsyncContextManager[Talk]]
 
 
 @pytest.fixture
-def talking(fake_house: Any, tmp_path: Path) -> Talking:
+def talking(fake_server: Any, tmp_path: Path) -> Talking:
     """`async with talking(says=("jfk", 4_000), answer=("LJ001-0004",)) as talk:`.
 
     `says` comes from the microphone, once; without it the microphone beeps, and `has_microphone=False` takes it away.
@@ -281,14 +281,14 @@ def talking(fake_house: Any, tmp_path: Path) -> Talking:
         if microphone is not None:
             await asyncio.to_thread(write_wav, microphone, sound_of(*says), RATE_HZ)
         async with (
-            fake_house(settings) as house,
+            fake_server(settings) as server,
             chromium(tmp_path, microphone=microphone, has_microphone=has_microphone, flags=flags) as browser,
         ):
-            house.vendor.stt.usual = SttCue(text=QUESTION)
-            house.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
+            server.vendor.stt.usual = SttCue(text=QUESTION)
+            server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
             sound = sound_of(*answer)
-            house.vendor.tts.usual = TtsCue(raw=sound.astype("<i2").tobytes())
-            yield Talk(browser, house, tmp_path, sound)
+            server.vendor.tts.usual = TtsCue(raw=sound.astype("<i2").tobytes())
+            yield Talk(browser, server, tmp_path, sound)
 
     return opened
 

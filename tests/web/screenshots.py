@@ -43,8 +43,8 @@ SECONDS_A_CHARACTER: Final = 0.02
 
 ANSWERED = "document.querySelectorAll('.agent .latency[data-outcome]:not([data-outcome=\"\"])').length === {n}"
 SPEAKING = "document.querySelector('#scene').dataset.scene === 'speaking'"
-HEARD = "window.heard_ms > 1800"
-CUT_SHOWN = "document.querySelector('.entry.cut del') !== null"
+PLAYED_ENOUGH = "window.played_ms > 1800"
+CUT_VISIBLE = "document.querySelector('.entry.cut del') !== null"
 
 
 async def main() -> None:
@@ -67,16 +67,16 @@ async def picture(
 ) -> None:
     """Hold the conversation once, and keep how it looks then."""
     async with browser.page(url, width=width, height=height, scheme=scheme, before=LISTENER) as page:
-        await page.ask("Emulation.setScrollbarsHidden", hidden=True)
+        await page.send_command("Emulation.setScrollbarsHidden", hidden=True)
         await page.click("#mode label:nth-of-type(2)")
         await page.click("#start")
         await page.until("document.querySelector('#status').dataset.state === 'open'")
         for n, turn in enumerate(TALK):
             await say(page, vendor, *turn)
-            await page.until(SPEAKING if n != CUT else HEARD)
+            await page.until(SPEAKING if n != CUT else PLAYED_ENOUGH)
             if n != CUT:
                 await page.until(ANSWERED.format(n=n + 1))
-        await page.until(CUT_SHOWN)
+        await page.until(CUT_VISIBLE)
         await page.evaluate("document.activeElement.blur(), window.scrollTo(0, document.body.scrollHeight)")
         (FOLDER / f"talk-{width}-{scheme}.png").write_bytes(await page.screenshot())
     print(f"talk-{width}-{scheme}.png", file=sys.stderr, flush=True)
@@ -87,14 +87,14 @@ async def say(page: Page, vendor: FakeVendor, question: str, answer: str, ttft_m
     vendor.stt.usual = SttCue(text=question, delay_ms=90)
     vendor.llm.usual = LlmCue(tokens=tokens(answer), ttft_ms=ttft_ms)
     vendor.tts.usual = TtsCue(raw=speech(len(answer)), ttfb_ms=ttfb_ms)
-    await page.evaluate("window.heard_ms = 0; window.n_frames = 0")
+    await page.evaluate("window.played_ms = 0; window.n_frames = 0")
     await page.key(" ", "keyDown")
     await page.until("window.n_frames > 60")
     await page.key(" ", "keyUp")
 
 
 LISTENER: Final = """
-window.heard_ms = 0;
+window.played_ms = 0;
 window.n_frames = 0;
 const send = WebSocket.prototype.send;
 WebSocket.prototype.send = function (data) {
@@ -105,7 +105,7 @@ const connect = AudioNode.prototype.connect;
 AudioNode.prototype.connect = function (to, ...rest) {
   if (this instanceof AudioWorkletNode) {
     this.port.addEventListener("message", ({ data }) => {
-      if (data.kind === "position") window.heard_ms = data.played / 24;
+      if (data.kind === "position") window.played_ms = data.played / 24;
     });
   }
   return connect.call(this, to, ...rest);
@@ -127,9 +127,9 @@ def settings(vendor: FakeVendor, folder: Path) -> Settings:
         "server.drain_ms": 0,
         "server.data_dir": str(folder / "data"),
         "providers.fake.base_url": vendor.base_url,
-        "agents.default.stt": "fake/ear",
-        "agents.default.llm": "fake/mind",
-        "agents.default.tts": "fake/mouth",
+        "agents.default.stt": "fake/stt",
+        "agents.default.llm": "fake/llm",
+        "agents.default.tts": "fake/tts",
     }
     return load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
 

@@ -19,11 +19,11 @@ from typing import Final, Literal
 
 from voicepipe.clock import unix_ms
 from voicepipe.config import Settings, load
-from voicepipe.telemetry.sqlite import SqliteTurnStore
-from voicepipe.telemetry.store import KeptTurn
+from voicepipe.telemetry.store.port import StoredTurn
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, chromium
 from voicepipe.testing.records import turn_record
-from voicepipe.turn.record import ModelAttempt, Speculation, TurnCost, TurnRecord
+from voicepipe.turn.record.values import ModelAttempt, Speculation, TurnCost, TurnRecord
 from voicepipe.wiring import running
 
 FOLDER: Final = Path(__file__).parents[2] / "web" / "screenshots"
@@ -34,7 +34,7 @@ SLOW_SHARE: Final = 0.09
 
 SAID: Final = "Half past eight. Is there a garden?"
 ANSWERED: Final = "There is, behind the house, under two old chestnut trees. If it rains we keep one inside."
-HEARD: Final = "There is, behind the house, under two old"
+PLAYED: Final = "There is, behind the house, under two old"
 
 SHOTS: Final[tuple[tuple[str, int, int, Literal["light", "dark"]], ...]] = (
     ("overview", 1_280, 960, "light"),
@@ -64,7 +64,7 @@ async def picture(
 ) -> None:
     """The first view, or the page of the slowest turn."""
     async with browser.page(url, width=width, height=height, scheme=scheme) as page:
-        await page.ask("Emulation.setScrollbarsHidden", hidden=True)
+        await page.send_command("Emulation.setScrollbarsHidden", hidden=True)
         await page.until(DRAWN)
         with suppress(TimeoutError):  # on a machine that is never calm
             await page.until(CALM)
@@ -83,13 +83,13 @@ async def fill(data_path: Path) -> None:
     await store.close()
 
 
-def turns(since_ms: int) -> Iterator[KeptTurn]:
+def turns(since_ms: int) -> Iterator[StoredTurn]:
     """Turns of two agents, whose models are near and far."""
     chance = Random(7)  # the same in every run
     for n in range(N_TURNS):
         agent = chance.choice(("reception", "reception", "support"))
         record = turn(n, agent, chance)
-        yield KeptTurn(record, "default", agent, since_ms + n * SPAN_MS // N_TURNS, language="en")
+        yield StoredTurn(record, "default", agent, since_ms + n * SPAN_MS // N_TURNS, language="en")
 
 
 def turn(n: int, agent: str, chance: Random) -> TurnRecord:
@@ -106,13 +106,13 @@ def turn(n: int, agent: str, chance: Random) -> TurnRecord:
         turn=n % 6 + 1,
         outcome=outcome,
         providers=(("stt", "near/ear"), ("llm", model), ("tts", "near/voice")),
-        caller_text=SAID,
+        user_text=SAID,
         agent_text=ANSWERED,
-        heard_text=HEARD if outcome == "interrupted" else ANSWERED,
+        played_text=PLAYED if outcome == "interrupted" else ANSWERED,
         actions=("hedge",) if slow else (),
         attempts=attempts(model) if slow else (),
-        speculation=Speculation(starts=1, kept=1, saved_ms=chance.randint(90, 240)),
-        cost=TurnCost(usd=0.0012, answer_usd=0.0004, losers_usd=0.0001 if slow else 0.0, speech_usd=0.0007),
+        speculation=Speculation(starts=1, used=1, saved_ms=chance.randint(90, 240)),
+        cost=TurnCost(usd=0.0012, answer_usd=0.0004, hedge_usd=0.0001 if slow else 0.0, tts_usd=0.0007),
     )
 
 
@@ -123,8 +123,8 @@ def timed(chance: Random, slow: bool) -> tuple[tuple[str, int], ...]:
         return max(1, round(chance.gauss(ms, ms / 6)))
 
     voiced = 5_000
-    asked = voiced + about(105)
-    first_delta = asked + about(1_050 if slow else 250)
+    requested = voiced + about(105)
+    first_delta = requested + about(1_050 if slow else 250)
     first_clause = first_delta + about(55)
     first_sound = first_clause + about(110)
     ended = voiced + about(390)
@@ -133,16 +133,16 @@ def timed(chance: Random, slow: bool) -> tuple[tuple[str, int], ...]:
     marks = {
         "voiced_last": voiced,
         "flushed": voiced + 80,
-        "transcribed": asked - 4,
-        "asked": asked,
-        "connected": asked + 2,
+        "transcribed": requested - 4,
+        "llm_requested": requested,
+        "connected": requested + 2,
         "first_delta": first_delta,
         "first_clause": first_clause,
         "first_sound": first_sound,
         "ended": ended,
         "gate_opened": gate_opened,
         "first_sent": first_sent,
-        "heard": first_sent + about(42),
+        "first_audible": first_sent + about(42),
     }
     return tuple(sorted(marks.items(), key=lambda mark: mark[1]))
 

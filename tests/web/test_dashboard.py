@@ -23,7 +23,7 @@ from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn import marks
+from voicepipe.turn.record import marks
 from voicepipe.wiring import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -68,7 +68,7 @@ class Watched:
         """A conversation with an agent: questions in writing, answered aloud."""
         async with connect(self.url, agent=agent) as call:
             for _ in range(n_turns):
-                await call.ask("What time is it?")
+                await call.text_turn("What time is it?")
 
 
 def settings(folder: Path, quick: FakeVendor, slow: FakeVendor) -> Any:
@@ -100,17 +100,17 @@ async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> N
     """Nobody reloads: the page shows who waits, and then which model the slowest turn waited for."""
     async with watched.page() as page:
         await page.evaluate("window.same = true")
-        async with asyncio.TaskGroup() as callers:
+        async with asyncio.TaskGroup() as users:
             for agent in ("default", "support"):
-                callers.create_task(watched.hold(agent, 2), name=agent)
+                users.create_task(watched.hold(agent, 2), name=agent)
             await page.until("document.querySelector('.running .latency') !== null")  # somebody waits, and it is seen
         await page.until(f"{SLOWEST}.includes('slow/mind')")
         await page.evaluate("document.querySelector('#slowest .turn').click()")
-        told = await page.until("document.querySelector('.answer')?.innerText")
-        took = re.search(r"the model slow/mind took (\d+) ms", told)
-        assert took is not None, told
+        text = await page.until("document.querySelector('.answer')?.innerText")
+        took = re.search(r"the model slow/mind took (\d+) ms", text)
+        assert took is not None, text
         assert int(took[1]) >= SLOW_MS
-        assert "agents.support.llm" in told
+        assert "agents.support.llm" in text
         assert "<img src=x>" in await page.text("#words")  # what models say is never markup
         await page.click("#views a[href*=providers]")
         rows = await page.until(
@@ -141,9 +141,9 @@ async def test_a_link_shows_another_person_the_same(watched: Watched) -> None:
         await page.evaluate("history.back()")
         await page.until("document.querySelector('#stages') !== null")
         assert await page.evaluate(seen) == here
-    for search, wanted in ((address, here), (of_turn, turn)):
+    for search, expected in ((address, here), (of_turn, turn)):
         async with watched.page(search) as another:
-            assert await another.evaluate(seen) == wanted
+            assert await another.evaluate(seen) == expected
 
 
 async def test_by_keyboard_alone(watched: Watched) -> None:
@@ -156,8 +156,8 @@ async def test_by_keyboard_alone(watched: Watched) -> None:
         walked: list[str] = []
         while "ms" not in (here := await walk(page)):
             walked.append(here)
-        for wanted in ("Overview", "Turns", "hold", "text", "open-filters"):
-            assert wanted in walked
+        for expected in ("Overview", "Turns", "hold", "text", "open-filters"):
+            assert expected in walked
         await watched.hold("default")  # the list is drawn anew
         await page.until("document.querySelector('#now .turn')?.textContent.includes('default')")
         assert await page.evaluate(FOCUSED) == here
@@ -169,10 +169,10 @@ async def test_by_keyboard_alone(watched: Watched) -> None:
 async def walk(page: Page) -> str:
     """What the next Tab leads to; it must show that it has the focus."""
     await page.press("Tab")
-    shown = (
+    visible = (
         "document.activeElement.matches('.choice input') ? document.activeElement.nextSibling : document.activeElement"
     )
-    assert await page.evaluate(f"getComputedStyle({shown}).outlineStyle") == "solid", await page.evaluate(FOCUSED)
+    assert await page.evaluate(f"getComputedStyle({visible}).outlineStyle") == "solid", await page.evaluate(FOCUSED)
     return str(await page.evaluate(FOCUSED))
 
 
@@ -212,13 +212,13 @@ async def test_every_mark_and_action_has_words(watched: Watched) -> None:
 
 
 PLANTED: tuple[tuple[str, str, str], ...] = (
-    ("asked", "settings", "it took 1525 ms to be sure that the caller had finished, of 150 allowed."),
-    ("asked", "ears/slow", "the ear ears/slow was late with its text, 1525 ms until the model was asked"),
+    ("llm_requested", "settings", "it took 1525 ms to be sure that the user had finished, of 150 allowed."),
+    ("llm_requested", "ears/slow", "the STT ears/slow was late with its text, 1525 ms until the model was asked"),
     ("first_delta", "minds/slow", "the model minds/slow took 1235 ms to its first words, of 600 allowed."),
     ("first_clause", "minds/slow", "the model minds/slow took 1060 ms to finish its first clause, of 100 allowed."),
     ("first_sound", "voices/slow", "the voice voices/slow took 1110 ms to its first sound, of 150 allowed."),
     ("first_sent", "server", "the server itself held it up for 1003 ms, of 20 allowed."),
-    ("heard", "client", "the sound took 1050 ms to reach the caller, of 50 allowed."),
+    ("first_audible", "client", "the sound took 1050 ms to reach the user, of 50 allowed."),
 )
 """A second more before a mark, who owned that stage, and the sentence that it makes."""
 
@@ -228,9 +228,9 @@ async def test_each_stage_is_blamed_in_a_sentence(watched: Watched) -> None:
     records = [late(mark, owner) for mark, owner, _ in PLANTED]
     async with watched.page() as page:
         script = f"import('/web/dashboard/why.js').then(({{ why }}) => {json.dumps(records)}.map((turn) => why(turn)))"
-        told = await page.evaluate(script)
-    assert [words for _, _, words in PLANTED if not any(words in sentence for sentence in told)] == []
-    assert all(re.match(r"\d+ ms too late: ", sentence) for sentence in told)
+        text = await page.evaluate(script)
+    assert [words for _, _, words in PLANTED if not any(words in sentence for sentence in text)] == []
+    assert all(re.match(r"\d+ ms too late: ", sentence) for sentence in text)
 
 
 def late(mark: str, owner: str) -> dict[str, Any]:
@@ -256,16 +256,16 @@ async def test_events_are_read_however_the_line_cuts_them(watched: Watched) -> N
     }})
     """
     async with watched.page() as page:
-        told = await page.evaluate(script)
-    wanted = [{"kind": "turn", "id": "7", "data": {"a": 1}}, {"kind": "loop", "id": "7", "data": {"b": 2}}]
-    assert [json.loads(each) for each in told] == [wanted]
+        text = await page.evaluate(script)
+    expected = [{"kind": "turn", "id": "7", "data": {"a": 1}}, {"kind": "loop", "id": "7", "data": {"b": 2}}]
+    assert [json.loads(each) for each in text] == [expected]
 
 
 NOTICE = "document.querySelector('#storage summary')?.textContent"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_a_store_in_trouble_is_seen_until_it_is_over(
+async def test_store_failure_is_displayed_until_it_ends(
     watched: Watched, axe: str, scheme: Literal["light", "dark"]
 ) -> None:
     """A full disk, for real: on a phone too, by keyboard, and nobody reloads."""
@@ -273,8 +273,8 @@ async def test_a_store_in_trouble_is_seen_until_it_is_over(
         assert not await page.evaluate(NOTICE)
         with store_faults.full(watched.data / "turns.sqlite3"):
             await watched.hold("default")
-            told = await page.until(NOTICE)
-            assert "records (no room left, since" in told
+            text = await page.until(NOTICE)
+            assert "records (no room left, since" in text
             await page.evaluate("document.querySelector('#storage summary').focus()")
             await page.press("Enter")
             await page.until("document.querySelector('#storage details').open")
@@ -303,19 +303,19 @@ async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str) -> None:
                 assert "Hold a conversation" in await page.until("document.querySelector('#view .empty')?.innerText")
                 assert operator not in await page.evaluate("location.href + document.documentElement.outerHTML")
                 assert await page.evaluate("document.cookie") == ""
-                await page.ask("Page.reload")
+                await page.send_command("Page.reload")
                 await page.until(f"{DRAWN} && !document.querySelector('#sign-out').hidden")
                 assert await page.evaluate(TAB) is True
                 await page.click("#sign-out")
-                await page.until("!document.querySelector('#door').hidden && sessionStorage.length === 0")
-                assert await page.evaluate("window.told") == "out"
+                await page.until("!document.querySelector('#sign-in').hidden && sessionStorage.length === 0")
+                assert await page.evaluate("window.notified") == "out"
 
 
 TAB = """
 new Promise((resolve) => {
   const tab = new BroadcastChannel("voicepipe-operator-key");
   tab.onmessage = ({ data }) => {
-    window.told = data;
+    window.notified = data;
     resolve(Boolean(data.key));
   };
   tab.postMessage("key?");
@@ -326,7 +326,7 @@ new Promise((resolve) => {
 
 async def sign_in(page: Page, key: str) -> None:
     """Type a key into the form and send it."""
-    await page.until("!document.querySelector('#door').hidden")
+    await page.until("!document.querySelector('#sign-in').hidden")
     await page.click("#key")
     await page.type(key)
     await page.press("Enter")

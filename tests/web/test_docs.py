@@ -21,7 +21,7 @@ async def test_nothing_serious_is_found(talking: Any, axe: str, scheme: Literal[
     """By axe-core, on a page with tables and examples, and on a search's results."""
     async with talking(has_microphone=False) as talk:
         for path in ("/docs/settings", "/docs/routing", "/docs?q=budget"):
-            async with talk.page(talk.house.url + path, scheme=scheme) as page:
+            async with talk.page(talk.server.url + path, scheme=scheme) as page:
                 await page.until("document.querySelector('main h1') !== null")
                 await page.evaluate(axe + "; 0")
                 assert await page.evaluate(SERIOUS) == []
@@ -30,14 +30,14 @@ async def test_nothing_serious_is_found(talking: Any, axe: str, scheme: Literal[
 @pytest.mark.parametrize("path", ["/docs", "/docs/settings", "/docs/wire", "/docs?q=token"])
 async def test_a_phone_scrolls_in_one_direction(talking: Any, path: str) -> None:
     """Wide tables and examples scroll by themselves."""
-    async with talking(has_microphone=False) as talk, talk.page(talk.house.url + path, width=360, height=740) as page:
+    async with talking(has_microphone=False) as talk, talk.page(talk.server.url + path, width=360, height=740) as page:
         await page.until("document.querySelector('main h1') !== null")
         assert not await page.evaluate(WIDER_THAN_THE_SCREEN)
 
 
 async def test_a_search_by_keyboard(talking: Any) -> None:
     """Skip link, search field, a result, and the section that it leads to."""
-    async with talking(has_microphone=False) as talk, talk.page(f"{talk.house.url}/docs") as page:
+    async with talking(has_microphone=False) as talk, talk.page(f"{talk.server.url}/docs") as page:
         await page.until("document.querySelector('main h1') !== null")
         await page.press("Tab")
         assert await page.evaluate("document.activeElement.className") == "skip"

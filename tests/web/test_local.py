@@ -11,9 +11,9 @@ import soxr
 
 from voicepipe.audio.samples import Samples
 from voicepipe.config import load
+from voicepipe.ports.transcriber import Final, TranscriptionOptions
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.transcriber import Final, Hearing
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.wiring import running
 
@@ -23,16 +23,16 @@ MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.d
 PLAIN = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.ReduceToListOfListOfWords()])
 
 
-async def test_what_is_heard_is_what_was_answered(talking: Any, tmp_path: Path) -> None:
+async def test_played_audio_is_the_answer(talking: Any, tmp_path: Path) -> None:
     """A recorded voice asks, the local voice answers, and its sound in the page is transcribed back."""
     async with talking(says=("vctk_p287_002", 30_000)) as talk:
-        talk.house.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
+        talk.server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         overrides = {
             "server.port": 0,
             "server.drain_ms": 0,
             "server.data_dir": str(tmp_path / "local"),
-            "providers.fake.base_url": talk.house.vendor.base_url,
-            "agents.default.llm": "fake/mind",
+            "providers.fake.base_url": talk.server.vendor.base_url,
+            "agents.default.llm": "fake/llm",
             # A browser that a busy machine stops for half a second makes no two utterances of the question.
             "agents.default.end_of_turn": "silence",
             "agents.default.silence_ms": 1_500,
@@ -45,9 +45,9 @@ async def test_what_is_heard_is_what_was_answered(talking: Any, tmp_path: Path) 
                 await page.start()
                 await page.until(MEASURED)
                 await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
-                heard = await understood(await page.heard_back(), tmp_path / "local" / "engine.sock")
-                said = await page.text(".entry.caller .words")
-    assert error_rate(ANSWER, heard) < 0.2
+                played = await understood(await page.played_back(), tmp_path / "local" / "engine.sock")
+                said = await page.text(".entry.user .words")
+    assert error_rate(ANSWER, played) < 0.2
     assert error_rate("Ask her to bring these things with her from the store.", said) < 0.3
 
 
@@ -55,14 +55,14 @@ async def understood(sound: Samples, engine: Path) -> str:
     """What the local ear makes of int16 (n_samples,) at 24 kHz."""
     settings = ProviderSettings(kind="local", options=(("socket", str(engine)),))
     transcriber = open_transcriber(Spec("local", "moonshine-tiny"), settings)
-    async with transcriber.open(Hearing(model="moonshine-tiny")) as stream, asyncio.timeout(60):
+    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):
         stream.push(soxr.resample(sound, 24_000, 16_000))
         stream.flush(1)
-        heard = await anext(aiter(stream))
-    assert isinstance(heard, Final)
-    return heard.text
+        played = await anext(aiter(stream))
+    assert isinstance(played, Final)
+    return played.text
 
 
-def error_rate(wanted: str, heard: str) -> float:
+def error_rate(expected: str, played: str) -> float:
     """Words that differ, as a part of those that were said."""
-    return float(jiwer.wer(wanted, heard, reference_transform=PLAIN, hypothesis_transform=PLAIN))
+    return float(jiwer.wer(expected, played, reference_transform=PLAIN, hypothesis_transform=PLAIN))

@@ -79,20 +79,20 @@ CUT = """
 async def test_items_are_played_in_order_to_the_last_sample(talking: Any) -> None:
     """Each is told when it is over, with its whole length."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
-        told = await page.evaluate(QUEUE)
-    assert told["busy"] is True
-    assert told["ended"] == [{"item": "a", "played_ms": 200}, {"item": "b", "played_ms": 50}]
-    assert told["after"] == [False, []]
+        result = await page.evaluate(QUEUE)
+    assert result["busy"] is True
+    assert result["ended"] == [{"item": "a", "played_ms": 200}, {"item": "b", "played_ms": 50}]
+    assert result["after"] == [False, []]
 
 
-async def test_a_flush_tells_how_much_of_each_was_played(talking: Any) -> None:
+async def test_flush_reports_played_ms_of_each_item(talking: Any) -> None:
     """What has begun at its sample, what has not at 0; nothing is left."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
-        told = await page.evaluate(CUT)
-    a, b = told["cut"]
+        result = await page.evaluate(CUT)
+    a, b = result["cut"]
     assert (a["item"], b) == ("a", {"item": "b", "played_ms": 0})
-    assert told["at"]["played_ms"] <= a["played_ms"] < 10_000
-    assert told["busy"] is False
+    assert result["at"]["played_ms"] <= a["played_ms"] < 10_000
+    assert result["busy"] is False
 
 
 LATE = """
@@ -115,10 +115,10 @@ LATE = """
 async def test_what_the_device_still_holds_is_not_played_yet(talking: Any) -> None:
     """A loudspeaker that is 200 ms late is said to be: nothing is played in that time, and the end is the real one."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
-        told = await page.evaluate(LATE)
-    assert told["item"] == {"item": "a", "played_ms": 1_000}
-    assert told["positions"]
-    for at in told["positions"]:
+        result = await page.evaluate(LATE)
+    assert result["item"] == {"item": "a", "played_ms": 1_000}
+    assert result["positions"]
+    for at in result["positions"]:
         assert 0 < at["played_ms"] <= 800
         assert at["played_ms"] + at["waiting_ms"] == pytest.approx(1_000, abs=1)
 
@@ -151,6 +151,6 @@ DUCKED = """
 async def test_a_ducked_voice_plays_on_at_a_quarter(talking: Any) -> None:
     """And at full volume again afterwards."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
-        told = await page.evaluate(DUCKED)
-    assert told["levels"] == pytest.approx([0.5, 0.125, 0.5], abs=0.001)
-    assert told["busy"] is True
+        result = await page.evaluate(DUCKED)
+    assert result["levels"] == pytest.approx([0.5, 0.125, 0.5], abs=0.001)
+    assert result["busy"] is True

@@ -14,57 +14,57 @@ RATE_HZ = 24_000
 QUESTION = "What do I here seek?"
 ANSWER = "Ask not what your country can do for you."
 
-ASKS = ("ls_2414-128291-0003", 30_000)
-"""A caller who asks a question, and then listens."""
+QUESTION_CLIP = ("ls_2414-128291-0003", 30_000)
+"""A user who asks a question, and then listens."""
 
 MEASURED = "document.querySelector('.agent .latency[data-outcome={outcome}]')?.dataset.turn"
 """The turn whose latency is shown, once it is over."""
 
 
-def likeness(wanted: Any, heard: Any) -> float:
-    """How much of `wanted` is in `heard` at the best place for it, -1 to 1: the normalised cross-correlation."""
-    wanted, heard = np.asarray(wanted, float), np.asarray(heard, float)
-    n = 1 << (len(wanted) + len(heard)).bit_length()
-    product = np.fft.irfft(np.fft.rfft(heard, n) * np.conj(np.fft.rfft(wanted, n)), n)
-    at = int(np.argmax(product[: max(1, len(heard) - len(wanted) + 1)]))
-    there = heard[at : at + len(wanted)]
-    return float(wanted[: len(there)] @ there / (np.linalg.norm(wanted) * np.linalg.norm(there)))
+def likeness(expected: Any, played: Any) -> float:
+    """How much of `expected` is in `played` at the best place for it, -1 to 1: the normalised cross-correlation."""
+    expected, played = np.asarray(expected, float), np.asarray(played, float)
+    n = 1 << (len(expected) + len(played)).bit_length()
+    product = np.fft.irfft(np.fft.rfft(played, n) * np.conj(np.fft.rfft(expected, n)), n)
+    at = int(np.argmax(product[: max(1, len(played) - len(expected) + 1)]))
+    there = played[at : at + len(expected)]
+    return float(expected[: len(there)] @ there / (np.linalg.norm(expected) * np.linalg.norm(there)))
 
 
-def first_stretch(heard: Any) -> int:
+def first_stretch(played: Any) -> int:
     """How many samples there are from the first sound to the first quarter second of nothing at all."""
-    (sounds,) = np.nonzero(heard)
-    ends = np.flatnonzero(np.diff(sounds, append=len(heard) + RATE_HZ) > RATE_HZ // 4)
+    (sounds,) = np.nonzero(played)
+    ends = np.flatnonzero(np.diff(sounds, append=len(played) + RATE_HZ) > RATE_HZ // 4)
     return int(sounds[ends[0]] - sounds[0]) + 1
 
 
-async def test_a_spoken_question_is_answered_aloud(talking: Any) -> None:
+async def test_spoken_question_is_answered_in_speech(talking: Any) -> None:
     """The page mints, connects, sends the recording, and plays each sample of the answer, in order, without a gap."""
     # A browser that a busy machine stops for half a second makes no two utterances of the question.
     unhurried = {"agents.default.end_of_turn": "silence", "agents.default.silence_ms": 1_500}
-    async with talking(says=ASKS, settings=unhurried) as talk, talk.page() as page:
+    async with talking(says=QUESTION_CLIP, settings=unhurried) as talk, talk.page() as page:
         await page.start()
         await page.until(MEASURED.format(outcome="completed"))
         await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
-        assert await page.text(".entry.caller .words") == QUESTION
+        assert await page.text(".entry.user .words") == QUESTION
         assert await page.text(".entry.agent .words") == ANSWER
         assert not await page.evaluate("document.querySelector('.cut')")
-        heard = await page.heard_back()
-        asked = talk.house.vendor.stt.asked[-1].samples
-    assert likeness(talk.answer, heard) > 0.99
+        played = await page.played_back()
+        sent_audio = talk.server.vendor.stt.received[-1].samples
+    assert likeness(talk.answer, played) > 0.99
     # The browser's echo canceller and noise suppression have their say; of another recording it is a tenth.
     spoken = read_sound(talk.data / "ls_2414-128291-0003.flac", 16_000)[605 * 16 : 2_395 * 16]
-    assert likeness(spoken, asked) > 0.4
+    assert likeness(spoken, sent_audio) > 0.4
 
 
-async def test_the_server_is_told_what_was_played(talking: Any) -> None:
-    """While it plays and at its end; the turn's record then has the caller's own word for when it was heard."""
-    async with talking(says=ASKS) as talk, talk.page() as page:
+async def test_playback_is_reported_to_the_server(talking: Any) -> None:
+    """While it plays and at its end; the turn's record then has the user's own word for when it was heard."""
+    async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="completed"))
         reports = await page.sent("voicepipe.playback")
         record = await talk.record(turn_id)
-    assert record["heard_by"] == "reported"
+    assert record["latency_source"] == "reported"
     played_ms = [report["played_ms"] for report in reports]
     assert len(played_ms) > 2
     assert played_ms == sorted(played_ms)
@@ -73,7 +73,7 @@ async def test_the_server_is_told_what_was_played(talking: Any) -> None:
 
 async def test_the_bars_agree_with_the_record(talking: Any) -> None:
     """The total, each stage with its limit and verdict, and the spans of the one bar, as `/v1/turns` has them."""
-    async with talking(says=ASKS) as talk, talk.page() as page:
+    async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="completed"))
         record = await talk.record(turn_id)
@@ -89,8 +89,8 @@ async def test_the_bars_agree_with_the_record(talking: Any) -> None:
     assert total.startswith(f"{record['total_ms']} ms")
     assert f"limit of {record['total_limit_ms']} ms" in total
     assert ("over" in total) == (record["total_verdict"] == "over")
-    shown = {stage["stage"]: _figures(stage) for stage in record["stages"]}
-    assert dict(rows) == shown
+    visible = {stage["stage"]: _figures(stage) for stage in record["stages"]}
+    assert dict(rows) == visible
     # One scale for all of it, end to end from the beginning.
     durations = [part["duration_ms"] for part in record["contributions"]]
     assert len(spans) == len(durations)
@@ -107,7 +107,7 @@ def _figures(stage: dict[str, Any]) -> str:
     return f"{stage['duration_ms']} ms of {stage['limit_ms']}{over}"
 
 
-async def test_an_interruption_cuts_the_answer_at_what_was_heard(talking: Any) -> None:
+async def test_interruption_truncates_the_answer_at_the_played_position(talking: Any) -> None:
     """The sound ends at once, the server is told to the millisecond, and the page shows where the words were cut."""
     says = ("ls_2414-128291-0003", 500, "ls_2033-164914-0005", 30_000)
     async with talking(says=says, answer=("jfk",)) as talk, talk.page() as page:
@@ -115,7 +115,7 @@ async def test_an_interruption_cuts_the_answer_at_what_was_heard(talking: Any) -
         turn_id = await page.until(MEASURED.format(outcome="interrupted"))
         (cut,) = await page.sent("conversation.item.truncate")
         of_cut = [report for report in await page.sent("voicepipe.playback") if report["item_id"] == cut["item_id"]]
-        played_ms = first_stretch(await page.heard_back()) / 24
+        played_ms = first_stretch(await page.played_back()) / 24
         await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not heard')")
         words = await page.evaluate("document.querySelector('.entry.agent.cut .words').firstChild.textContent")
         unheard = await page.evaluate("document.querySelector('.entry.agent.cut del').lastChild.textContent")
@@ -147,7 +147,7 @@ async def test_push_to_talk_by_the_space_bar(talking: Any) -> None:
         assert len(await page.sent("input_audio_buffer.commit")) == 1
         record = await talk.record(turn_id)
     assert record["cause"] == "commit"
-    assert record["caller_text"] == QUESTION
+    assert record["user_text"] == QUESTION
 
 
 TOUCH = """
@@ -165,7 +165,7 @@ async def test_a_touch_of_the_button_says_how_it_is_used(talking: Any) -> None:
         await page.start()
         await page.until("document.querySelector('#level').ariaValueNow !== '0'")
         await page.evaluate(TOUCH)
-        assert "for as long as you speak" in await page.trouble("too short")
+        assert "for as long as you speak" in await page.error_text("too short")
         assert await page.sent("input_audio_buffer.commit") == []
         await page.mouse("mousePressed", "#hold")
         await page.until("window.sent.filter((event) => event.type === 'frame').length > 50")
@@ -189,7 +189,7 @@ async def test_muted_sends_nothing(talking: Any) -> None:
         assert len(await page.sent("frame")) == n_frames
 
 
-async def test_a_written_question_is_answered_aloud(talking: Any) -> None:
+async def test_written_question_is_answered_in_speech(talking: Any) -> None:
     """In the settings a person has chosen a voice; the answer is spoken with it."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
         await page.click("#open-settings")
@@ -199,24 +199,24 @@ async def test_a_written_question_is_answered_aloud(talking: Any) -> None:
         await page.start()
         await page.write("What do I here seek?")
         await page.until(MEASURED.format(outcome="completed"))
-        assert await page.text(".entry.caller .words") == QUESTION
-        assert likeness(talk.answer, await page.heard_back()) > 0.99
-        (asked,) = talk.house.vendor.tts.asked
-    assert asked.question["voice"] == "verse"
+        assert await page.text(".entry.user .words") == QUESTION
+        assert likeness(talk.answer, await page.played_back()) > 0.99
+        (sent_audio,) = talk.server.vendor.tts.received
+    assert sent_audio.question["voice"] == "verse"
 
 
 async def test_an_agent_that_fails_says_so_and_goes_on(talking: Any) -> None:
     """The failure stands where the answer would, and the next question is answered."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
-        talk.house.vendor.llm.usual = LlmCue(fault=Status(400, "no such model"))
+        talk.server.vendor.llm.usual = LlmCue(fault=Status(400, "no such model"))
         await page.start()
         await page.write("Hello?")
         await page.until("document.querySelector('.entry.agent.failed') !== null")
         assert "no answer" in await page.text(".entry.agent .words")
-        talk.house.vendor.llm.usual = LlmCue()
+        talk.server.vendor.llm.usual = LlmCue()
         await page.write("Hello?")
         await page.until(MEASURED.format(outcome="completed"))
-        assert await page.text(".entry.agent:last-child .words") == "Hello there, caller."
+        assert await page.text(".entry.agent:last-child .words") == "Hello there, user."
 
 
 async def test_a_phone_talks_over_tls(talking: Any) -> None:
@@ -224,12 +224,12 @@ async def test_a_phone_talks_over_tls(talking: Any) -> None:
     secure = {"server.tls_dev": True}
     trusting = ("--ignore-certificate-errors",)
     async with (
-        talking(says=ASKS, settings=secure, flags=trusting) as talk,
+        talking(says=QUESTION_CLIP, settings=secure, flags=trusting) as talk,
         talk.page(width=390, height=780) as page,
     ):
         assert talk.address.startswith("https://")
         await page.start()
         await page.until(MEASURED.format(outcome="completed"))
-        assert await page.text(".entry.caller .words") == QUESTION
+        assert await page.text(".entry.user .words") == QUESTION
         await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
-        assert likeness(talk.answer, await page.heard_back()) > 0.99
+        assert likeness(talk.answer, await page.played_back()) > 0.99

@@ -33,7 +33,7 @@ async def test_the_page_of_an_installed_voicepipe(tmp_path: Path) -> None:
         await page.type("Hello?")
         await page.press("Enter")
         await page.until(MEASURED)
-        assert await page.text(".agent .words") == "Hello there, caller."
+        assert await page.text(".agent .words") == "Hello there, user."
         async with browser.page(f"{url}/dashboard") as dashboard:
             await dashboard.until(
                 "document.querySelector('#slowest .turn') && document.querySelector('.chart canvas') && 1"

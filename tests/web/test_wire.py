@@ -35,22 +35,22 @@ async def played(address: str, secret: str, scene: str) -> dict[str, Any]:
             process.kill()
             await process.wait()
     assert process.returncode == 0, err.decode()
-    told: dict[str, Any] = json.loads(out)
-    return told
+    result: dict[str, Any] = json.loads(out)
+    return result
 
 
 class Server:
     """A server of somebody else, which does what `answer` says with each message."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.queries: list[str] = []
         """The query of each connection."""
 
         self.came: list[Any] = []
 
     async def talk(self, request: web.Request) -> web.StreamResponse:
         """One connection."""
-        self.asked.append(request.query_string)
+        self.queries.append(request.query_string)
         line = web.WebSocketResponse(protocols=("realtime",))
         await line.prepare(request)
         await self.greet(request, line)
@@ -96,8 +96,8 @@ class Gone(Server):
         """Give the secret, and break once there is sound."""
         if "session" not in came:
             return abort(request)
-        told = {"resume": True, "resume_secret": "s", "resume_window_ms": 300}
-        await say(line, "session.updated", session={"id": "sess_1", "providerData": {"voicepipe": told}})
+        result = {"resume": True, "resume_secret": "s", "resume_window_ms": 300}
+        await say(line, "session.updated", session={"id": "sess_1", "providerData": {"voicepipe": result}})
         return None
 
 
@@ -127,55 +127,55 @@ async def serving(server: Server) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_a_conversation_without_a_page(fake_house: Any) -> None:
+async def test_a_conversation_without_a_page(fake_server: Any) -> None:
     """Nothing of the wire needs a document; the session has every extension, and its sound comes whole."""
-    async with fake_house() as house:
-        house.vendor.llm.usual = LlmCue(tokens=("Yes.",))  # one clause, so that it is said once
-        house.vendor.tts.usual = TtsCue(raw=b"\1\1" * 12_345)
-        async with aiohttp.ClientSession() as http, http.post(f"{house.url}/v1/realtime/client_secrets") as minted:
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(tokens=("Yes.",))  # one clause, so that it is said once
+        server.vendor.tts.usual = TtsCue(raw=b"\1\1" * 12_345)
+        async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/realtime/client_secrets") as minted:
             secret = (await minted.json())["value"]
-        told = await played(house.url.replace("http", "ws") + "/v1/realtime", secret, "talk")
-    assert told["states"] == ["connecting", "open", "closed"]
-    assert (told["errors"], told["stray"]) == ([], 0)
-    assert told["has"] == ["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]
-    assert told["samples"] == 12_345
-    assert "response.output_audio.delta" not in told["types"]
+        result = await played(server.url.replace("http", "ws") + "/v1/realtime", secret, "talk")
+    assert result["states"] == ["connecting", "open", "closed"]
+    assert (result["errors"], result["stray"]) == ([], 0)
+    assert result["has"] == ["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]
+    assert result["samples"] == 12_345
+    assert "response.output_audio.delta" not in result["types"]
 
 
-async def test_a_server_that_refuses_wishes() -> None:
+async def test_server_that_refuses_extensions() -> None:
     """Its refusal of the extensions is nobody's trouble, and it is talked to in base64."""
     server = Strict()
     async with serving(server) as address:
-        told = await played(address, "ek_1", "strict")
-    wish, sound = server.came
-    assert wish["session"].keys() == {"type", "providerData"}
+        result = await played(address, "ek_1", "strict")
+    request, sound = server.came
+    assert request["session"].keys() == {"type", "providerData"}
     assert sound == {"type": "input_audio_buffer.append", "audio": base64.b64encode(b"\1\0" * 480).decode()}
-    assert (told["errors"], told["has"], told["samples"]) == ([], [], 2)
+    assert (result["errors"], result["has"], result["samples"]) == ([], [], 2)
 
 
 async def test_a_session_that_is_not_found_in_time_is_given_up() -> None:
     """Line after line is tried, less and less often, until the server's window is over; then comes a new session."""
     server = Gone()
     async with serving(server) as address:
-        told = await played(address, "ek_1", "gone")
-    assert told["states"] == ["connecting", "open", "resuming", "connecting", "open", "closed"]
-    assert server.asked[0] == server.asked[-1] == ""
-    assert len(server.asked) > 2
-    assert set(server.asked[1:-1]) == {"resume=sess_1"}
+        result = await played(address, "ek_1", "gone")
+    assert result["states"] == ["connecting", "open", "resuming", "connecting", "open", "closed"]
+    assert server.queries[0] == server.queries[-1] == ""
+    assert len(server.queries) > 2
+    assert set(server.queries[1:-1]) == {"resume=sess_1"}
 
 
-async def test_the_volume_goes_down_while_somebody_speaks_over_the_agent() -> None:
+async def test_volume_is_lowered_during_overlap() -> None:
     """And up again if they do not take the floor; if they do it is silent, and the next item has the full volume."""
-    told = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "ducking")
-    assert told["loudspeaker"] == ["duck", "restore", "duck", "flush", "restore"]
+    result = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "ducking")
+    assert result["loudspeaker"] == ["duck", "restore", "duck", "flush", "restore"]
 
 
-async def test_a_question_is_asked_until_its_answer_is_begun() -> None:
+async def test_question_is_resent_until_its_response_starts() -> None:
     """Its words and the wish for an answer are two events, and the line may break between them."""
-    told = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "asked")
-    words, wish, probe = "words", "response.create", "conversation.item.retrieve"
-    whole = [words, wish, "--", probe, words, wish, "==", "--"]
-    half = [words, wish, "--", probe, wish, "==", "--"]
-    none = [words, wish, "--", probe, "=="]
-    behind_another = [words, wish, wish, "==", "--"]
-    assert told["types"] == [*whole, *half, *none, *behind_another]
+    result = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "delivery")
+    words, request, probe = "words", "response.create", "conversation.item.retrieve"
+    whole = [words, request, "--", probe, words, request, "==", "--"]
+    half = [words, request, "--", probe, request, "==", "--"]
+    none = [words, request, "--", probe, "=="]
+    behind_another = [words, request, request, "==", "--"]
+    assert result["types"] == [*whole, *half, *none, *behind_another]

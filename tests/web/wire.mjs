@@ -6,21 +6,21 @@ import { pathToFileURL } from "node:url";
 const [web, address, value, scene] = process.argv.slice(2);
 const { Realtime } = await import(pathToFileURL(`${web}/realtime.js`));
 const { Call, EXTENSIONS } = await import(pathToFileURL(`${web}/call.js`));
-const { Delivery } = await import(pathToFileURL(`${web}/delivery.js`));
+const { QuestionDelivery } = await import(pathToFileURL(`${web}/question_delivery.js`));
 
-const told = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [] };
+const result = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [] };
 const secret = async () => ({ ok: true, secret: { value, expires_at: Infinity } });
 const line = new Realtime({ address, secret, extensions: EXTENSIONS });
-line.on("state", ({ state }) => told.states.push(state));
-line.on("error", ({ error }) => told.errors.push(error.code));
-line.on("sound", ({ samples }) => (told.samples += samples.length));
-line.on("*", ({ type }) => told.types.push(type));
+line.on("state", ({ state }) => result.states.push(state));
+line.on("error", ({ error }) => result.errors.push(error.code));
+line.on("sound", ({ samples }) => (result.samples += samples.length));
+line.on("*", ({ type }) => result.types.push(type));
 
 /** Does what a loudspeaker does, at once, and notes it. */
 class Paper {
   open = new Set();
   busy = false;
-  note = (verb) => told.loudspeaker.push(verb);
+  note = (verb) => result.loudspeaker.push(verb);
   play(item) {
     this.open.add(item);
   }
@@ -50,7 +50,7 @@ const SCENES = {
     line.open();
     await next("session.updated");
     call.write("Hello?");
-    await next("voicepipe.turn.record");
+    await next("voicepipe.turn.record.values");
   },
 
   /** Send a frame of sound as soon as the server has said what it thinks of our wish. */
@@ -70,23 +70,23 @@ const SCENES = {
   },
 
   /** Ask, and have the line break: before the words came, between them and the wish for an answer, behind both. */
-  async asked() {
-    const sent = (line.send = (event) => told.types.push(event.type));
-    const delivery = new Delivery(line);
-    const say = (event) => line.tell(event.type, event);
+  async delivery() {
+    const sent = (line.send = (event) => result.types.push(event.type));
+    const delivery = new QuestionDelivery(line);
+    const say = (event) => line.emit(event.type, event);
     const item = { id: "w" };
-    const ask = () => delivery.ask("w", () => sent({ type: "words" }));
-    const resumed = () => (told.types.push("--"), say({ type: "voicepipe.resumed" }));
+    const submit = () => delivery.submit("w", () => sent({ type: "words" }));
+    const resumed = () => (result.types.push("--"), say({ type: "voicepipe.resumed" }));
     const nothingElse = () => say({ type: "error", error: { event_id: delivery.probeId, code: "nothing" } });
-    const over = () => (say({ type: "response.created" }), told.types.push("=="), resumed());
+    const over = () => (say({ type: "response.created" }), result.types.push("=="), resumed());
 
-    ask(), resumed(), nothingElse(), say({ type: "conversation.item.added", item }), over();
-    ask(), resumed(), say({ type: "conversation.item.added", item }), nothingElse(), over();
-    ask(), resumed(), say({ type: "conversation.item.added", item }), say({ type: "response.created" }), nothingElse();
-    told.types.push("==");
+    submit(), resumed(), nothingElse(), say({ type: "conversation.item.added", item }), over();
+    submit(), resumed(), say({ type: "conversation.item.added", item }), nothingElse(), over();
+    submit(), resumed(), say({ type: "conversation.item.added", item }), say({ type: "response.created" }), nothingElse();
+    result.types.push("==");
     const busy = () =>
-      say({ type: "error", error: { event_id: delivery.askId, code: "conversation_already_has_active_response" } });
-    ask(), say({ type: "conversation.item.added", item }), busy(), say({ type: "response.done" }), over();
+      say({ type: "error", error: { event_id: delivery.requestId, code: "conversation_already_has_active_response" } });
+    submit(), say({ type: "conversation.item.added", item }), busy(), say({ type: "response.done" }), over();
   },
 
   /** Be spoken over. */
@@ -99,21 +99,21 @@ const SCENES = {
     speaker.busy = true;
     say({ type: "voicepipe.agent.ducked", turn_id: "t", item_id: "old" });
     say({ type: "voicepipe.agent.ducked", turn_id: "t", item_id: "a" });
-    say({ type: "voicepipe.agent.restored", turn_id: "t", item_id: "a", reason: "echo", after_ms: 9 });
+    say({ type: "voicepipe.agent.unducked", turn_id: "t", item_id: "a", reason: "echo", after_ms: 9 });
     say({ type: "voicepipe.of.tomorrow", turn_id: "t" });
     say({ type: "voicepipe.agent.ducked", turn_id: "t", item_id: "b" });
-    say({ type: "voicepipe.agent.yielded", turn_id: "t", item_id: "b", reason: "words", after_ms: 9 });
+    say({ type: "voicepipe.agent.interrupted", turn_id: "t", item_id: "b", reason: "words", after_ms: 9 });
     await new Promise((resolve) => setImmediate(resolve));
   },
 };
 
 function listeners() {
-  return { onEntry() {}, onTurn() {}, onTrouble() {}, onScene: (shown) => told.scenes.push(shown) };
+  return { onEntry() {}, onTurn() {}, onTrouble() {}, onScene: (scene) => result.scenes.push(scene) };
 }
 
 await SCENES[scene]();
-told.has = EXTENSIONS.filter((extension) => line.has(extension));
-told.stray = line.strayFrames;
+result.has = EXTENSIONS.filter((extension) => line.has(extension));
+result.stray = line.strayFrames;
 line.close();
-console.log(JSON.stringify(told));
+console.log(JSON.stringify(result));
 process.exit(0);

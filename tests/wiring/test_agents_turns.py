@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from voicepipe.config.settings import AgentSettings
+from voicepipe.ports.endpointing import strategy_named
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
-from voicepipe.stages.endpointing import strategy_named
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
 from voicepipe.wiring.sessions import config_of
@@ -30,17 +30,17 @@ def waits(config: SessionConfig) -> tuple[int, int, int]:
     return shorter, usual, longer
 
 
-def asking(detection: dict[str, object]) -> dict[str, object]:
+def with_detection(detection: dict[str, object]) -> dict[str, object]:
     """An update of `turn_detection` alone."""
     return {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
 
 
-def test_an_agent_waits_as_long_as_the_caller_sounds_unfinished() -> None:
+def test_an_agent_waits_while_the_user_sounds_unfinished() -> None:
     """By default; never less than its silence, which is what the client is shown."""
     config = config_of(AgentSettings(), GRANT)
     assert waits(config) == (531, 720, 1_663)
-    shown = config.to_wire()["audio"]["input"]["turn_detection"]
-    assert (shown["type"], shown["silence_duration_ms"]) == ("server_vad", 500)
+    detection = config.to_wire()["audio"]["input"]["turn_detection"]
+    assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
 
 
 def test_an_agent_may_be_exact() -> None:
@@ -48,26 +48,26 @@ def test_an_agent_may_be_exact() -> None:
     assert waits(config_of(AgentSettings(end_of_turn="silence", silence_ms=640), GRANT)) == (640, 640, 640)
 
 
-def test_a_client_that_asks_for_a_silence_gets_exactly_that() -> None:
+def test_a_client_gets_exactly_the_silence_it_requests() -> None:
     """Whatever the agent has; also the usual one, if it asks for no other."""
     config = config_of(AgentSettings(), GRANT)
-    assert waits(config.merged(asking({"type": "server_vad", "silence_duration_ms": 300}))) == (300, 300, 300)
-    assert waits(config.merged(asking({"type": "server_vad"}))) == (500, 500, 500)
+    assert waits(config.merged(with_detection({"type": "server_vad", "silence_duration_ms": 300}))) == (300, 300, 300)
+    assert waits(config.merged(with_detection({"type": "server_vad"}))) == (500, 500, 500)
 
 
-def test_a_client_that_asks_for_semantic_vad_gets_its_eagerness() -> None:
+def test_semantic_vad_gets_the_requested_eagerness() -> None:
     """Around a silence of its own, not the agent's."""
     config = config_of(AgentSettings(silence_ms=200), GRANT)
-    assert waits(config.merged(asking({"type": "semantic_vad", "eagerness": "low"})))[1] == 1_000
+    assert waits(config.merged(with_detection({"type": "semantic_vad", "eagerness": "low"})))[1] == 1_000
 
 
 def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
     """What a turn that ended late tells people to change: the agent's until the client sets its own."""
     config = config_of(AgentSettings(), GRANT)
     assert setting_for(config.turn_settings().silence_set_by) == "agents.NAME.silence_ms"
-    exact = config.merged(asking({"type": "server_vad", "silence_duration_ms": 500}))
+    exact = config.merged(with_detection({"type": "server_vad", "silence_duration_ms": 500}))
     assert setting_for(exact.turn_settings().silence_set_by) == "turn_detection.silence_duration_ms"
-    eager = config.merged(asking({"type": "semantic_vad", "eagerness": "high"}))
+    eager = config.merged(with_detection({"type": "semantic_vad", "eagerness": "high"}))
     assert setting_for(eager.turn_settings().silence_set_by) == "turn_detection.eagerness"
 
 

@@ -14,26 +14,26 @@ from voicepipe.testing.fakes.cues import LlmCue, Status
 from voicepipe.testing.waiting import eventually
 
 
-async def test_a_provider_that_fails_in_a_call_is_told_of_with_its_session(
-    fake_house: Any, question: Path, caplog: pytest.LogCaptureFixture
+async def test_a_failing_provider_is_logged_with_its_session(
+    fake_server: Any, question: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the turn is, which ends with a warning."""
 
-    def told(event: str) -> dict[str, Any] | None:
+    def event_fields(event: str) -> dict[str, Any] | None:
         found = [vars(record)["fields"] for record in caplog.records if record.getMessage() == event]
         return found[0] if found else None
 
     async def closed() -> dict[str, Any] | None:
-        return told("turn_closed")
+        return event_fields("turn_closed")
 
     caplog.set_level(logging.INFO, "voicepipe")
-    async with fake_house({"agents.default.apology": ""}) as house, connect(house.url) as call:
-        house.vendor.llm.usual = LlmCue(fault=Status(500, "out of order"))
+    async with fake_server({"agents.default.apology": ""}) as server, connect(server.url) as call:
+        server.vendor.llm.usual = LlmCue(fault=Status(500, "out of order"))
         await call.turn(read_sound(question, 24_000))
         turn = await eventually(closed)
-    opened, failed = told("session_opened"), told("provider_failed")
+    opened, failed = event_fields("session_opened"), event_fields("provider_failed")
     assert opened is not None
     assert failed is not None
     assert failed["session"] == turn["session"] == opened["session"]
-    assert (failed["provider"], failed["stage"], failed["kind"]) == ("fake/mind", "llm", "refused")
+    assert (failed["provider"], failed["stage"], failed["kind"]) == ("fake/llm", "llm", "refused")
     assert turn["outcome"] == "failed"

@@ -8,7 +8,7 @@ import pytest
 
 from voicepipe.config import Settings, load
 from voicepipe.testing.records import turn_record
-from voicepipe.turn.record import TurnCost
+from voicepipe.turn.record.values import TurnCost
 from voicepipe.wiring.prices import Prices
 
 
@@ -18,7 +18,7 @@ def settings(folder: Path, text: str) -> Settings:
 
 
 def test_a_turn_costs_what_its_record_says(tmp_path: Path) -> None:
-    record = turn_record(cost=TurnCost(usd=0.25, answer_usd=0.2, losers_usd=0.05))
+    record = turn_record(cost=TurnCost(usd=0.25, answer_usd=0.2, hedge_usd=0.05))
     assert Prices(settings(tmp_path, "")).cost_usd("default", record) == 0.25
 
 
@@ -28,10 +28,10 @@ def test_what_has_no_price_is_named(tmp_path: Path) -> None:
     assert Prices(settings(tmp_path, text)).unpriced("default") == "providers.openrouter.input_usd_per_million"
     text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\ntts = ['openai/tts-1', 'openai/no-such']\n"
     prices = Prices(settings(tmp_path, text))
-    assert prices.unpriced("default") == "providers.openai.speech_usd_per_million"
+    assert prices.unpriced("default") == "providers.openai.tts_usd_per_million_chars"
     text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\nstt = 'openai-realtime/gpt-live-transcribe'\n"
     prices = Prices(settings(tmp_path, text))
-    assert prices.unpriced("default") == "providers.openai-realtime.hearing_usd_per_minute"
+    assert prices.unpriced("default") == "providers.openai-realtime.stt_usd_per_minute"
     assert Prices(settings(tmp_path, "")).unpriced("default") is None
 
 
@@ -42,7 +42,7 @@ def test_a_session_knows_the_prices_of_all_who_may_answer(tmp_path: Path) -> Non
     assert prices.models.keys() == {"groq/openai/gpt-oss-120b", "local/smollm2-135m"}
     assert prices.models["groq/openai/gpt-oss-120b"].cost_usd(1_000_000, 100_000, 400_000) == pytest.approx(0.18)
     assert prices.models["local/smollm2-135m"].cost_usd(1_000_000, 0) == 0
-    assert (prices.voices, prices.ears) == ({"local/hibari": 0.0}, {"local/moonshine-tiny": 0.0})
+    assert (prices.voices, prices.transcribers) == ({"local/hibari": 0.0}, {"local/moonshine-tiny": 0.0})
 
 
 def test_vendors_prices_count_where_the_settings_have_none(tmp_path: Path) -> None:
@@ -52,14 +52,14 @@ def test_vendors_prices_count_where_the_settings_have_none(tmp_path: Path) -> No
         stt = ["deepgram/nova-3", "cartesia/ink-2"]
         tts = ["cartesia/sonic-3", "deepgram/aura-2-apollo-en", "rime/arcana"]
         [providers.rime]
-        speech_usd_per_million = 7.0
+        tts_usd_per_million_chars = 7.0
         """
     prices = Prices(settings(tmp_path, text)).of_agent("default")
     assert prices.voices == pytest.approx(
         {"cartesia/sonic-3": 50.0, "deepgram/aura-2-apollo-en": 30.0, "rime/arcana": 7.0}
     )
-    assert prices.ears == pytest.approx({"deepgram/nova-3": 0.0048, "cartesia/ink-2": 0.009})
+    assert prices.transcribers == pytest.approx({"deepgram/nova-3": 0.0048, "cartesia/ink-2": 0.009})
     elsewhere = "\n[providers.cartesia]\nbase_url = 'ws://127.0.0.1:1'\n"
     prices = Prices(settings(tmp_path, text + elsewhere)).of_agent("default")
     assert "cartesia/sonic-3" not in prices.voices
-    assert "cartesia/ink-2" not in prices.ears
+    assert "cartesia/ink-2" not in prices.transcribers

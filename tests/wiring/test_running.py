@@ -31,9 +31,9 @@ def settings_for(folder: Path, vendor: FakeVendor, **more: object) -> Settings:
         "server.data_dir": str(folder / "data"),
         "server.drain_ms": 0,
         "providers.fake.base_url": vendor.base_url,
-        "agents.default.stt": "fake/ear",
-        "agents.default.llm": "fake/mind",
-        "agents.default.tts": "fake/mouth",
+        "agents.default.stt": "fake/stt",
+        "agents.default.llm": "fake/llm",
+        "agents.default.tts": "fake/tts",
         "agents.support.llm": "fake/better-mind",
         "agents.support.instructions": "Help.",
         **more,
@@ -76,7 +76,7 @@ async def get(server: Running, path: str) -> Any:
         return await answer.json()
 
 
-async def ask_in_text(call: Call, text: str) -> dict[str, Any]:
+async def chat_in_text(call: Call, text: str) -> dict[str, Any]:
     """One reply to a written question; gives the response of its `response.done`."""
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
     await call.send("conversation.item.create", item=item)
@@ -85,33 +85,33 @@ async def ask_in_text(call: Call, text: str) -> dict[str, Any]:
     return dict(done["response"])
 
 
-async def test_a_question_is_answered_and_its_turn_is_kept(tmp_path: Path) -> None:
+async def test_a_question_is_answered_and_its_turn_is_stored(tmp_path: Path) -> None:
     async with FakeVendor() as vendor:
         vendor.llm.cue(LlmCue(tokens=("Good ", "day.")))
         async with running(settings_for(tmp_path, vendor)) as server:
             async with calling(server) as call:
                 created = await call.until("session.created")
                 assert created["session"]["model"] == "default"
-                response = await ask_in_text(call, "Hello?")
+                response = await chat_in_text(call, "Hello?")
             assert response["status"] == "completed"
             assert response["output"][0]["content"][0]["text"] == "Good day."
-            asked = await vendor.llm.nth(0)
-            assert asked.question["model"] == "mind"
+            question = await vendor.llm.nth(0)
+            assert question.question["model"] == "llm"
             turn_id = response["metadata"]["voicepipe_turn"]
         assert vendor.stt.busy() == vendor.tts.busy() == 0
         async with running(settings_for(tmp_path, vendor)) as server:
             turn = await get(server, f"/v1/turns/{turn_id}")
     assert (turn["id"], turn["agent"], turn["outcome"]) == (turn_id, "default", "completed")
     assert turn["agent_text"] == "Good day."
-    assert turn["providers"]["llm"] == "fake/mind"
+    assert turn["providers"]["llm"] == "fake/llm"
 
 
 async def test_two_agents_answer_each_with_their_own_model(tmp_path: Path) -> None:
     async with FakeVendor() as vendor, running(settings_for(tmp_path, vendor)) as server:
-        for path, model in (("", "mind"), ("?model=support", "better-mind")):
-            before = len(vendor.llm.asked)
+        for path, model in (("", "llm"), ("?model=support", "better-mind")):
+            before = len(vendor.llm.received)
             async with calling(server, f"/v1/realtime{path}") as call:
-                await ask_in_text(call, "Hello?")
+                await chat_in_text(call, "Hello?")
             assert (await vendor.llm.nth(before)).question["model"] == model
 
 
@@ -122,14 +122,14 @@ async def test_the_data_folder_is_private_and_the_only_one(tmp_path: Path) -> No
     assert written_in(tmp_path) == [("data", 0o700)]
 
 
-async def test_words_are_not_kept_when_that_was_chosen(tmp_path: Path) -> None:
+async def test_texts_are_not_stored_when_the_settings_say_so(tmp_path: Path) -> None:
     async with FakeVendor() as vendor:
         quiet = settings_for(tmp_path, vendor, **{"records.text": "never"})
         async with running(quiet) as server, calling(server) as call:
-            await ask_in_text(call, "Hello?")
+            await chat_in_text(call, "Hello?")
         async with running(settings_for(tmp_path, vendor)) as server:
             (turn,) = (await get(server, "/v1/turns"))["data"]
-    assert (turn["agent_text"], turn["caller_text"], turn["heard_text"]) == ("", "", "")
+    assert (turn["agent_text"], turn["user_text"], turn["played_text"]) == ("", "", "")
 
 
 async def test_a_token_starts_the_session_that_it_was_minted_for(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ async def test_a_token_starts_the_session_that_it_was_minted_for(tmp_path: Path)
         body = {"session": {"type": "realtime", "model": "support", "instructions": "Be a parrot."}}
         async with http.post(f"{server.base_url}/v1/realtime/client_secrets", json=body) as answer:
             token = (await answer.json())["value"]
-        offered = ("realtime", f"openai-insecure-api-key.{token}")
-        async with http.ws_connect(f"{server.base_url}/v1/realtime", protocols=offered) as line:
+        protocols = ("realtime", f"openai-insecure-api-key.{token}")
+        async with http.ws_connect(f"{server.base_url}/v1/realtime", protocols=protocols) as line:
             session = (await Call(line).until("session.created"))["session"]
     assert (session["model"], session["instructions"]) == ("support", "Be a parrot.")
 
@@ -166,11 +166,11 @@ async def test_local_models_that_do_not_load_end_the_server_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The port answers while they load, and says what is missing; then the block is cancelled and the reason raised."""
-    asked, fail = asyncio.Event(), asyncio.Event()
+    question, fail = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
     async def no_engine(*_: object, **__: object) -> AsyncIterator[None]:
-        asked.set()
+        question.set()
         await fail.wait()
         raise ConfigError("local engines: this CPU lacks AVX2")
         yield
@@ -179,7 +179,7 @@ async def test_local_models_that_do_not_load_end_the_server_with_the_reason(
 
     async def watch(settings: Settings) -> None:
         async with running(settings) as server:
-            await asked.wait()
+            await question.wait()
             assert not server.ready.is_set()
             loading = {"status": "starting", "missing": ["local voice: loading"]}
             assert await get(server, "/readyz") == loading

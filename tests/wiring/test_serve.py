@@ -30,9 +30,9 @@ def config_file(folder: Path, vendor: FakeVendor) -> Path:
         [providers.fake]
         base_url = "{vendor.base_url}"
         [agents.default]
-        stt = "fake/ear"
-        llm = "fake/mind"
-        tts = "fake/mouth"
+        stt = "fake/stt"
+        llm = "fake/llm"
+        tts = "fake/tts"
         """
     )
     return path
@@ -66,13 +66,13 @@ async def lines_until(process: asyncio.subprocess.Process, last: str) -> list[st
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_prints_lines_that_talk_to_it_and_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+async def test_it_prints_commands_and_ends_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
         said = await lines_until(process, "Ctrl-C")
         base_url = said[0].rpartition(" ")[2]
         assert base_url.startswith("http://127.0.0.1:")
         assert f"  voicepipe talk question.wav --out answer.wav --url {base_url}" in said
-        assert "  agent default: hears with fake/ear, thinks with fake/mind, speaks with fake/mouth" in said
+        assert "  agent default: transcribes with fake/stt, answers with fake/llm, speaks with fake/tts" in said
         async with aiohttp.ClientSession() as http, http.ws_connect(f"{base_url}/v1/realtime") as line:
             await line.receive(timeout=10)
             process.send_signal(number)
@@ -91,7 +91,7 @@ async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path)
     assert int(said[-1].split()[-1]) > 10_000
 
 
-async def test_it_ends_well_when_nobody_is_there(tmp_path: Path) -> None:
+async def test_it_ends_without_clients(tmp_path: Path) -> None:
     async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
         await lines_until(process, "Ctrl-C")
         process.terminate()
@@ -103,7 +103,7 @@ def loaded(folder: Path, **more: object) -> Settings:
     return load(overrides=overrides, environ={"HOME": "/h"}, folder=folder)
 
 
-def test_a_server_that_others_reach_warns_and_asks_for_keys(tmp_path: Path) -> None:
+def test_a_reachable_server_warns_and_needs_keys(tmp_path: Path) -> None:
     settings = loaded(tmp_path, host="0.0.0.0")
     (warning,) = dangers(settings)
     assert warning.startswith("WARNING: 0.0.0.0 can be reached from other machines, and nothing here encrypts")

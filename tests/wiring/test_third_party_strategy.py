@@ -17,9 +17,9 @@ from tests import docs
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
-from voicepipe.stages.endpointing import strategies_named, strategy_named, strategy_names
-from voicepipe.testing.caller import calling
+from voicepipe.ports.endpointing import strategies_named, strategy_named, strategy_names
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
+from voicepipe.testing.user import calling
 from voicepipe.turn.endpointing.strategy import NOTHING, Decision, Evidence, StrategyFactory
 
 BLOCKS = dict(
@@ -91,17 +91,17 @@ def test_it_is_found_by_its_name() -> None:
 
 
 @pytest.mark.usefixtures("package")
-async def test_a_turn_is_ended_by_it(fake_house: Any, question: Path) -> None:
+async def test_a_turn_is_ended_by_it(fake_server: Any, question: Path) -> None:
     """With the docs' settings: the wait without a full stop is twice 1.44 times the silence that is set."""
     settings = {f"agents.default.{name}": value for name, value in WRITTEN.items()}
-    async with fake_house(settings) as house, calling(house.url) as caller:
-        await caller.say(read_sound(question, 24_000), then_silence_ms=2_000)
-        done = await caller.until("response.done")
+    async with fake_server(settings) as server, calling(server.url) as user:
+        await user.say(read_sound(question, 24_000), then_silence_ms=2_000)
+        done = await user.until("response.done")
     assert done["response"]["status"] == "completed"
 
 
 async def test_a_strategy_that_raises_ends_no_session(
-    fake_house: Any,
+    fake_server: Any,
     question: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -112,10 +112,10 @@ async def test_a_strategy_that_raises_ends_no_session(
     folder = tmp_path / "site"
     folder.mkdir()
     install(folder, monkeypatch, target, source)
-    async with fake_house({"agents.default.end_of_turn": "faulty"}) as house, calling(house.url) as caller:
+    async with fake_server({"agents.default.end_of_turn": "faulty"}) as server, calling(server.url) as user:
         for _ in range(2):
-            await caller.say(read_sound(question, 24_000), then_silence_ms=1_500)
-            done = await caller.until("response.done")
+            await user.say(read_sound(question, 24_000), then_silence_ms=1_500)
+            done = await user.until("response.done")
             assert done["response"]["status"] == "completed"
     logged = [record.fields for record in caplog.records if record.message == "endpointing_failed"]  # type: ignore[attr-defined]
     assert [(each["strategy"], each["so_far"]) for each in logged] == [("faulty", 1)]

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from voicepipe.audio.containers_in import Pieces, TooLong
+from voicepipe.audio.decode_file import Pieces, TooLong
 from voicepipe.audio.files import UnreadableSound
 
 CPU_S: Final = 120

@@ -1,7 +1,7 @@
 """Find exactly where speech began and ended, from the levels of the samples, once the VAD model has said about when.
 
 The VAD model's windows are 32 ms long and its result trails the audio by 60 to 180 ms; a turn's t0 must be more
-precise than that. So the level of every 10 ms is compared with the utterance's own floor and peak. Two levels are
+precise than that. So the level of every 10 ms is compared with the utterance's own noise floor and peak. Two levels are
 kept: the plain one, and a pre-emphasised one that raises the weak high consonants (s, f, t) at the end of many
 words.
 """
@@ -19,7 +19,7 @@ HOP_SAMPLES: Final = 160
 """10 ms at 16 kHz: the resolution of every result here."""
 
 LOOK_BACK_SAMPLES: Final = 48_000
-"""3 s from which floor and peak are taken: several syllables and at least 1 gap."""
+"""3 s from which noise floor and peak are taken: several syllables and at least 1 gap."""
 
 _PRE_EMPHASIS: Final = np.float32(0.97)
 """Usual for speech (Rabiner and Schafer, Digital Processing of Speech Signals, 1978: 0.9 to 1)."""
@@ -27,13 +27,13 @@ _PRE_EMPHASIS: Final = np.float32(0.97)
 _LEAST_RISE_DB: Final = 9.0
 """Speech is at least this far over the floor: the 10 ms levels of steady noise spread by some 6 dB."""
 
-_LEAST_FLOOR_DB: Final = 17.5
+_MIN_NOISE_DB: Final = 17.5
 """-73 dBFS. Quieter than any room: a client that mutes or gates by sending zeros must not make room noise count as
 loud.
 """
 
 _LEAST_SPAN_DB: Final = 20.0
-"""With less between floor and peak, noise covers the ends of words; then the VAD model's own times are better."""
+"""With less between noise floor and peak, noise covers the ends of words; then the VAD model's own times are better."""
 
 _END_SHARE: Final = 0.3
 """Share of the way from floor to peak, in dB, at which speech ends. Chosen on the labelled clips of the bench (0.2 to
@@ -72,12 +72,12 @@ def levels(samples: Samples) -> Levels:
 
 def _quantile(ordered: Levels, share: float) -> Levels:
     """Return for each row of sorted levels the value below which `share` of them lie, (2, 1)."""
-    return np.maximum(ordered[:, [round(share * (ordered.shape[1] - 1))]], _LEAST_FLOOR_DB)
+    return np.maximum(ordered[:, [round(share * (ordered.shape[1] - 1))]], _MIN_NOISE_DB)
 
 
-def _over(level: Levels, floor: Levels, peak: Levels, share: float) -> npt.NDArray[np.bool_]:
+def _over(level: Levels, noise: Levels, peak: Levels, share: float) -> npt.NDArray[np.bool_]:
     """Return which hops stand out in either level, (n_hops,)."""
-    threshold = np.maximum(floor + _LEAST_RISE_DB, floor + share * (peak - floor))
+    threshold = np.maximum(noise + _LEAST_RISE_DB, noise + share * (peak - noise))
     over: npt.NDArray[np.bool_] = (level > threshold).any(axis=0)
     return over
 
@@ -89,10 +89,10 @@ def voiced(level: Levels) -> npt.NDArray[np.bool_] | None:
     if not level.shape[1]:
         return None
     ordered = np.sort(level, axis=1)
-    floor, peak = _quantile(ordered, 0.05), _quantile(ordered, 0.95)
-    if float((peak - floor).max()) < _LEAST_SPAN_DB:
+    noise, peak = _quantile(ordered, 0.05), _quantile(ordered, 0.95)
+    if float((peak - noise).max()) < _LEAST_SPAN_DB:
         return None
-    return _over(level, floor, peak, _END_SHARE)
+    return _over(level, noise, peak, _END_SHARE)
 
 
 def voice_end_hops(loud: npt.NDArray[np.bool_], behind: int, n_hops: int) -> int | None:
@@ -126,9 +126,9 @@ def onset_hops(level: Levels, n_recent: int) -> int | None:
     """
     if not level.shape[1] or n_recent <= 0:
         return None
-    floor = _quantile(np.sort(level, axis=1), 0.25)
+    noise = _quantile(np.sort(level, axis=1), 0.25)
     recent = level[:, -n_recent:]
-    loud = np.flatnonzero(_over(recent, floor, recent.max(axis=1, keepdims=True), _ONSET_SHARE))
+    loud = np.flatnonzero(_over(recent, noise, recent.max(axis=1, keepdims=True), _ONSET_SHARE))
     if not len(loud):
         return None
     breaks = np.flatnonzero(np.diff(loud) - 1 > _ONSET_GAP_HOPS)

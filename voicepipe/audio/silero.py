@@ -54,8 +54,8 @@ class SileroState:
 
     def restart(self, context: Samples) -> None:
         """Reset the stream; continue after `context`, int16, (<= 64,), the samples just before the next window."""
-        for kept in (self.output, self.cells, self.context):
-            kept[:] = 0
+        for array in (self.output, self.cells, self.context):
+            array[:] = 0
         if len(context):
             np.multiply(context, _SCALE, out=self.context[-len(context) :])
 
@@ -174,14 +174,14 @@ class Silero:
         bias = weights[cell + "bias_ih"] + weights[cell + "bias_hh"]
         # Input, forget, cell and output gates; here the cell gate comes last. The other three are logistic, which is a
         # tanh of half the argument: so 1 call computes all 4.
-        let_in, kept, news, let_out = np.split(np.vstack((by_input, bias)), 4, axis=1)
-        both = np.hstack((let_in / 2, kept / 2, let_out / 2, news))
+        gate_i, gate_f, gate_g, gate_o = np.split(np.vstack((by_input, bias)), 4, axis=1)
+        both = np.hstack((gate_i / 2, gate_f / 2, gate_o / 2, gate_g))
         self._gates = _Layer(1, both[:-1], both[-1])
         self._halved = self._convolutions[2].inputs.reshape(2, -1)
         self._gated = _zeros(1, 4 * _N_CELLS)
         self._logistic = self._gated[0, : 3 * _N_CELLS]
-        self._let_in, self._kept, self._let_out, self._news = np.split(self._gated[0], 4)
-        self._heard = _zeros(_N_CELLS)
+        self._gate_i, self._gate_f, self._gate_o, self._gate_g = np.split(self._gated[0], 4)
+        self._relu = _zeros(_N_CELLS)
         self._answer = weights["model.decoder.decoder.2.weight"].reshape(-1)
         self._answer_bias = float(weights["model.decoder.decoder.2.bias"][0])
 
@@ -191,13 +191,13 @@ class Silero:
         np.tanh(self._gated, out=self._gated)
         self._logistic *= 0.5
         self._logistic += 0.5
-        self._let_in *= self._news
-        state.cells *= self._kept
-        state.cells += self._let_in
+        self._gate_i *= self._gate_g
+        state.cells *= self._gate_f
+        state.cells += self._gate_i
         np.tanh(state.cells, out=state.output)
-        state.output *= self._let_out
-        np.maximum(state.output, 0, out=self._heard)
-        return 1 / (1 + exp(-float(self._heard.dot(self._answer)) - self._answer_bias))
+        state.output *= self._gate_o
+        np.maximum(state.output, 0, out=self._relu)
+        return 1 / (1 + exp(-float(self._relu.dot(self._answer)) - self._answer_bias))
 
 
 @lru_cache(maxsize=1)

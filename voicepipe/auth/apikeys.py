@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from voicepipe.auth.database import change_counter, reading, writing
-from voicepipe.auth.remembered import Remembered
+from voicepipe.auth.file_cache import FileCache
 from voicepipe.auth.scopes import ALL, KEY_DEFAULT
+from voicepipe.auth.sqlite import change_counter, reading, writing
 from voicepipe.errors import AuthError, ConfigError, UnknownCredential
 from voicepipe.storage import StorageHealth
 
@@ -27,7 +27,7 @@ _SECRET_CHARS: Final = 43
 
 _PROJECT: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _KEY: Final = re.compile(rf"vp_(?P<project>[a-z0-9-]{{1,32}})_(?P<random>[A-Za-z0-9]{{{_ID_CHARS + _SECRET_CHARS}}})")
-_NOBODY: Final = hashlib.sha256(b"").digest()
+_NO_DIGEST: Final = hashlib.sha256(b"").digest()
 _COLUMNS: Final = "id, project, name, scopes, created_at_s, revoked_at_s"
 
 
@@ -82,7 +82,7 @@ class KeyTable:
                 "letters and digits. Was it copied whole?"
             )
         id_, secret = match["random"][:_ID_CHARS], match["random"][_ID_CHARS:]
-        digest, key = self.keys.get((match["project"], id_), (_NOBODY, None))
+        digest, key = self.keys.get((match["project"], id_), (_NO_DIGEST, None))
         same = hmac.compare_digest(digest, _digest(secret))
         if key is None or not same:
             raise UnknownCredential(
@@ -166,9 +166,9 @@ class ApiKeys:
             ).fetchall()
         return tuple(map(_api_key, rows))
 
-    def remembered(self) -> Remembered[KeyTable]:
+    def cache(self) -> FileCache[KeyTable]:
         """Return a cache of the table of all keys."""
-        return Remembered(lambda: self.state(), self._health)
+        return FileCache(lambda: self.state(), self._health)
 
     def state(self) -> bytes:
         """Return some bytes that differ after every change, by any process: a short read, also on an event loop."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from voicepipe.auth.handshake import Handshake
+from voicepipe.auth.request_credentials import Handshake
 from voicepipe.errors import AuthError
 
 SUBPROTOCOL: Final = "realtime"

@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from voicepipe.auth.database import change_counter, reading, writing
+from voicepipe.auth.file_cache import FileCache
 from voicepipe.auth.keys import SECRET_BYTES, Keyring, SigningKey, VerifyingKey
-from voicepipe.auth.remembered import Remembered
+from voicepipe.auth.sqlite import change_counter, reading, writing
 from voicepipe.errors import ConfigError
 from voicepipe.storage import StorageHealth
 
@@ -34,7 +34,7 @@ class KeyStore:
         """
         self._data_dir = data_dir
         self._signing, self._verifying = tuple(signing), tuple(verifying)
-        self._ring: Remembered[Keyring] = Remembered(lambda: change_counter(data_dir), health)
+        self._ring: FileCache[Keyring] = FileCache(lambda: change_counter(data_dir), health)
 
     def keyring(self, now_s: int) -> Keyring:
         """Return the ring as it is now, or the last ring while the file cannot be read.

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from voicepipe.auth.handshake import Handshake
+from voicepipe.auth.request_credentials import Handshake
 from voicepipe.errors import AuthError
 
 FORWARDING: Final = frozenset(
@@ -63,7 +63,7 @@ def check_open(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -
 
 
 def check_not_foreign(handshake: Handshake, *, allowed_origins: Collection[str] = ()) -> None:
-    """Refuse a request that a foreign page made its visitor's browser send.
+    """Refuse a request that a foreign page made its user's browser send.
 
     Raises:
         AuthError: 403, with the page's origin where the browser sends it.

@@ -10,8 +10,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final, Literal
 
-from voicepipe.auth.handshake import Handshake
 from voicepipe.auth.networks import Networks
+from voicepipe.auth.request_credentials import Handshake
 
 ProxyHeader = Literal["x-forwarded", "forwarded"]
 """The header that the proxy writes: `X-Forwarded-For` and `-Proto`, or `Forwarded` (RFC 7239). The other header is not

@@ -38,7 +38,7 @@ TOKEN_DEFAULT: Final = (REALTIME,)
 """The scopes of a client secret, unless it was minted with others."""
 
 TOKEN_ALLOWED: Final = (REALTIME, TURNS, CHAT, AUDIO)
-"""The maximum scopes of a client secret: it is stored in a visitor's browser."""
+"""The maximum scopes of a client secret: it is stored in a user's browser."""
 
 
 def granted(scopes: Collection[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ class Curve:
     """What one of them did in one respect."""
 
     times_ms: Sequence[float]
-    n_asked: int
+    n_requests: int
     """Who failed never arrives: the curve then ends below 100 %."""
 
     dashed: bool = False
@@ -73,7 +73,7 @@ def _curve(curve: Curve, longest_ms: float, colour: str) -> str:
     points = [f"0,{_HEIGHT}"]
     for n, at_ms in enumerate(sorted(curve.times_ms)):
         x = at_ms * _WIDTH / longest_ms
-        points += [f"{x:.1f},{_HEIGHT * (1 - share / curve.n_asked):.1f}" for share in (n, n + 1)]
+        points += [f"{x:.1f},{_HEIGHT * (1 - share / curve.n_requests):.1f}" for share in (n, n + 1)]
     dashes = ' stroke-dasharray="5 3"' if curve.dashed else ""
     return f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.6"{dashes}/>'
 

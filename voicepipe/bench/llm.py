@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from voicepipe.bench.rounds import Told, rounds
+from voicepipe.bench.runner import Progress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
-from voicepipe.stages.model import CallDelta, Model, ModelRequest, Routed, Said, Text, TextDelta, Usage
+from voicepipe.ports.model import CallDelta, Model, ModelRequest, Routed, Said, Text, TextDelta, Usage
 
 Cache = Literal["warm", "cold"]
 
@@ -43,7 +43,7 @@ PROMPTS: Final = tuple(
         "Thanks. And how do I get there by train?",
     )
 )
-"""Short, as callers ask."""
+"""Short, as users ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Answer:
         return None if self.itl_ms is None else 1_000 / self.itl_ms
 
 
-async def measure(candidates: Sequence[Candidate], plan: Plan, told: Told) -> list[Answer]:
+async def measure(candidates: Sequence[Candidate], plan: Plan, progress: Progress) -> list[Answer]:
     """Ask all of them, one model after the other, `at_once` questions at a time.
 
     A question that fails is an answer with its error; nothing is tried again.
@@ -123,17 +123,19 @@ async def measure(candidates: Sequence[Candidate], plan: Plan, told: Told) -> li
     answers = []
     for candidate in candidates:
         for cache in plan.caches:
-            answers += await _measure(candidate, plan, cache, told)
+            answers += await _measure(candidate, plan, cache, progress)
     return answers
 
 
-async def _measure(candidate: Candidate, plan: Plan, cache: Cache, told: Told) -> list[Answer]:
+async def _measure(candidate: Candidate, plan: Plan, cache: Cache, progress: Progress) -> list[Answer]:
     asker = _Asker(candidate, plan, cache)
     if cache == "warm":
         for prompt in range(min(len(plan.prompts), plan.n_answers)):
-            await asker.ask(prompt)
+            await asker.measure_answer(prompt)
     what, n_prompts = f"{candidate.spec}, {cache} cache", len(plan.prompts)
-    return await rounds(what, plan.n_answers, plan.at_once, lambda n: asker.ask(n % n_prompts), told)
+    return await run_repeated(
+        what, plan.n_answers, plan.at_once, lambda n: asker.measure_answer(n % n_prompts), progress
+    )
 
 
 class _Asker:
@@ -143,7 +145,7 @@ class _Asker:
         self._candidate, self._plan, self._cache = candidate, plan, cache
         self._session = secrets.token_hex(8)
 
-    async def ask(self, prompt: int) -> Answer:
+    async def measure_answer(self, prompt: int) -> Answer:
         """Ask once."""
         began_s = loop_s()
         first_s: float | None = None
@@ -178,12 +180,12 @@ class _Asker:
         )
 
     def _request(self, prompt: int) -> ModelRequest:
-        asked = self._plan.prompts[prompt]
+        chosen = self._plan.prompts[prompt]
         # At the very beginning: caches compare from there, and a name of its own lets no replica be found again.
         mark = secrets.token_hex(8) if self._cache == "cold" else ""
         return ModelRequest(
             model=self._candidate.model_name,
-            messages=tuple(_messages(asked, f"[{mark}] " if mark else "")),
+            messages=tuple(_messages(chosen, f"[{mark}] " if mark else "")),
             max_output_tokens=self._plan.max_output_tokens,
             session=mark or self._session,
         )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench import figures
-from voicepipe.bench.figures import failures, markdown, money, quantiles, shown, total
+from voicepipe.bench import report_cells
 from voicepipe.bench.llm import Answer
+from voicepipe.bench.report_cells import failures, markdown, money, quantile_cell, quantiles, total
 
 COLUMNS: Final = (
     "model",
@@ -79,10 +79,10 @@ def table(measured: Sequence[Run]) -> Iterator[str]:
 def _cells(run: Run) -> Iterator[str]:
     yield run.spec
     yield run.cache
-    yield shown(run.quantiles(lambda answer: answer.ttft_ms))
-    yield shown(run.quantiles(lambda answer: answer.itl_ms), digits=1)
-    yield shown(run.quantiles(lambda answer: answer.tokens_per_s)[:1])
-    yield shown(run.quantiles(lambda answer: answer.total_ms))
+    yield quantile_cell(run.quantiles(lambda answer: answer.ttft_ms))
+    yield quantile_cell(run.quantiles(lambda answer: answer.itl_ms), digits=1)
+    yield quantile_cell(run.quantiles(lambda answer: answer.tokens_per_s)[:1])
+    yield quantile_cell(run.quantiles(lambda answer: answer.total_ms))
     usages = [answer.usage for answer in run.whole if answer.usage is not None]
     sums = [sum(getattr(u, f"{name}_tokens") for u in usages) for name in ("input", "cached", "output")]
     yield "/".join(map(str, sums)) if usages else "-"
@@ -92,7 +92,7 @@ def _cells(run: Run) -> Iterator[str]:
 
 def write_csv(path: Path, measured: Sequence[Run]) -> None:
     """Write a line for each answer."""
-    figures.write_csv(path, CSV_COLUMNS, (_fields(answer) for run in measured for answer in run.answers))
+    report_cells.write_csv(path, CSV_COLUMNS, (_fields(answer) for run in measured for answer in run.answers))
 
 
 def _fields(answer: Answer) -> Iterator[object]:

@@ -7,29 +7,30 @@ from typing import Any
 
 import msgspec
 
-from voicepipe.telemetry.journal_lines import JournalFile, Plain
-from voicepipe.telemetry.journal_plain import plain
-from voicepipe.telemetry.journal_replay import Difference, Replayed
+from voicepipe.telemetry.journal.format import JournalFile, Plain
+from voicepipe.telemetry.journal.plain import plain
+from voicepipe.telemetry.journal.replay import Difference, Replayed
 
 FACTS_BEFORE = 3
 """Shown before the one that made a difference."""
 
 
-def told(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
+def replay_lines(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
     """Yield lines for people."""
-    texts = "with its words" if journal.texts == "kept" else "without its words"
+    texts = "with its words" if journal.texts == "plain" else "without its words"
     facts = f"{replayed.n_facts} facts in {replayed.last_ms / 1_000:.1f} s"
     yield f"{journal.opening.session}, agent {journal.agent}, {facts}, {texts}, by voicepipe {journal.version}"
     if journal.lacks:
         yield f"incomplete: {journal.lacks}"
-    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<41} caller"
+    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<41} user"
     for record in sorted(replayed.records.values(), key=lambda record: record.turn):
-        heard = "-" if record.total_ms is None else str(record.total_ms)
+        latency = "-" if record.total_ms is None else str(record.total_ms)
         breach = (
             "" if record.breach is None else f"{record.breach.stage} +{record.breach.over_ms} ({record.breach.owner})"
         )
-        text = record.caller_text if journal.texts == "kept" else ""
-        yield f"{record.turn:<6}{record.cause:<9}{record.outcome or 'open':<13}{heard:>7}  {breach:<41} {text}".rstrip()
+        text = record.user_text if journal.texts == "plain" else ""
+        outcome = record.outcome or "open"
+        yield f"{record.turn:<6}{record.cause:<9}{outcome:<13}{latency:>7}  {breach:<41} {text}".rstrip()
     if replayed.difference is None:
         yield "no difference"
     else:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 GIVEN_UP_MS: Final = 10_500
-"""What counts for a turn that nobody answered: a caller who has hung up."""
+"""What counts for a turn that nobody answered: a user who has hung up."""
 
 COLUMNS: Final = (
     *("pool", "policy", "n", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "missed", "over_1s", "calls_a_turn"),
@@ -58,9 +58,9 @@ def line_of(
     usd: Sequence[float],
     lost_usd: Sequence[float],
     speakers: Sequence[str],
-    alone_usd: float | None,
+    single_usd: float | None,
 ) -> Line:
-    """Sum up turns. `alone_usd` is what one costs with the first model alone; None: these are it."""
+    """Sum up turns. `single_usd` is what one costs with the first model alone; None: these are it."""
     times = np.minimum(np.array(ttft_ms), GIVEN_UP_MS)
     mean_usd = float(np.mean(usd))
     spoke = Counter(speakers)
@@ -77,7 +77,7 @@ def line_of(
         over_1s=float(np.mean(times > 1_000)),
         calls_a_turn=float(np.mean(calls)),
         usd_per_turn=mean_usd,
-        cost_factor=mean_usd / alone_usd if alone_usd else 1.0 if alone_usd is None else math.nan,
+        cost_factor=mean_usd / single_usd if single_usd else 1.0 if single_usd is None else math.nan,
         lost_share=float(np.sum(lost_usd)) / float(np.sum(usd)) if mean_usd else 0.0,
         speakers=tuple((name, n / len(times)) for name, n in spoke.most_common() if name),
     )
@@ -89,7 +89,7 @@ HEAD: Final = (
 )
 
 
-def shown(line: Line) -> str:
+def line_text(line: Line) -> str:
     """One line of the table, in ms, shares of the turns, calls and times the cost of the first model alone."""
     who = " ".join(f"{round(100 * share)}% {name}" for name, share in line.speakers)
     quantiles = f"{line.p50_ms:>6.0f}{line.p95_ms:>7.0f}{line.p99_ms:>7.0f}{line.p999_ms:>8.0f}"

@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.rounds import Told, rounds
+from voicepipe.bench.runner import Progress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
-from voicepipe.stages.transcriber import Final as FinalText
-from voicepipe.stages.transcriber import Heard, Hearing, Transcriber, TranscriptStream
+from voicepipe.ports.transcriber import Final as FinalText
+from voicepipe.ports.transcriber import Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 
 PAUSE_MS: Final = 100
 """What is heard of the silence behind the last word before the text is asked for."""
@@ -46,18 +46,18 @@ class Utterance:
 
 
 @dataclass(frozen=True, slots=True)
-class Ear:
+class SttCandidate:
     """One to be measured."""
 
     spec: str
     transcriber: Transcriber
-    hearing: Hearing
+    transcription: TranscriptionOptions
     cost_usd: Callable[[float], float | None]
     """What so many seconds cost; None: no price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listened:
+class SttResult:
     """What was measured of one utterance."""
 
     spec: str
@@ -82,8 +82,12 @@ class Listened:
 
 
 async def measure(
-    ears: Sequence[Ear], utterances: Callable[[int], Sequence[Utterance]], n: int, at_once: int, told: Told
-) -> list[Listened]:
+    candidates: Sequence[SttCandidate],
+    utterances: Callable[[int], Sequence[Utterance]],
+    n: int,
+    at_once: int,
+    progress: Progress,
+) -> list[SttResult]:
     """Say `n` utterances to each ear, one ear after the other, `at_once` at a time.
 
     Args:
@@ -93,41 +97,41 @@ async def measure(
         at_once: how many at a time, each on a stream of its own.
         told: hears how far it is.
     """
-    heard = list[Listened]()
-    for ear in ears:
-        said = utterances(ear.transcriber.capabilities.rate_hz)
-        work = partial(_nth, ear, said)
-        heard += await rounds(ear.spec, n, at_once, work, told)
-    return heard
+    results = list[SttResult]()
+    for candidate in candidates:
+        said = utterances(candidate.transcriber.capabilities.rate_hz)
+        work = partial(_nth, candidate, said)
+        results += await run_repeated(candidate.spec, n, at_once, work, progress)
+    return results
 
 
-async def _nth(ear: Ear, said: Sequence[Utterance], n: int) -> Listened:
-    return await _listen(ear, said[n % len(said)])
+async def _nth(candidate: SttCandidate, said: Sequence[Utterance], n: int) -> SttResult:
+    return await _transcribe(candidate, said[n % len(said)])
 
 
-async def _listen(ear: Ear, said: Utterance) -> Listened:
+async def _transcribe(candidate: SttCandidate, said: Utterance) -> SttResult:
     times = _Times()
     error = text = ""
     try:
-        async with ear.transcriber.open(ear.hearing) as stream, asyncio.TaskGroup() as group:
+        async with candidate.transcriber.open(candidate.transcription) as stream, asyncio.TaskGroup() as group:
             final = group.create_task(_final(aiter(stream), times), name="bench-texts")
-            await _say(stream, said, paced=ear.transcriber.capabilities.streams)
-            times.asked_s = loop_s()
+            await _say(stream, said, paced=candidate.transcriber.capabilities.streams)
+            times.flushed_s = loop_s()
             text = await final
             error = "" if times.final_s else "it ended without a text"
     except* StageError as failed:
         error = _first(failed)
     duration_s = len(said.samples) / said.rate_hz
     expected = words(said.text)
-    return Listened(
-        spec=ear.spec,
+    return SttResult(
+        spec=candidate.spec,
         name=said.name,
-        final_ms=None if error else 1_000 * (times.final_s - times.asked_s),
+        final_ms=None if error else 1_000 * (times.final_s - times.flushed_s),
         partial_ms=None if times.partial_s is None else 1_000 * (times.partial_s - times.began_s),
         duration_s=duration_s,
         n_words=len(expected),
         n_errors=0 if error else word_errors(expected, words(text)),
-        cost_usd=None if error else ear.cost_usd(duration_s),
+        cost_usd=None if error else candidate.cost_usd(duration_s),
         text=text,
         error=error,
     )
@@ -144,7 +148,7 @@ class _Times:
     """By the loop's clock."""
 
     def __init__(self) -> None:
-        self.began_s = self.asked_s = loop_s()
+        self.began_s = self.flushed_s = loop_s()
         self.partial_s: float | None = None
         self.final_s = 0.0
 
@@ -162,12 +166,12 @@ async def _say(stream: TranscriptStream, said: Utterance, *, paced: bool) -> Non
     stream.flush(1)
 
 
-async def _final(texts: AsyncIterator[Heard], times: _Times) -> str:
-    async for heard in texts:
-        if isinstance(heard, FinalText) and heard.flush == 1:
+async def _final(texts: AsyncIterator[TranscriptEvent], times: _Times) -> str:
+    async for results in texts:
+        if isinstance(results, FinalText) and results.flush == 1:
             times.final_s = loop_s()
-            return heard.text
-        if times.partial_s is None and heard.text:
+            return results.text
+        if times.partial_s is None and results.text:
             times.partial_s = loop_s()
     return ""
 
@@ -177,15 +181,15 @@ def words(text: str) -> list[str]:
     return WORD.findall(text.casefold().replace("\u2019", "'"))
 
 
-def word_errors(said: Sequence[str], heard: Sequence[str]) -> int:
+def word_errors(said: Sequence[str], results: Sequence[str]) -> int:
     """How many words must be put in, left out or changed to get from one to the other.
 
     Source: Levenshtein's distance, by Wagner and Fischer's table, a row at a time.
     """
-    row = list(range(len(heard) + 1))
+    row = list(range(len(results) + 1))
     for n, word in enumerate(said, 1):
         diagonal, row[0] = row[0], n
-        for m, other in enumerate(heard, 1):
+        for m, other in enumerate(results, 1):
             best = min(row[m] + 1, row[m - 1] + 1, diagonal + (word != other))
             diagonal, row[m] = row[m], best
     return row[-1]

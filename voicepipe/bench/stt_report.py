@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench import curves, figures
+from voicepipe.bench import curves, report_cells
 from voicepipe.bench.curves import Curve, Panel
-from voicepipe.bench.figures import failures, markdown, money, quantiles, shown, total
-from voicepipe.bench.stt import Listened
+from voicepipe.bench.report_cells import failures, markdown, money, quantile_cell, quantiles, total
+from voicepipe.bench.stt import SttResult
 
-COLUMNS: Final = ("ear", "final ms p50/p95/p99", "first words ms p50", "WER %", "words", "errors", "USD a minute")
+COLUMNS: Final = ("STT", "final ms p50/p95/p99", "first words ms p50", "WER %", "words", "errors", "USD a minute")
 
 CSV_COLUMNS: Final = (
-    "ear",
+    "stt",
     "recording",
     "final_ms",
     "partial_ms",
@@ -29,16 +29,16 @@ CSV_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class EarRun:
+class SttRun:
     """All that one ear heard."""
 
     spec: str
-    heard: tuple[Listened, ...]
+    results: tuple[SttResult, ...]
 
     @property
-    def whole(self) -> tuple[Listened, ...]:
+    def whole(self) -> tuple[SttResult, ...]:
         """What did not fail."""
-        return tuple(each for each in self.heard if not each.error)
+        return tuple(each for each in self.results if not each.error)
 
     @property
     def wer(self) -> float | None:
@@ -53,43 +53,43 @@ class EarRun:
         return None if cost_usd is None else 60 * cost_usd / sum(each.duration_s for each in self.whole)
 
 
-def ear_runs(heard: Sequence[Listened]) -> list[EarRun]:
+def stt_runs(results: Sequence[SttResult]) -> list[SttRun]:
     """By ear, in the order in which they were measured."""
-    specs = dict.fromkeys(each.spec for each in heard)
-    return [EarRun(spec, tuple(each for each in heard if each.spec == spec)) for spec in specs]
+    specs = dict.fromkeys(each.spec for each in results)
+    return [SttRun(spec, tuple(each for each in results if each.spec == spec)) for spec in specs]
 
 
-def table(measured: Sequence[EarRun]) -> Iterator[str]:
+def table(measured: Sequence[SttRun]) -> Iterator[str]:
     """The report, line by line, in Markdown; then each kind of failure once."""
     yield from markdown(COLUMNS, map(_cells, measured))
     for run in measured:
-        yield from failures(run.spec, (each.error for each in run.heard))
+        yield from failures(run.spec, (each.error for each in run.results))
 
 
-def _cells(run: EarRun) -> Iterator[str]:
+def _cells(run: SttRun) -> Iterator[str]:
     yield run.spec
-    yield shown(quantiles(each.final_ms for each in run.whole))
-    yield shown(quantiles(each.partial_ms for each in run.whole)[:1])
+    yield quantile_cell(quantiles(each.final_ms for each in run.whole))
+    yield quantile_cell(quantiles(each.partial_ms for each in run.whole)[:1])
     yield "-" if run.wer is None else f"{100 * run.wer:.1f}"
     yield str(sum(each.n_words for each in run.whole))
-    yield f"{len(run.heard) - len(run.whole)} of {len(run.heard)}"
+    yield f"{len(run.results) - len(run.whole)} of {len(run.results)}"
     yield money(run.usd_a_minute)
 
 
-def svg(measured: Sequence[EarRun]) -> str:
+def svg(measured: Sequence[SttRun]) -> str:
     """The distribution of the time to the text, a curve for each ear."""
     times = [[each.final_ms for each in run.whole if each.final_ms is not None] for run in measured]
-    lines = [Curve(its, len(run.heard)) for its, run in zip(times, measured, strict=True)]
+    lines = [Curve(its, len(run.results)) for its, run in zip(times, measured, strict=True)]
     return curves.svg([Panel("text, once speech is over", lines)], [run.spec for run in measured])
 
 
-def write_csv(path: Path, measured: Sequence[EarRun]) -> None:
+def write_csv(path: Path, measured: Sequence[SttRun]) -> None:
     """Write a line for each utterance."""
-    lines = (_fields(each) for run in measured for each in run.heard)
-    figures.write_csv(path, CSV_COLUMNS, lines)
+    lines = (_fields(each) for run in measured for each in run.results)
+    report_cells.write_csv(path, CSV_COLUMNS, lines)
 
 
-def _fields(each: Listened) -> Iterator[object]:
-    yield from (each.spec, each.name, figures.plain(each.final_ms), figures.plain(each.partial_ms))
-    yield from (f"{each.duration_s:.3f}", each.n_words, each.n_errors, figures.plain(each.cost_usd, digits=8))
+def _fields(each: SttResult) -> Iterator[object]:
+    yield from (each.spec, each.name, report_cells.plain(each.final_ms), report_cells.plain(each.partial_ms))
+    yield from (f"{each.duration_s:.3f}", each.n_words, each.n_errors, report_cells.plain(each.cost_usd, digits=8))
     yield from (each.text, each.error)

@@ -1,4 +1,4 @@
-"""How soon and how steadily voices speak: the same texts to each, measured where the sound would go on to a caller."""
+"""How soon and how steadily voices speak: the same texts to each, measured where the sound would go on to a user."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.audio.samples import first_audible
-from voicepipe.bench.rounds import Told, rounds
+from voicepipe.bench.runner import Progress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import ConfigError, StageError
-from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 TEXTS: Final = (
@@ -27,7 +27,7 @@ TEXTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mouth:
+class TtsCandidate:
     """One to be measured."""
 
     spec: str
@@ -57,7 +57,7 @@ class Utterance:
 
     sound_ms: float
     n_underruns: int
-    """How often a caller who plays the first sound at once would have had to wait for more."""
+    """How often a user who plays the first sound at once would have had to wait for more."""
 
     underrun_ms: float
     """For how long, in all."""
@@ -72,22 +72,24 @@ class Utterance:
         return self.total_ms / self.sound_ms if self.sound_ms and not self.error else None
 
 
-async def measure(mouths: Sequence[Mouth], texts: Sequence[str], n: int, at_once: int, told: Told) -> list[Utterance]:
+async def measure(
+    candidates: Sequence[TtsCandidate], texts: Sequence[str], n: int, at_once: int, progress: Progress
+) -> list[Utterance]:
     """Have `n` texts spoken by each, one voice after the other, `at_once` at a time."""
     spoken = list[Utterance]()
-    for mouth in mouths:
-        spoken += await rounds(mouth.spec, n, at_once, partial(_speak, mouth, texts), told)
+    for candidate in candidates:
+        spoken += await run_repeated(candidate.spec, n, at_once, partial(_speak, candidate, texts), progress)
     return spoken
 
 
-async def learn(mouth: Mouth, texts: Sequence[str]) -> None:
+async def learn(candidate: TtsCandidate, texts: Sequence[str]) -> None:
     """Have each text said as often as a voice must say it for it to be kept; nothing is measured.
 
     Raises:
         StageError: it could not be said.
     """
     for text in (*texts, *texts):
-        async with mouth.synthesizer.open(mouth.voice) as speech:
+        async with candidate.synthesizer.open(candidate.voice) as speech:
             _say(speech, text)
             async for _ in speech:
                 pass
@@ -100,33 +102,33 @@ def _say(speech: Speech, text: str) -> None:
     speech.finish()
 
 
-async def _speak(mouth: Mouth, texts: Sequence[str], n: int) -> Utterance:
+async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> Utterance:
     text, error = texts[n % len(texts)], ""
-    hearing = _Hearing()
+    playback = _Playback()
     try:
-        async with mouth.synthesizer.open(mouth.voice) as speech:
+        async with candidate.synthesizer.open(candidate.voice) as speech:
             _say(speech, text)
             async for spoken in speech:
-                hearing.take(spoken, loop_s())
+                playback.take(spoken, loop_s())
     except StageError as failure:
         error = str(failure)
     return Utterance(
-        spec=mouth.spec,
+        spec=candidate.spec,
         text=n % len(texts),
         n_chars=len(text),
-        audible_ms=hearing.audible_ms,
-        leading_ms=hearing.leading_ms,
-        total_ms=1_000 * (loop_s() - hearing.began_s),
-        sound_ms=hearing.sound_ms,
-        n_underruns=hearing.n_underruns,
-        underrun_ms=hearing.underrun_ms,
-        cost_usd=None if error else mouth.cost_usd(len(text)),
+        audible_ms=playback.audible_ms,
+        leading_ms=playback.leading_ms,
+        total_ms=1_000 * (loop_s() - playback.began_s),
+        sound_ms=playback.sound_ms,
+        n_underruns=playback.n_underruns,
+        underrun_ms=playback.underrun_ms,
+        cost_usd=None if error else candidate.cost_usd(len(text)),
         error=error,
     )
 
 
-class _Hearing:
-    """A caller who plays what comes as soon as it comes."""
+class _Playback:
+    """A user who plays what comes as soon as it comes."""
 
     def __init__(self) -> None:
         self.began_s = loop_s()

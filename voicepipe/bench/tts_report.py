@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench import curves, figures
+from voicepipe.bench import curves, report_cells
 from voicepipe.bench.curves import Curve, Panel
-from voicepipe.bench.figures import failures, markdown, money, plain, quantiles, shown, total
+from voicepipe.bench.report_cells import failures, markdown, money, plain, quantile_cell, quantiles, total
 from voicepipe.bench.tts import Utterance
 
 COLUMNS: Final = (
@@ -40,7 +40,7 @@ CSV_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class MouthRun:
+class TtsRun:
     """All that one voice spoke."""
 
     spec: str
@@ -56,31 +56,31 @@ class MouthRun:
         return quantiles(map(figure, self.whole))
 
 
-def mouth_runs(spoken: Sequence[Utterance]) -> list[MouthRun]:
+def tts_runs(spoken: Sequence[Utterance]) -> list[TtsRun]:
     """By voice, in the order in which they were measured."""
     specs = dict.fromkeys(each.spec for each in spoken)
-    return [MouthRun(spec, tuple(each for each in spoken if each.spec == spec)) for spec in specs]
+    return [TtsRun(spec, tuple(each for each in spoken if each.spec == spec)) for spec in specs]
 
 
-def table(measured: Sequence[MouthRun]) -> Iterator[str]:
+def table(measured: Sequence[TtsRun]) -> Iterator[str]:
     """The report, line by line, in Markdown; then each kind of failure once."""
     yield from markdown(COLUMNS, map(_cells, measured))
     for run in measured:
         yield from failures(run.spec, (each.error for each in run.spoken))
 
 
-def _cells(run: MouthRun) -> Iterator[str]:
+def _cells(run: TtsRun) -> Iterator[str]:
     yield run.spec
-    yield shown(run.quantiles(lambda its: its.audible_ms))
-    yield shown(run.quantiles(lambda its: its.leading_ms)[:1])
-    yield shown(run.quantiles(lambda its: its.real_time_factor), digits=3)
+    yield quantile_cell(run.quantiles(lambda its: its.audible_ms))
+    yield quantile_cell(run.quantiles(lambda its: its.leading_ms)[:1])
+    yield quantile_cell(run.quantiles(lambda its: its.real_time_factor), digits=3)
     yield f"{sum(bool(each.n_underruns) for each in run.whole)} of {len(run.whole)}"
-    yield shown(run.quantiles(lambda its: its.underrun_ms)[2:])
+    yield quantile_cell(run.quantiles(lambda its: its.underrun_ms)[2:])
     yield f"{len(run.spoken) - len(run.whole)} of {len(run.spoken)}"
     yield money(total(each.cost_usd for each in run.whole))
 
 
-def svg(measured: Sequence[MouthRun]) -> str:
+def svg(measured: Sequence[TtsRun]) -> str:
     """Distributions of the time to the first audible sample and to the end, a curve for each voice."""
 
     def panel(title: str, figure: Callable[[Utterance], float | None]) -> Panel:
@@ -91,9 +91,9 @@ def svg(measured: Sequence[MouthRun]) -> str:
     return curves.svg(panels, [run.spec for run in measured])
 
 
-def write_csv(path: Path, measured: Sequence[MouthRun]) -> None:
+def write_csv(path: Path, measured: Sequence[TtsRun]) -> None:
     """Write a line for each text."""
-    figures.write_csv(path, CSV_COLUMNS, (_fields(each) for run in measured for each in run.spoken))
+    report_cells.write_csv(path, CSV_COLUMNS, (_fields(each) for run in measured for each in run.spoken))
 
 
 def _fields(each: Utterance) -> Iterator[object]:

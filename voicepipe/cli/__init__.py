@@ -3,7 +3,7 @@
 `options` defines the options, `entry` runs the command. Each command has its own module, imported on use.
 """
 
-from voicepipe.cli.entry import main
+from voicepipe.cli.main import main
 from voicepipe.cli.options import parser
 
 __all__ = ["main", "parser"]

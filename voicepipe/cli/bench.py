@@ -1,11 +1,11 @@
-"""`voicepipe bench llm|stt|tts`: run the same work with several providers of a stage and compare the results."""
+"""`voicepipe bench llm|stt|tts`: compare providers of a stage with the same work. `bench compare`: compare two runs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from voicepipe.cli.bench_run import Report
 from voicepipe.cli.options import BenchOptions
@@ -22,6 +22,9 @@ def run(options: BenchOptions) -> int:
     Raises:
         ConfigError: a setting, a spec or an option is wrong.
     """
+    if options.action == "compare":
+        compare: Callable[[Any], int] = import_module("voicepipe.cli.bench_compare").run
+        return compare(options)
     settings = load(options.config, overrides=options.overrides())
     bench: Callable[[BenchOptions, Settings], Report] = getattr(
         import_module(f"voicepipe.cli.{WHERE[options.action]}"), options.action

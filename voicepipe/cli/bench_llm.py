@@ -10,7 +10,7 @@ from voicepipe.bench.llm import CACHES, PROMPTS, Answer, Candidate, Plan, measur
 from voicepipe.bench.llm_picture import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import runs, table, write_csv
-from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
+from voicepipe.cli.bench_run import Report, check_counts, engines, show_progress, stage_named
 from voicepipe.cli.options import LlmBenchOptions
 from voicepipe.config import Settings
 from voicepipe.wiring.chat import answer_usd
@@ -44,7 +44,7 @@ async def _measure(settings: Settings, specs: Sequence[str], plan: Plan) -> list
     stages = Stages(settings)
     candidates = [_candidate(settings, stages, text) for text in dict.fromkeys(specs)]
     async with engines(settings, stages, "llm", specs):
-        return await measure(candidates, plan, tell)
+        return await measure(candidates, plan, show_progress)
 
 
 def _candidate(settings: Settings, stages: Stages, text: str) -> Candidate:

@@ -13,10 +13,10 @@ from typing import Any
 from voicepipe.cli.options import BenchOptions
 from voicepipe.config import Settings
 from voicepipe.errors import ConfigError
-from voicepipe.providers.net import http, warm
+from voicepipe.providers.net import connection_pool, http
 from voicepipe.registry import Spec, Stage
 from voicepipe.wiring.engine import LocalModels
-from voicepipe.wiring.routes import LOCAL
+from voicepipe.wiring.model_routing import LOCAL
 from voicepipe.wiring.stages import Stages
 
 
@@ -65,14 +65,14 @@ async def engines(settings: Settings, stages: Stages, stage: Stage, specs: Itera
     """Run the local engine for the duration of the block, if any of the specs needs it."""
     local = any(settings.providers[Spec.parse(spec).provider].kind == LOCAL for spec in specs)
     engine = LocalModels(stages.engine_socket, (stage,) if local else (), say)
-    async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
+    async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
         running = group.create_task(engine.run(), name="local-engine")
         await engine.loaded.wait()
         yield
         running.cancel()
 
 
-def tell(what: str, done: int, of: int) -> None:
+def show_progress(what: str, done: int, of: int) -> None:
     """Print progress: on a terminal a line that is overwritten, in a file only the last line of each."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{what}: {done} of {of}" + ("\n" if done == of else ""))

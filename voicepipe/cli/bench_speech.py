@@ -11,22 +11,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from voicepipe.bench import stt as ears
+from voicepipe.bench import stt as stt_bench
 from voicepipe.bench import stt_report, tts_report
-from voicepipe.bench import tts as mouths
+from voicepipe.bench import tts as tts_bench
 from voicepipe.bench.stt_manifest import read_manifest
-from voicepipe.cli.bench_run import Report, check_counts, engines, stage_named, tell
+from voicepipe.cli.bench_run import Report, check_counts, engines, show_progress, stage_named
 from voicepipe.cli.options import SttBenchOptions, TtsBenchOptions
 from voicepipe.config import Settings
 from voicepipe.errors import ConfigError, StageError
-from voicepipe.router.sound_store import open_store
-from voicepipe.router.stored_voice import StoredVoice
-from voicepipe.stages.synthesizer import Voice
-from voicepipe.stages.transcriber import Hearing
-from voicepipe.wiring.audio import heard_usd, spoken_usd
+from voicepipe.ports.synthesizer import Voice
+from voicepipe.ports.transcriber import TranscriptionOptions
+from voicepipe.router.tts.audio_cache import open_audio_cache
+from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.wiring.audio import speech_cost_usd, transcription_usd
 from voicepipe.wiring.stages import Stages
 
-KEPT_BYTES: Final = 256 << 20
+CACHE_BYTES: Final = 256 << 20
 """Limit of the bench's cached speech on disk while the bench runs."""
 
 
@@ -39,8 +39,8 @@ def stt(options: SttBenchOptions, settings: Settings) -> Report:
     check_counts(options, "n", "concurrency")
     if options.manifest is None:
         raise ConfigError("--manifest: expected a file that names recordings and what is said in them, got none")
-    heard = asyncio.run(_hear(options, settings, read_manifest(options.manifest)))
-    measured = stt_report.ear_runs(heard)
+    results = asyncio.run(_transcribe(options, settings, read_manifest(options.manifest)))
+    measured = stt_report.stt_runs(results)
     return Report(
         lines=tuple(stt_report.table(measured)),
         picture=stt_report.svg(measured),
@@ -49,19 +49,19 @@ def stt(options: SttBenchOptions, settings: Settings) -> Report:
     )
 
 
-async def _hear(
-    options: SttBenchOptions, settings: Settings, utterances: Callable[[int], Sequence[ears.Utterance]]
-) -> list[ears.Listened]:
+async def _transcribe(
+    options: SttBenchOptions, settings: Settings, utterances: Callable[[int], Sequence[stt_bench.Utterance]]
+) -> list[stt_bench.SttResult]:
     stages = Stages(settings)
-    asked = [_ear(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
+    candidates = [_stt_candidate(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
     async with engines(settings, stages, "stt", options.specs):
-        return await ears.measure(asked, utterances, options.n, options.concurrency, tell)
+        return await stt_bench.measure(candidates, utterances, options.n, options.concurrency, show_progress)
 
 
-def _ear(options: SttBenchOptions, settings: Settings, stages: Stages, text: str) -> ears.Ear:
+def _stt_candidate(options: SttBenchOptions, settings: Settings, stages: Stages, text: str) -> stt_bench.SttCandidate:
     spec, transcriber = stage_named(settings, stages, "stt", text)
-    hearing = Hearing(model=spec.model, language=options.language)
-    return ears.Ear(text, transcriber, hearing, partial(heard_usd, settings, spec))
+    transcription = TranscriptionOptions(model=spec.model, language=options.language)
+    return stt_bench.SttCandidate(text, transcriber, transcription, partial(transcription_usd, settings, spec))
 
 
 def tts(options: TtsBenchOptions, settings: Settings) -> Report:
@@ -71,8 +71,8 @@ def tts(options: TtsBenchOptions, settings: Settings) -> Report:
         ConfigError: a spec or an option is wrong.
     """
     check_counts(options, "n", "concurrency")
-    texts = mouths.TEXTS if options.texts is None else mouths.read_texts(options.texts)
-    measured = tts_report.mouth_runs(asyncio.run(_speak(options, settings, texts)))
+    texts = tts_bench.TEXTS if options.texts is None else tts_bench.read_texts(options.texts)
+    measured = tts_report.tts_runs(asyncio.run(_speak(options, settings, texts)))
     return Report(
         lines=tuple(tts_report.table(measured)),
         picture=tts_report.svg(measured),
@@ -81,38 +81,40 @@ def tts(options: TtsBenchOptions, settings: Settings) -> Report:
     )
 
 
-async def _speak(options: TtsBenchOptions, settings: Settings, texts: Sequence[str]) -> list[mouths.Utterance]:
+async def _speak(options: TtsBenchOptions, settings: Settings, texts: Sequence[str]) -> list[tts_bench.Utterance]:
     stages = Stages(settings)
-    asked = [_mouth(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
+    candidates = [_tts_candidate(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
     async with engines(settings, stages, "tts", options.specs), AsyncExitStack() as stack:
         if options.cached:
-            asked += [await _kept(stack, mouth, texts[: options.n]) for mouth in asked]
-        return await mouths.measure(asked, texts, options.n, options.concurrency, tell)
+            candidates += [await _with_cache(stack, candidate, texts[: options.n]) for candidate in candidates]
+        return await tts_bench.measure(candidates, texts, options.n, options.concurrency, show_progress)
 
 
-async def _kept(stack: AsyncExitStack, mouth: mouths.Mouth, texts: Sequence[str]) -> mouths.Mouth:
+async def _with_cache(
+    stack: AsyncExitStack, candidate: tts_bench.TtsCandidate, texts: Sequence[str]
+) -> tts_bench.TtsCandidate:
     """Return the same TTS with the texts cached on disk, as `server.audio_cache_mb` does.
 
     Raises:
         ConfigError: the TTS could not speak the texts.
     """
     folder = stack.enter_context(TemporaryDirectory(prefix="voicepipe-bench-", ignore_cleanup_errors=True))
-    store = await stack.enter_async_context(open_store(Path(folder), most_bytes=KEPT_BYTES))
-    kept = replace(
-        mouth,
-        spec=f"{mouth.spec}, from disk",
-        synthesizer=StoredVoice(mouth.synthesizer, store),
+    store = await stack.enter_async_context(open_audio_cache(Path(folder), most_bytes=CACHE_BYTES))
+    cached = replace(
+        candidate,
+        spec=f"{candidate.spec}, from disk",
+        synthesizer=CachedSynthesizer(candidate.synthesizer, store),
         cost_usd=lambda n_chars: 0.0,
     )
     try:
-        await mouths.learn(kept, texts)
+        await tts_bench.learn(cached, texts)
     except StageError as failure:
         raise ConfigError(f"--cached: expected a voice that can say the texts, got {failure}") from None
     await store.settled()
-    return kept
+    return cached
 
 
-def _mouth(options: TtsBenchOptions, settings: Settings, stages: Stages, text: str) -> mouths.Mouth:
+def _tts_candidate(options: TtsBenchOptions, settings: Settings, stages: Stages, text: str) -> tts_bench.TtsCandidate:
     spec, synthesizer = stage_named(settings, stages, "tts", text)
     voice = Voice(model=spec.model, voice=options.voice, language=options.language)
-    return mouths.Mouth(text, synthesizer, voice, partial(spoken_usd, settings, spec))
+    return tts_bench.TtsCandidate(text, synthesizer, voice, partial(speech_cost_usd, settings, spec))

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
-from voicepipe.cli.probe import Probe, Reply, ask_ear, ask_model, ask_voice, probe
+from voicepipe.cli.probe import Probe, Reply, probe, probe_llm, probe_stt, probe_tts
 from voicepipe.config import Row, Settings, effective, load
 from voicepipe.config.settings import STAGES
 from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.ports.synthesizer import Voice
+from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.registry import Spec, Stage
-from voicepipe.stages.synthesizer import Voice
-from voicepipe.stages.transcriber import Hearing
 
 ORDER: Final[tuple[Stage, ...]] = ("tts", "stt", "llm")
 """TTS first: its audio is the STT's input."""
@@ -91,22 +91,22 @@ async def _probes(settings: Settings, agents: list[str], get: Get) -> AsyncItera
                 continue
             tried.add((stage, spec, voice))
             key = f"agents.{name}.{stage}"
-            done, heard = await probe(stage, str(spec), _ask(get, stage, spec, key, voice, agent.language, sound))
-            sound = heard if stage == "tts" else sound
+            done, audio = await probe(stage, str(spec), _query(get, stage, spec, key, voice, agent.language, sound))
+            sound = audio if stage == "tts" else sound
             yield done
 
 
-async def _ask(
+async def _query(
     get: Get, stage: Stage, spec: Spec, key: str, voice: str | None, language: str | None, sound: Samples
 ) -> Reply:
     provider = get(stage, spec, key)
     match stage:
         case "tts":
-            return await ask_voice(provider, Voice(model=spec.model, voice=voice, language=language))
+            return await probe_tts(provider, Voice(model=spec.model, voice=voice, language=language))
         case "stt":
-            return await ask_ear(provider, Hearing(model=spec.model, language=language), sound)
+            return await probe_stt(provider, TranscriptionOptions(model=spec.model, language=language), sound)
         case "llm":
-            return await ask_model(provider, spec.model)
+            return await probe_llm(provider, spec.model)
 
 
 @asynccontextmanager
@@ -116,7 +116,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
     An engine that can't run does not stop the probes of other stages: only probes that need it fail, with the
     reason.
     """
-    from voicepipe.providers.net import http, warm
+    from voicepipe.providers.net import connection_pool, http
     from voicepipe.wiring import Stages
     from voicepipe.wiring.engine import LocalModels
 
@@ -137,7 +137,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
             raise ConfigError(why_not)
         return stages.get(stage, spec, key=key)
 
-    async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
+    async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
         engine = group.create_task(keep_running(), name="local-engine")
         await models.loaded.wait()
         yield get

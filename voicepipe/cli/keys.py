@@ -34,13 +34,15 @@ def run(options: KeysOptions) -> int:
         case "revoke":
             sys.stdout.write(f"{_line(keys.revoke(options.id, now_s=unix_s()))}\n")
             if all(key.revoked_at_s is not None for key in keys.list()):
-                sys.stderr.write("No key works any more: nobody can call until 'voicepipe keys create' makes one.\n")
+                sys.stderr.write(
+                    "No key works any more: no client can connect until 'voicepipe keys create' makes one.\n"
+                )
         case "rotate":
             secrets = KeyStore(folder)
             secrets.keyring(unix_s())  # a folder without a secret gets its first one here, so that there is one before
             sys.stdout.write(f"{secrets.rotate(unix_s()).kid}\n")
-            sys.stderr.write("It signs from now on. What older ones signed stays good until 'voicepipe keys forget'.\n")
-        case "forget":
+            sys.stderr.write("It signs from now on. What older ones signed stays good until 'voicepipe keys remove'.\n")
+        case "remove":
             KeyStore(folder).remove(options.id)
     return 0
 
@@ -49,7 +51,7 @@ def _create(keys: ApiKeys, options: KeysOptions) -> None:
     """Create a key. Only the key goes to stdout, so that a script can read it."""
     new = keys.create(options.project, now_s=unix_s(), name=options.name, scopes=options.scope or KEY_DEFAULT)
     sys.stdout.write(f"{new.text}\n")
-    sys.stderr.write("This is the only time that the key is shown. From now on every caller needs one.\n")
+    sys.stderr.write("This is the only time that the key is shown. From now on every client needs one.\n")
 
 
 def _line(key: ApiKey) -> str:

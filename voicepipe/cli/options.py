@@ -199,7 +199,8 @@ class ReplayOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateOptions(Options):
+class CompareOptions(Options):
+    action: str
     files: tuple[Path, Path]
     p95_ms: float = 50.0
     misses: float = 0.01
@@ -239,7 +240,6 @@ def parser() -> argparse.ArgumentParser:
     _bench(commands)
     _simulate(commands)
     _replay(commands)
-    _gate(commands)
     return tree
 
 
@@ -301,9 +301,9 @@ def _keys(commands: Commands[argparse.ArgumentParser]) -> None:
     revoke = _add(actions, KeysOptions, "revoke", "revoke a key")
     revoke.add_argument("id", metavar="ID", help="the eight characters that `keys list` shows")
     rotate = _add(actions, KeysOptions, "rotate", "make a new signing secret; issued client secrets stay valid")
-    forget = _add(actions, KeysOptions, "forget", "delete an older signing secret; what it signed is no longer valid")
-    forget.add_argument("id", metavar="KID", help="its name, as `keys rotate` prints it")
-    for each in (create, listing, revoke, rotate, forget):
+    remove = _add(actions, KeysOptions, "remove", "delete an older signing secret; what it signed is no longer valid")
+    remove.add_argument("id", metavar="KID", help="its name, as `keys rotate` prints it")
+    for each in (create, listing, revoke, rotate, remove):
         _config(each)
 
 
@@ -370,6 +370,7 @@ def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
     tts.add_argument("--voice", metavar="NAME", help="the voice's name at its provider")
     tts.add_argument("--language", metavar="TAG", help="BCP-47")
     _repeated(tts, "tts")
+    _bench_compare(actions)
 
 
 def _repeated(command: argparse.ArgumentParser, stage: str) -> None:
@@ -408,8 +409,8 @@ def _replay(commands: Commands[argparse.ArgumentParser]) -> None:
     _config(command)
 
 
-def _gate(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, GateOptions, "gate", "fail when users wait longer in a second run than in a first")
+def _bench_compare(actions: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(actions, CompareOptions, "compare", "fail when users wait longer in a second run than in a first")
     command.add_argument(
         "files", nargs=2, type=Path, metavar="RUN", help="before and after: journals, exported turns, a bench's CSV"
     )

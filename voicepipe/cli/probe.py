@@ -13,18 +13,18 @@ from voicepipe import clock
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, first_audible, silence
 from voicepipe.errors import VoicepipeError
+from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.ports.transcriber import Final as FinalTranscript
+from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
 from voicepipe.registry import Stage
-from voicepipe.stages.model import Model, ModelRequest, Said, Text, TextDelta
-from voicepipe.stages.synthesizer import RATE_HZ, Synthesizer, Voice
-from voicepipe.stages.transcriber import Final as Heard
-from voicepipe.stages.transcriber import Hearing, Transcriber
 
 CLAUSE: Final = "The quick brown fox jumps over the lazy dog."
 QUESTION: Final = "Say hello in one short sentence."
 ANSWER_TOKENS: Final = 40
 """Token limit of the LLM's answer."""
 
-PATIENCE_S: Final = 30.0
+PROBE_TIMEOUT_S: Final = 30.0
 """A stage that has not answered by then is useless to a user."""
 
 _TONE_HZ: Final = 440
@@ -46,7 +46,7 @@ class Probe:
     """The answer, or the reason of the failure."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the result as one line."""
         first = "" if self.first_ms is None else f"first after {self.first_ms} ms, all after {self.total_ms} ms: "
         return f"{'ok' if self.ok else 'FAILED'}  {self.spec}  {first}{self.said}"
@@ -62,14 +62,14 @@ class Reply:
     """int16, (n_samples,), 24 kHz; empty unless the stage is a TTS."""
 
 
-async def probe(stage: Stage, spec: str, asked: Awaitable[Reply]) -> tuple[Probe, Samples]:
+async def probe(stage: Stage, spec: str, pending: Awaitable[Reply]) -> tuple[Probe, Samples]:
     """Wait for a stage's reply and return the result and the audio. Never raises the stage's errors."""
     began_ms = clock.monotonic_ms()
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            reply = await asked
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reply = await pending
     except (VoicepipeError, TimeoutError) as error:
-        why = str(error) if isinstance(error, VoicepipeError) else f"no answer within {PATIENCE_S:.0f} s"
+        why = str(error) if isinstance(error, VoicepipeError) else f"no answer within {PROBE_TIMEOUT_S:.0f} s"
         total_ms = clock.monotonic_ms() - began_ms
         return Probe(stage=stage, spec=spec, ok=False, first_ms=None, total_ms=total_ms, said=why), silence(0)
     total_ms, ok = clock.monotonic_ms() - began_ms, reply.first_ms is not None
@@ -77,7 +77,7 @@ async def probe(stage: Stage, spec: str, asked: Awaitable[Reply]) -> tuple[Probe
     return Probe(stage=stage, spec=spec, ok=ok, first_ms=reply.first_ms, total_ms=total_ms, said=said), reply.sound
 
 
-async def ask_voice(synthesizer: Synthesizer, voice: Voice) -> Reply:
+async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> Reply:
     """Synthesize one clause."""
     began_ms, first_ms, pieces = clock.monotonic_ms(), None, [silence(0)]
     async with synthesizer.open(voice) as speech:
@@ -91,7 +91,7 @@ async def ask_voice(synthesizer: Synthesizer, voice: Voice) -> Reply:
     return Reply(first_ms, f"{len(sound) / RATE_HZ:.1f} s of speech", sound)
 
 
-async def ask_model(model: Model, name: str) -> Reply:
+async def probe_llm(model: Model, name: str) -> Reply:
     """Ask one short question."""
     began_ms, first_ms, words = clock.monotonic_ms(), None, []
     request = ModelRequest(model=name, messages=(Said("user", (Text(QUESTION),)),), max_output_tokens=ANSWER_TOKENS)
@@ -103,23 +103,23 @@ async def ask_model(model: Model, name: str) -> Reply:
     return Reply(first_ms, " ".join("".join(words).split()), silence(0))
 
 
-async def ask_ear(transcriber: Transcriber, hearing: Hearing, sound: Samples) -> Reply:
+async def probe_stt(transcriber: Transcriber, transcription: TranscriptionOptions, sound: Samples) -> Reply:
     """Transcribe `sound`, int16, (n_samples,), 24 kHz; a tone instead when `sound` is empty.
 
     An STT that answers passes: its transcript of a tone does not matter.
     """
     rate_hz = transcriber.capabilities.rate_hz
-    heard = Resampler(RATE_HZ, rate_hz).push(sound if len(sound) else _tone())
+    audio = Resampler(RATE_HZ, rate_hz).push(sound if len(sound) else _tone())
     step = rate_hz * _PUSH_MS // 1_000
-    async with transcriber.open(hearing) as stream:
+    async with transcriber.open(transcription) as stream:
         stream.begin(1)
-        for first in range(0, len(heard), step):
-            stream.push(heard[first : first + step])
+        for first in range(0, len(audio), step):
+            stream.push(audio[first : first + step])
         began_ms = clock.monotonic_ms()
         stream.flush(1)
         async for answer in stream:
-            if isinstance(answer, Heard):
-                said = f'heard "{answer.text}"' if len(sound) else "answered (a tone: there was no voice to hear)"
+            if isinstance(answer, FinalTranscript):
+                said = f'transcribed "{answer.text}"' if len(sound) else "answered (a tone: there was no speech)"
                 return Reply(clock.monotonic_ms() - began_ms, said, silence(0))
     return Reply(None, "", silence(0))
 

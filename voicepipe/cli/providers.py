@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from voicepipe.cli import providers_speech
-from voicepipe.cli.found_server import usual_url
+from voicepipe.cli.connectivity import reached
+from voicepipe.cli.local_server import usual_url
+from voicepipe.cli.measured_latency import Measured, measured
 from voicepipe.cli.options import ProvidersOptions, environment_key
-from voicepipe.cli.probe import ANSWER_TOKENS, PATIENCE_S, QUESTION, Probe, Reply, ask_model, probe
+from voicepipe.cli.probe import ANSWER_TOKENS, PROBE_TIMEOUT_S, QUESTION, Probe, Reply, probe, probe_llm
 from voicepipe.cli.provider_key import key_of
+from voicepipe.cli.provider_status import unhealthy_models
 from voicepipe.cli.providers_speech import SpeechLine
-from voicepipe.cli.reach import reached
-from voicepipe.cli.troubles import told_now
-from voicepipe.cli.turns_measured import Measured, measured
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError, StageError, VoicepipeError
 from voicepipe.providers.catalog import ModelFacts
@@ -76,39 +76,39 @@ def run(options: ProvidersOptions) -> int:
     for name in options.names:
         if name not in settings.vendors.providers and name not in settings.providers:
             raise ConfigError(f"providers: expected one of {', '.join(settings.providers)}, got {name!r}")
-    minds, speech = asyncio.run(_shown(settings, options))
+    llms, speech = asyncio.run(_all_lines(settings, options))
     if options.json:
-        plain = [*map(_plain, minds), *map(providers_speech.plain, speech)]
+        plain = [*map(_plain, llms), *map(providers_speech.plain, speech)]
         sys.stdout.write(json.dumps(plain, indent=2) + "\n")
     else:
-        tables = ([table(minds)] if minds else []) + ([providers_speech.table(speech)] if speech else [])
+        tables = ([table(llms)] if llms else []) + ([providers_speech.table(speech)] if speech else [])
         sys.stdout.write("\n".join("".join(f"{text}\n" for text in each) for each in tables))
-    probes = [*(line.probe for line in minds), *(line.probe for line in speech)]
+    probes = [*(line.probe for line in llms), *(line.probe for line in speech)]
     return FAILED if any(each is not None and not each.ok for each in probes) else 0
 
 
-async def _shown(settings: Settings, options: ProvidersOptions) -> tuple[list[Line], list[SpeechLine]]:
+async def _all_lines(settings: Settings, options: ProvidersOptions) -> tuple[list[Line], list[SpeechLine]]:
     seen = await measured(settings, options.project)
-    now = await told_now(usual_url(settings), environment_key())
-    shown = [
+    now = await unhealthy_models(usual_url(settings), environment_key())
+    lines_ = [
         replace(line, now=now.get(f"{line.provider}/{line.model}", "")) for line in lines(settings, options.names, seen)
     ]
     speech = list(providers_speech.lines(settings, options.names))
-    shown, speech = await _reached(settings, shown, speech)
-    return await _probed(settings, shown, speech, set(options.names)) if options.probe else (shown, speech)
+    lines_, speech = await _reached(settings, lines_, speech)
+    return await _probed(settings, lines_, speech, set(options.names)) if options.probe else (lines_, speech)
 
 
 def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured]) -> Iterator[Line]:
     """Yield the agents' LLMs, then the first model of each other vendor; with `names`, all models of those."""
-    used = list(dict.fromkeys(spec for agent in settings.agents for spec in settings.thinkers(agent)))
-    wanted = [spec for spec in used if not names or spec.provider in names]
+    used = list(dict.fromkeys(spec for agent in settings.agents for spec in settings.llm_specs(agent)))
+    listed_specs = [spec for spec in used if not names or spec.provider in names]
     for name, vendor in settings.vendors.providers.items():
         if names and name not in names:
             continue
         models = list(vendor.models) if names else list(vendor.models)[:1]
         if names or all(spec.provider != name for spec in used):
-            wanted += [Spec(name, model) for model in models or [""]]
-    for spec in dict.fromkeys(wanted):
+            listed_specs += [Spec(name, model) for model in models or [""]]
+    for spec in dict.fromkeys(listed_specs):
         vendor_facts = settings.vendor(spec.provider)
         yield Line(
             provider=spec.provider,
@@ -121,18 +121,18 @@ def lines(settings: Settings, names: tuple[str, ...], seen: dict[str, Measured])
         )
 
 
-def table(shown: list[Line]) -> Iterator[str]:
+def table(lines_: list[Line]) -> Iterator[str]:
     """Yield the lines of a table for people; a probe's result follows its model."""
-    rows = [HEAD, *(_cells(line) for line in shown)]
+    rows = [HEAD, *(_cells(line) for line in lines_)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    for row, line in zip(rows, [None, *shown], strict=True):
+    for row, line in zip(rows, [None, *lines_], strict=True):
         mark = "* " if line is not None and line.in_use else "  "
         yield (mark + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
         if line is not None and line.now:
             yield f"    NOW {line.now}"
         if line is not None and line.probe is not None:
-            yield f"    {line.probe.told}"
-    yield "* an agent thinks with it. Prices and speeds are others' claims; `--json` names their sources."
+            yield f"    {line.probe.summary}"
+    yield "* an agent uses it. Prices and speeds are others' claims; `--json` names their sources."
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -154,15 +154,15 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 async def _reached(
-    settings: Settings, minds: list[Line], speech: list[SpeechLine]
+    settings: Settings, llms: list[Line], speech: list[SpeechLine]
 ) -> tuple[list[Line], list[SpeechLine]]:
     """Connect to each provider that could be asked; the local ones need no connection."""
-    keys = {**{line.provider: line.key for line in minds}, **{line.provider: line.key for line in speech}}
+    keys = {**{line.provider: line.key for line in llms}, **{line.provider: line.key for line in speech}}
     urls = {name: settings.providers[name].base_url for name, key in keys.items() if key in ("set", "not needed")}
     took = await reached(url for url in urls.values() if url)
     known = {name: took[url] for name, url in urls.items() if url}
     return (
-        [replace(line, reached=known.get(line.provider, "")) for line in minds],
+        [replace(line, reached=known.get(line.provider, "")) for line in llms],
         [replace(line, reached=known.get(line.provider, "")) for line in speech],
     )
 
@@ -179,62 +179,63 @@ def _plain(line: Line) -> dict[str, object]:
 
 
 async def _probed(
-    settings: Settings, minds: list[Line], speech: list[SpeechLine], named: set[str]
+    settings: Settings, llms: list[Line], speech: list[SpeechLine], named: set[str]
 ) -> tuple[list[Line], list[SpeechLine]]:
     """Probe all with a key at the same time; providers on the operator's own machines only when in use or named."""
-    from voicepipe.providers.net import http, warm
+    from voicepipe.providers.net import connection_pool, http
 
-    asked = [line for line in minds if _is_asked(settings, line, named)]
-    heard = [line for line in speech if providers_speech.is_asked(settings, line, named)]
-    sys.stderr.write(f"voicepipe: {_bill(asked, heard)}\n")
-    async with http.lifetime(), warm.lifetime(), asyncio.TaskGroup() as group:
-        answers = [group.create_task(_probe(settings, line), name=f"probe-{line.provider}") for line in asked]
+    probed = [line for line in llms if _is_probed(settings, line, named)]
+    probed_speech = [line for line in speech if providers_speech.is_probed(settings, line, named)]
+    sys.stderr.write(f"voicepipe: {_bill(probed, probed_speech)}\n")
+    async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
+        answers = [group.create_task(_probe(settings, line), name=f"probe-{line.provider}") for line in probed]
         sounds = [
-            group.create_task(providers_speech.asked(settings, line), name=f"probe-{line.spec}") for line in heard
+            group.create_task(providers_speech.probed(settings, line), name=f"probe-{line.spec}")
+            for line in probed_speech
         ]
-    done = {id(line): task.result() for line, task in zip(asked, answers, strict=True)}
-    said = {line: task.result() for line, task in zip(heard, sounds, strict=True)}
-    return [done.get(id(line), line) for line in minds], [said.get(line, line) for line in speech]
+    done = {id(line): task.result() for line, task in zip(probed, answers, strict=True)}
+    said = {line: task.result() for line, task in zip(probed_speech, sounds, strict=True)}
+    return [done.get(id(line), line) for line in llms], [said.get(line, line) for line in speech]
 
 
-def _is_asked(settings: Settings, line: Line, named: set[str]) -> bool:
-    asked = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
-    return asked and settings.providers[line.provider].kind != "local"
+def _is_probed(settings: Settings, line: Line, named: set[str]) -> bool:
+    probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
+    return probed and settings.providers[line.provider].kind != "local"
 
 
-def _bill(asked: list[Line], heard: list[SpeechLine]) -> str:
+def _bill(probed: list[Line], probed_speech: list[SpeechLine]) -> str:
     """Return what the probes will cost, as far as prices are known."""
     # an English token is about 4 characters, and the framing of a question takes about 10 tokens
     n_read = len(QUESTION) // 4 + 10
-    minds = [line.facts.cost_usd(input_tokens=n_read, output_tokens=ANSWER_TOKENS) for line in asked]
-    costs = [*minds, *map(providers_speech.cost_usd, heard)]
-    n_ears = sum(line.stage == "stt" for line in heard)
-    whom = f"{len(asked)} models, {n_ears} ears and {len(heard) - n_ears} voices"
+    llms = [line.facts.cost_usd(input_tokens=n_read, output_tokens=ANSWER_TOKENS) for line in probed]
+    costs = [*llms, *map(providers_speech.cost_usd, probed_speech)]
+    n_stt = sum(line.stage == "stt" for line in probed_speech)
+    whom = f"{len(probed)} models, {n_stt} STTs and {len(probed_speech) - n_stt} TTSs"
     unknown = f", and {costs.count(None)} of which no price is known" if None in costs else ""
     return f"asking {whom}, for about {sum(usd or 0.0 for usd in costs):.4f} USD{unknown}"
 
 
 async def _probe(settings: Settings, line: Line) -> Line:
-    from voicepipe.providers.llm import names
-    from voicepipe.stages.model import Model
+    from voicepipe.ports.model import Model
+    from voicepipe.providers.llm import list_models
     from voicepipe.wiring import Stages
 
     vendor = settings.vendor(line.provider)
     # Only a self-hosted server itself knows its models.
     model = "" if vendor is not None and vendor.yours and not line.in_use else line.model
 
-    async def ask() -> Reply:
+    async def query() -> Reply:
         nonlocal model
         if not model:
-            nobody = Spec(line.provider, "any")
-            model = min(await names.listed(nobody, settings.connection(nobody, key="--probe")), default="")
+            unnamed = Spec(line.provider, "any")
+            model = min(await list_models.listed(unnamed, settings.connection(unnamed, key="--probe")), default="")
         if not model:
             raise StageError("llm", provider=line.provider, why="it lists no model", retryable=False)
         spec = Spec(line.provider, model)
         found: Model = Stages(settings).get("llm", spec, key="--probe")
-        return await ask_model(found, model)
+        return await probe_llm(found, model)
 
-    result, _ = await probe("llm", f"{line.provider}/{model}", ask())
+    result, _ = await probe("llm", f"{line.provider}/{model}", query())
     if not result.ok and model:
         result = replace(result, said=result.said + await _hint(settings, Spec(line.provider, model)))
     return replace(line, model=model, probe=replace(result, spec=f"{line.provider}/{model}"))
@@ -244,14 +245,14 @@ async def _hint(settings: Settings, spec: Spec) -> str:
     """Suggest alternatives to a model that did not answer: its vendor's nearest names, if the vendor has none of that
     name.
     """
-    from voicepipe.providers.llm import names
+    from voicepipe.providers.llm import list_models
 
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            known = await names.listed(spec, settings.connection(spec, key="--probe"))
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            known = await list_models.listed(spec, settings.connection(spec, key="--probe"))
     except (VoicepipeError, TimeoutError):
         return ""  # the reason of the failure says enough
-    if not known or names.has(spec.model, known):
+    if not known or list_models.has(spec.model, known):
         return ""
-    near = names.nearest(spec.model, known)
+    near = list_models.nearest(spec.model, known)
     return f"; it lists {', '.join(near)}" if near else f"; it lists {len(known)} models, none with such a name"

@@ -10,15 +10,15 @@ from io import BytesIO
 from typing import Final, Literal
 
 from voicepipe.audio.samples import Samples
-from voicepipe.cli.probe import CLAUSE, Probe, Reply, ask_ear, ask_voice, probe
+from voicepipe.cli.probe import CLAUSE, Probe, Reply, probe, probe_stt, probe_tts
 from voicepipe.cli.provider_key import key_of
 from voicepipe.config import Settings
-from voicepipe.providers.catalog.speech import EARS, VOICES, SpeechFacts
+from voicepipe.ports.synthesizer import RATE_HZ, Voice
+from voicepipe.ports.transcriber import TranscriptionOptions
+from voicepipe.providers.catalog.speech import TRANSCRIBERS, VOICES, SpeechFacts
 from voicepipe.registry import Spec
-from voicepipe.stages.synthesizer import RATE_HZ, Voice
-from voicepipe.stages.transcriber import Hearing
 
-HEAD: Final = ("ear or voice", "", "key", "reached", "USD", "evidence")
+HEAD: Final = ("STT or TTS", "", "key", "reached", "USD", "evidence")
 
 LANGUAGE: Final = "en"
 """Language of the clause."""
@@ -57,7 +57,7 @@ class SpeechLine:
 
 def lines(settings: Settings, names: tuple[str, ...]) -> Iterator[SpeechLine]:
     """Yield the agents' STTs and TTSs, then the known ones of all vendors, or of `names` only."""
-    for stage, known in (("stt", EARS), ("tts", VOICES)):
+    for stage, known in (("stt", TRANSCRIBERS), ("tts", VOICES)):
         its: Literal["stt", "tts"] = "stt" if stage == "stt" else "tts"
         used = list(dict.fromkeys(spec for agent in settings.agents.values() for spec in agent.specs(its)))
         facts = {Spec.parse(row.spec): row for row in known if row.key_env}
@@ -69,31 +69,31 @@ def lines(settings: Settings, names: tuple[str, ...]) -> Iterator[SpeechLine]:
 def _line(
     settings: Settings, stage: Literal["stt", "tts"], spec: Spec, facts: SpeechFacts | None, *, in_use: bool
 ) -> SpeechLine:
-    from voicepipe.wiring.prices import ear_usd, voice_usd
+    from voicepipe.wiring.prices import stt_usd_per_minute_of, tts_usd_per_million_of
 
     entry = settings.providers[spec.provider]
-    own = entry.hearing_usd_per_minute if stage == "stt" else entry.speech_usd_per_million
+    own = entry.stt_usd_per_minute if stage == "stt" else entry.tts_usd_per_million_chars
     return SpeechLine(
         stage=stage,
         spec=spec,
         in_use=in_use,
         key=key_of(settings, spec.provider),
         evidence="yours" if facts is None else facts.evidence.replace("_", " "),
-        usd=ear_usd(settings, spec) if stage == "stt" else voice_usd(settings, spec),
+        usd=stt_usd_per_minute_of(settings, spec) if stage == "stt" else tts_usd_per_million_of(settings, spec),
         source=f"providers.{spec.provider}" if own is not None else "" if facts is None else facts.price_source,
     )
 
 
-def table(shown: list[SpeechLine]) -> Iterator[str]:
+def table(lines_: list[SpeechLine]) -> Iterator[str]:
     """Yield the lines of a table for people; a probe's result follows its STT or TTS."""
-    rows = [HEAD, *(_cells(line) for line in shown)]
+    rows = [HEAD, *(_cells(line) for line in lines_)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    for row, line in zip(rows, [None, *shown], strict=True):
+    for row, line in zip(rows, [None, *lines_], strict=True):
         mark = "* " if line is not None and line.in_use else "  "
         yield (mark + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
         if line is not None and line.probe is not None:
-            yield f"    {line.probe.told}"
-    yield "* an agent hears or speaks with it. Prices are for a minute heard or a million characters spoken."
+            yield f"    {line.probe.summary}"
+    yield "* an agent uses it. Prices are for a minute of STT or a million characters of TTS."
 
 
 def _cells(line: SpeechLine) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _cells(line: SpeechLine) -> tuple[str, ...]:
     usd = "-" if line.usd is None else f"{line.usd:.4g}/{unit}"
     return (
         str(line.spec),
-        "hears" if line.stage == "stt" else "speaks",
+        line.stage,
         line.key,
         line.reached or "-",
         usd,
@@ -119,10 +119,10 @@ def plain(line: SpeechLine) -> dict[str, object]:
 # --- probing --------------------------------------------------------------------------------------
 
 
-def is_asked(settings: Settings, line: SpeechLine, named: set[str]) -> bool:
+def is_probed(settings: Settings, line: SpeechLine, named: set[str]) -> bool:
     """Return whether a probe asks it: its key is set, or it needs none and is in use or named. Never a local one."""
-    asked = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
-    return asked and settings.providers[line.provider].kind != "local"
+    probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
+    return probed and settings.providers[line.provider].kind != "local"
 
 
 def cost_usd(line: SpeechLine) -> float | None:
@@ -132,20 +132,20 @@ def cost_usd(line: SpeechLine) -> float | None:
     return line.usd * len(CLAUSE) / 1_000_000 if line.stage == "tts" else line.usd * len(_clip()) / RATE_HZ / 60
 
 
-async def asked(settings: Settings, line: SpeechLine) -> SpeechLine:
+async def probed(settings: Settings, line: SpeechLine) -> SpeechLine:
     """Return the line with the result of its probe."""
     clip = await asyncio.to_thread(_clip)
-    result, _ = await probe(line.stage, str(line.spec), _ask(settings, line, clip))
+    result, _ = await probe(line.stage, str(line.spec), _query(settings, line, clip))
     return replace(line, probe=_judged(settings, line, result))
 
 
-async def _ask(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
+async def _query(settings: Settings, line: SpeechLine, clip: Samples) -> Reply:
     from voicepipe.wiring import Stages
 
     its = Stages(settings).get(line.stage, line.spec, key="--probe")
     if line.stage == "tts":
-        return await ask_voice(its, Voice(model=line.spec.model, language=LANGUAGE))
-    return await ask_ear(its, Hearing(model=line.spec.model, language=LANGUAGE), clip)
+        return await probe_tts(its, Voice(model=line.spec.model, language=LANGUAGE))
+    return await probe_stt(its, TranscriptionOptions(model=line.spec.model, language=LANGUAGE), clip)
 
 
 def _judged(settings: Settings, line: SpeechLine, result: Probe) -> Probe:

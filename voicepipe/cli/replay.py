@@ -10,18 +10,18 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from voicepipe.bench.replay_report import plain_replay, told
-from voicepipe.bench.whatif_changes import AGENT_OPTIONS, SECTIONS, Changes, option_named
-from voicepipe.bench.whatif_learned import learn
-from voicepipe.bench.whatif_report import plain, table, what_if
+from voicepipe.bench.counterfactual.changes import AGENT_OPTIONS, SECTIONS, Changes, option_named
+from voicepipe.bench.counterfactual.learned import learn
+from voicepipe.bench.counterfactual.report import plain, table, what_if
+from voicepipe.bench.replay_report import plain_replay, replay_lines
 from voicepipe.cli.options import ReplayOptions
 from voicepipe.config import load
 from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import AgentSettings
 from voicepipe.errors import ConfigError
-from voicepipe.stages.endpointing import strategies_named
-from voicepipe.telemetry.journal_lines import JournalFile, read_journal
-from voicepipe.telemetry.journal_replay import replay
+from voicepipe.ports.endpointing import strategies_named
+from voicepipe.telemetry.journal.format import JournalFile, read_journal
+from voicepipe.telemetry.journal.replay import replay
 from voicepipe.turn.endpointing.built_in import SILENCE
 from voicepipe.turn.events import SettingsChanged
 
@@ -35,22 +35,22 @@ def run(options: ReplayOptions) -> int:
         VoicepipeError: a file can't be read, is not a journal, or (with --what-if) can't be replayed.
         ConfigError: a setting of --what-if is unknown or wrong.
     """
-    changes = wished(options.what_if)
+    changes = parse_changes(options.what_if)
     folder = load(options.config, overrides=options.overrides()).data_path / "journals"
     status = SAME
     for path in _files(options.files, folder):
         journal = _with_strategies(read_journal(_read(path)), changes)
         if options.what_if:
-            _say(options, path, *_enacted(journal, changes, as_json=options.json))
+            _say(options, path, *_what_if_lines(journal, changes, as_json=options.json))
             continue
         replayed = replay(journal)
         status = status if replayed.difference is None else DIFFERENT
-        shown = [_line(plain_replay(journal, replayed))] if options.json else list(told(journal, replayed))
-        _say(options, path, *shown)
+        output = [_line(plain_replay(journal, replayed))] if options.json else list(replay_lines(journal, replayed))
+        _say(options, path, *output)
     return status
 
 
-def wished(pairs: tuple[str, ...]) -> Changes:
+def parse_changes(pairs: tuple[str, ...]) -> Changes:
     """Parse KEY=VALUE settings of a command line into changes.
 
     Raises:
@@ -102,7 +102,7 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: {problem.strerror or problem}") from problem
 
 
-def _enacted(journal: JournalFile, changes: Changes, *, as_json: bool) -> list[str]:
+def _what_if_lines(journal: JournalFile, changes: Changes, *, as_json: bool) -> list[str]:
     answer = what_if(learn(journal), changes)
     return [_line(plain(answer))] if as_json else list(table(answer))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools, read_latencies
-from voicepipe.bench.simulate_report import HEAD, Line, line_of, shown, write_csv
+from voicepipe.bench.simulate_report import HEAD, Line, line_of, line_text, write_csv
 from voicepipe.bench.simulate_world import World, WorldOptions, draw_world, resample_world
 from voicepipe.cli.options import SimulateOptions
 from voicepipe.config import Settings, load
@@ -19,23 +19,23 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate, Price
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates
-from voicepipe.router.pool import USUAL_TOKENS, Experience
-from voicepipe.router.rehearsal import Draw, DrawnTurn, Rehearsed, rehearse
-from voicepipe.wiring.routes import candidate_of
+from voicepipe.router.pool import USUAL_TOKENS, SharedStats
+from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
+from voicepipe.wiring.model_routing import candidate_of
 
 FIRST_TURNS: Final = 5_000
 """Learning phase of every policy; these turns are not counted, or a quarter when there are fewer."""
 
-ALONE: Final = "single"
+SINGLE: Final = "single"
 
 POLICIES: Final[Mapping[str, Mapping[str, object]]] = {
-    ALONE: {"policy": "single"},
+    SINGLE: {"policy": "single"},
     "fallback": {"policy": "fallback"},
     "race": {"policy": "race"},
-    "race-3": {"policy": "race", "racers": 3},
+    "race-3": {"policy": "race", "race_width": 3},
     "hedge": {"policy": "hedge"},
     "hedge-given": {"policy": "hedge", "order": "given"},
-    "hedge-hold": {"policy": "hedge", "order": "given", "hold": True},
+    "hedge-prefer-first": {"policy": "hedge", "order": "given", "prefer_first": True},
 }
 """Each policy as the settings express it; everything else is taken from `[router]`."""
 
@@ -67,20 +67,20 @@ def run(options: SimulateOptions) -> int:
         _say(f"a word by {scene.options.deadline_ms} ms, hedges for {_money(scene)}\n{HEAD}")
         for line in _lines(scene, names):
             lines.append(line)
-            _say(shown(line))
+            _say(line_text(line))
     if options.csv is not None:
         write_csv(options.csv, lines)
     return 0
 
 
 def _lines(scene: Scene, names: Sequence[str]) -> Iterator[Line]:
-    alone = _line(scene, ALONE, None)
+    single = _line(scene, SINGLE, None)
     for name in names:
-        yield alone if name == ALONE else _line(scene, name, alone.usd_per_turn)
+        yield single if name == SINGLE else _line(scene, name, single.usd_per_turn)
 
 
-def _line(scene: Scene, name: str, alone_usd: float | None) -> Line:
-    turns = rehearsed(scene, name)
+def _line(scene: Scene, name: str, single_usd: float | None) -> Line:
+    turns = simulated(scene, name)
     counted = turns[min(FIRST_TURNS, len(turns) // 4) :]
     return line_of(
         scene.name,
@@ -91,17 +91,17 @@ def _line(scene: Scene, name: str, alone_usd: float | None) -> Line:
         usd=[turn.usd for turn in counted],
         lost_usd=[turn.lost_usd for turn in counted],
         speakers=[turn.speaker for turn in counted],
-        alone_usd=alone_usd,
+        single_usd=single_usd,
     )
 
 
-def rehearsed(scene: Scene, name: str) -> list[Rehearsed]:
+def simulated(scene: Scene, name: str) -> list[SimulatedResult]:
     """Run all turns of the scene with that policy; `single` has the first model and no other."""
     options = replace(scene.options, **POLICIES[name])  # type: ignore[arg-type]
-    candidates = scene.candidates[:1] if name == ALONE else scene.candidates
-    experience = Experience()
-    pool = build_pool(scene.name, candidates, options, experience)
-    return list(rehearse(pool, experience, drawn_turns(scene.world, len(candidates))))
+    candidates = scene.candidates[:1] if name == SINGLE else scene.candidates
+    stats = SharedStats()
+    pool = build_pool(scene.name, candidates, options, stats)
+    return list(simulate_turns(pool, stats, drawn_turns(scene.world, len(candidates))))
 
 
 def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
@@ -163,15 +163,15 @@ def _candidates(pool: PublishedPool) -> Candidates:
 
 def _capped(settings: Settings, candidates: Candidates) -> RouterOptions:
     """Return the settings' options; without a cost setting, the cap is a tenth of what the first model alone costs."""
-    if "router.cap_usd_per_turn" in settings.origins:
+    if "router.hedge_budget_usd" in settings.origins:
         return settings.router
-    return replace(settings.router, cap_usd_per_turn=0.1 * candidates[0].answer_usd(*USUAL_TOKENS, warm=True))
+    return replace(settings.router, hedge_budget_usd=0.1 * candidates[0].answer_usd(*USUAL_TOKENS, warm=True))
 
 
 def _money(scene: Scene) -> str:
-    alone_usd = scene.candidates[0].answer_usd(*USUAL_TOKENS, warm=True)
-    cap_usd = scene.options.cap_usd_per_turn
-    share = f" ({100 * cap_usd / alone_usd:.0f}% of what one costs)" if alone_usd else ""
+    single_usd = scene.candidates[0].answer_usd(*USUAL_TOKENS, warm=True)
+    cap_usd = scene.options.hedge_budget_usd
+    share = f" ({100 * cap_usd / single_usd:.0f}% of what one costs)" if single_usd else ""
     return f"at most ${cap_usd:.6f} a turn{share}"
 
 

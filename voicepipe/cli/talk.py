@@ -9,13 +9,13 @@ from rich.console import Console
 
 from voicepipe.audio.files import UnreadableSound, read_sound, write_wav
 from voicepipe.audio.samples import Samples
-from voicepipe.cli.found_server import found_server
+from voicepipe.cli.local_server import reachable_server
 from voicepipe.cli.options import TalkOptions
-from voicepipe.client import RATE_HZ, Answer, CallFailed, Wishes, closed_turn, connect
+from voicepipe.cli.turn_chart import TurnChart
+from voicepipe.client import RATE_HZ, Answer, CallFailed, SessionOptions, closed_turn, connect
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.picture import Picture
 from voicepipe.telemetry.waterfall import waterfall
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record.values import TurnRecord
 
 RECORD_LATE_MS: Final = 5_000
 """How long after the end of its audio a turn's record may take to become available."""
@@ -28,20 +28,20 @@ def run(options: TalkOptions) -> int:
         ConfigError: the recording can't be read, or a setting is wrong.
         CallFailed: no server, no answer, or a refusal.
     """
-    shown, beside = Console(highlight=False), Console(stderr=True, highlight=False)
-    return asyncio.run(_talk(options, shown, beside))
+    out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+    return asyncio.run(_talk(options, out, err))
 
 
-async def _talk(options: TalkOptions, shown: Console, beside: Console) -> int:
+async def _talk(options: TalkOptions, out: Console, err: Console) -> int:
     sound = await asyncio.to_thread(_read, options)
-    async with found_server(options, lambda line: beside.print(line, style="dim", markup=False)) as url:
-        answer, record = await _one_turn(options, sound, url, beside)
-    print_answer(answer, shown)
-    await asyncio.to_thread(_keep, options, answer, shown)
+    async with reachable_server(options, lambda line: err.print(line, style="dim", markup=False)) as url:
+        answer, record = await _one_turn(options, sound, url, err)
+    print_answer(answer, out)
+    await asyncio.to_thread(_write_audio, options, answer, out)
     if record is not None:
-        shown.print()
-        shown.print(Picture(waterfall(record)))
-    return _status(answer, beside)
+        out.print()
+        out.print(TurnChart(waterfall(record)))
+    return _status(answer, err)
 
 
 def _read(options: TalkOptions) -> Samples:
@@ -57,59 +57,57 @@ def _read(options: TalkOptions) -> Samples:
     return sound
 
 
-async def _one_turn(
-    options: TalkOptions, sound: Samples, url: str, beside: Console
-) -> tuple[Answer, TurnRecord | None]:
-    wishes, key = Wishes(text_only=options.text), options.credential
-    async with connect(url, key=key, agent=options.agent, wishes=wishes) as call:
-        with beside.status(f"speaking for {len(sound) / RATE_HZ:.1f} s, then listening"):
+async def _one_turn(options: TalkOptions, sound: Samples, url: str, err: Console) -> tuple[Answer, TurnRecord | None]:
+    session_options, key = SessionOptions(text_only=options.text), options.credential
+    async with connect(url, key=key, agent=options.agent, session_options=session_options) as call:
+        with err.status(f"speaking for {len(sound) / RATE_HZ:.1f} s, then listening"):
             answer = await call.turn(sound)
         if not answer.turn_id:
             return answer, None
-        with beside.status("the answer plays"):
-            return answer, await _record(url, answer, key, beside)
+        with err.status("the answer plays"):
+            return answer, await _record(url, answer, key, err)
 
 
-async def _record(url: str, answer: Answer, key: str | None, beside: Console) -> TurnRecord | None:
+async def _record(url: str, answer: Answer, key: str | None, err: Console) -> TurnRecord | None:
     """Return the turn's record, which is closed when the answer has been played; a missing record is not an error."""
     try:
-        patience_ms = answer.duration_ms + RECORD_LATE_MS
-        record = await closed_turn(url, answer.turn_id, key=key, patience_ms=patience_ms)
+        timeout_ms = answer.duration_ms + RECORD_LATE_MS
+        record = await closed_turn(url, answer.turn_id, key=key, timeout_ms=timeout_ms)
     except CallFailed as why:
-        beside.print(f"no waterfall: {why}", markup=False)
+        err.print(f"no waterfall: {why}", markup=False)
         return None
     if record is None:
-        beside.print(f"no waterfall: the server has no record of {answer.turn_id}", markup=False)
+        err.print(f"no waterfall: the server has no record of {answer.turn_id}", markup=False)
     return record
 
 
-def print_answer(answer: Answer, shown: Console) -> None:
+def print_answer(answer: Answer, out: Console) -> None:
     """Print both sides' text and the latency, as measured here."""
-    shown.print(f"you    {answer.caller_text or '(nothing understood)'}", markup=False)
-    shown.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
+    out.print(f"you    {answer.user_text or '(nothing understood)'}", markup=False)
+    out.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
     if answer.status in ("incomplete", "cancelled"):
-        shown.print(f"(cut short: {answer.why})", markup=False)
+        out.print(f"(cut short: {answer.why})", markup=False)
     if answer.earlier:
-        shown.print(f"(answer {answer.earlier + 1}: after each pause of yours the agent began one)", markup=False)
+        out.print(f"(answer {answer.earlier + 1}: after each pause of yours the agent began one)", markup=False)
     if answer.latency_ms is not None:
-        shown.print(f"\n{answer.latency_ms} ms from your last voiced sample to the answer, measured here")
+        out.print(f"\n{answer.latency_ms} ms from your last voiced sample to the answer, measured here")
 
 
-def _keep(options: TalkOptions, answer: Answer, shown: Console) -> None:
+def _write_audio(options: TalkOptions, answer: Answer, out: Console) -> None:
     if options.out is None or not len(answer.samples):
         return
     try:
         write_wav(options.out, answer.samples, RATE_HZ)
     except OSError as why:
         raise ConfigError(f"--out: expected a file that can be written, got {options.out}: {why.strerror}") from why
-    shown.print(f"{answer.duration_ms / 1_000:.1f} s of sound written to {options.out}", markup=False)
+    out.print(f"{answer.duration_ms / 1_000:.1f} s of sound written to {options.out}", markup=False)
 
 
-def _status(answer: Answer, beside: Console) -> int:
+def _status(answer: Answer, err: Console) -> int:
     if answer.status == "failed":
-        beside.print(f"voicepipe: the answer failed: {answer.why or 'without a reason'}", markup=False)
+        err.print(f"voicepipe: the answer failed: {answer.why or 'without a reason'}", markup=False)
         return 1
     if not answer.agent_text and not len(answer.samples):
-        beside.print("voicepipe: the answer is empty", markup=False)
+        err.print("voicepipe: the answer is empty", markup=False)
         return 1
     return 0

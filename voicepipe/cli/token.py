@@ -12,7 +12,7 @@ from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.cli.options import TokenOptions
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError, ProtocolError
-from voicepipe.server.desk import Minted, SecretWanted
+from voicepipe.server.token_issuer import Minted, SecretRequest
 
 SCOPES = (REALTIME, TURNS)
 """The default scopes: connect to sessions, and read the own turns, as the talk page does."""
@@ -42,7 +42,7 @@ def run(options: TokenOptions) -> int:
     """
     settings = load(options.config, overrides=options.overrides())
     try:
-        minted = asyncio.run(_mint(settings, options.project, wanted(options)))
+        minted = asyncio.run(_mint(settings, options.project, secret_request(options)))
     except ProtocolError as refused:
         raise ConfigError(f"{_argument(refused.field or '')}{refused.why}") from None
     sys.stdout.write(f"{minted.value}\n")
@@ -50,7 +50,7 @@ def run(options: TokenOptions) -> int:
     return 0
 
 
-def wanted(options: TokenOptions) -> SecretWanted:
+def secret_request(options: TokenOptions) -> SecretRequest:
     """Return the request in the options, checked as the endpoint checks a request.
 
     Raises:
@@ -67,13 +67,13 @@ def wanted(options: TokenOptions) -> SecretWanted:
         "agents": (options.agent,) if options.agent else (),
     }
     ours = {"subject": options.subject, "identity": options.identity, "limits": limits, "locks": locks}
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "session": _session(options),
         "voicepipe": ours | {"scopes": options.scope or SCOPES},
         "expires_after": {"seconds": options.seconds} if options.seconds is not None else None,
     }
     try:
-        return msgspec.convert(asked, SecretWanted)
+        return msgspec.convert(fields, SecretRequest)
     except msgspec.ValidationError as wrong:
         why, _, path = str(wrong).partition(" - at ")
         raise ProtocolError(why, field=path.strip("`").removeprefix("$.")) from None
@@ -89,13 +89,13 @@ def _session(options: TokenOptions) -> dict[str, Any]:
     return {"model": options.agent, **session} if options.agent else session
 
 
-async def _mint(settings: Settings, project: str, wish: SecretWanted) -> Minted:
+async def _mint(settings: Settings, project: str, request: SecretRequest) -> Minted:
     from voicepipe.cluster.sqlite import open_sqlite
-    from voicepipe.wiring.tokens import desk, key_store
+    from voicepipe.wiring.tokens import key_store, token_issuer
 
     keys = await asyncio.to_thread(key_store, settings)
     async with open_sqlite(settings.data_path) as cluster:
-        return await desk(settings, cluster, keys).mint(project, wish)
+        return await token_issuer(settings, cluster, keys).mint(project, request)
 
 
 def _argument(field: str) -> str:

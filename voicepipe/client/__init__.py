@@ -6,12 +6,12 @@ async with connect("ws://127.0.0.1:8080/v1/realtime") as call:
 """
 
 from voicepipe.client.address import DEFAULT_URL, Address
-from voicepipe.client.answer import Answer
 from voicepipe.client.call import RATE_HZ, Call, connect
-from voicepipe.client.failures import CallEnded, CallFailed, CallRefused, NoAnswer, ServerUnreachable
+from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, NoAnswer, ServerUnreachable
 from voicepipe.client.health import answers, until_ready
 from voicepipe.client.records import closed_turn, fetch_turn
-from voicepipe.client.wishes import Wishes
+from voicepipe.client.session_options import SessionOptions
+from voicepipe.client.turn_result import Answer
 
 __all__ = [
     "DEFAULT_URL",
@@ -24,7 +24,7 @@ __all__ = [
     "CallRefused",
     "NoAnswer",
     "ServerUnreachable",
-    "Wishes",
+    "SessionOptions",
     "answers",
     "closed_turn",
     "connect",

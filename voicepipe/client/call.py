@@ -12,23 +12,23 @@ from voicepipe import clock
 from voicepipe.audio.samples import Samples
 from voicepipe.client import events as e
 from voicepipe.client.address import DEFAULT_URL, Address
-from voicepipe.client.answer import Answer, Gathering
-from voicepipe.client.failures import CallEnded, CallFailed, NoAnswer
-from voicepipe.client.link import Link, dial
+from voicepipe.client.connection import Connection, dial
+from voicepipe.client.errors import CallEnded, CallFailed, NoAnswer
 from voicepipe.client.microphone import FRAME_MS, RATE_HZ, Microphone
-from voicepipe.client.speaker import KEPT_ITEMS, Speaker
-from voicepipe.client.wishes import Wishes
+from voicepipe.client.session_options import SessionOptions
+from voicepipe.client.speaker import TRACKED_ITEMS, Speaker
+from voicepipe.client.turn_result import Answer, TurnCollector
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import Extensions
-from voicepipe.stages.helpers import helpers
+from voicepipe.tasks import background_tasks
 
 __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
 
 REPORT_EVERY_MS: Final = 100
 """How often the client reports playback to the server while audio plays."""
 
-PATIENCE_MS: Final = 30_000
+ANSWER_TIMEOUT_MS: Final = 30_000
 """Timeout for an answer, counted from the last event of the server."""
 
 SETTLE_MS: Final = 400
@@ -42,7 +42,7 @@ async def connect(
     *,
     key: str | None = None,
     agent: str | None = None,
-    wishes: Wishes | None = None,
+    session_options: SessionOptions | None = None,
     buffer_ms: int = 0,
 ) -> AsyncIterator[Call]:
     """Connect to a server; leaving the block closes the connection.
@@ -61,38 +61,38 @@ async def connect(
         CallFailed: the server accepted the session and then refused the settings or broke the protocol.
     """
     address = Address.parse(url, agent=agent)
-    link = Link(address, key, await dial(address, key))
+    connection = Connection(address, key, await dial(address, key))
     try:
-        async with helpers() as owned:
-            call = Call(link, wishes or Wishes(), buffer_ms=buffer_ms)
+        async with background_tasks() as owned:
+            call = Call(connection, session_options or SessionOptions(), buffer_ms=buffer_ms)
             await call.agree()
             owned.start(call.report(), name="playback reports")
             yield call
     finally:
-        await link.close()
+        await connection.close()
 
 
 class Call:
     """An open session. Use it from one task at a time."""
 
-    def __init__(self, link: Link, wishes: Wishes, *, buffer_ms: int = 0) -> None:
+    def __init__(self, connection: Connection, session_options: SessionOptions, *, buffer_ms: int = 0) -> None:
         self.session_id = self.model = ""
         self.extensions: Extensions | None = None
         """The extensions to the published events that the server has agreed to."""
 
-        self._link, self._wishes = link, wishes
+        self._connection, self._session_options = connection, session_options
         self._speaker = Speaker(buffer_ms)
-        self._streams: dict[int, e.SoundAnnounced] = {}  # bounded: the audio of the newest answers
+        self._streams: dict[int, e.AudioStreamStarted] = {}  # bounded: the audio of the newest answers
         self._sent_at_ms = 0
 
     @property
     def sent_ms(self) -> int:
         """Return how much audio was sent so far, in ms."""
-        return self._link.sent_samples * 1_000 // RATE_HZ
+        return self._connection.sent_samples * 1_000 // RATE_HZ
 
     # --- the whole turn -----------------------------------------------------------------------
 
-    async def turn(self, sound: Samples, *, patience_ms: int = PATIENCE_MS) -> Answer:
+    async def turn(self, sound: Samples, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Send a recording in real time, then silence until the answer is complete.
 
         Args:
@@ -103,32 +103,32 @@ class Call:
             NoAnswer: no answer came; the error says how far the server got.
             CallEnded: the connection was closed before.
         """
-        gathering = Gathering(written=self._wishes.text_only)
+        collector = TurnCollector(written=self._session_options.text_only)
         microphone = Microphone(sound, first_ms=self.sent_ms)
-        async with helpers() as owned:
+        async with background_tasks() as owned:
             owned.start(microphone.run(self.send), name="microphone")
-            while event := await self._next_within(_wait_ms(gathering, microphone, patience_ms)):
-                gathering.take(event, microphone.position_ms())
-        answer = gathering.answer() if gathering.complete else None
+            while event := await self._next_within(_wait_ms(collector, microphone, timeout_ms)):
+                collector.take(event, microphone.position_ms())
+        answer = collector.answer() if collector.complete else None
         if answer is None:
-            raise NoAnswer(gathering.how_far())
+            raise NoAnswer(collector.progress())
         return answer
 
-    async def ask(self, text: str, *, patience_ms: int = PATIENCE_MS) -> Answer:
+    async def text_turn(self, text: str, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Ask in text. The answer's `t0_ms` and `latency_ms` are None: there was no speech.
 
         Raises:
             NoAnswer: no answer came; the error says how far the server got.
             CallEnded: the connection was closed before.
         """
-        gathering = Gathering(written=self._wishes.text_only)
+        collector = TurnCollector(written=self._session_options.text_only)
         await self.write(text)
         await self.respond()
-        while not gathering.complete and (event := await self._next_within(patience_ms)):
-            gathering.take(event, self.sent_ms)
-        answer = gathering.answer()
+        while not collector.complete and (event := await self._next_within(timeout_ms)):
+            collector.take(event, self.sent_ms)
+        answer = collector.answer()
         if answer is None:
-            raise NoAnswer(gathering.how_far())
+            raise NoAnswer(collector.progress())
         return answer
 
     # --- single steps -------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Call:
         Raises:
             CallEnded: the connection is closed.
         """
-        await self._link.send_sound(samples)
+        await self._connection.send_sound(samples)
         self._sent_at_ms = clock.monotonic_ms()
 
     async def commit(self) -> None:
@@ -173,7 +173,7 @@ class Call:
             CallEnded: the connection is closed.
             CallFailed: the server sent something that is not an event.
         """
-        raw = await self._link.receive()
+        raw = await self._connection.receive()
         event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
         self._follow(event)
         return event
@@ -195,24 +195,24 @@ class Call:
             CallFailed: the server refused the settings, or broke the protocol.
         """
         await self._ready()
-        await self._send({"type": "session.update", "session": self._wishes.to_wire()})
+        await self._send({"type": "session.update", "session": self._session_options.to_wire()})
         await self._ready()
 
     async def _ready(self) -> None:
-        while event := await self._next_within(PATIENCE_MS):
+        while event := await self._next_within(ANSWER_TIMEOUT_MS):
             match event:
                 case e.SessionReady():
                     self._take(event)
                     return
-                case e.ServerComplained(_, message):
+                case e.ServerError(_, message):
                     raise CallFailed(f"the server refused the session's settings: {message}")
         raise CallFailed("the server opened the call and did not say that the session stands")
 
     def _take(self, ready: e.SessionReady) -> None:
         self.session_id, self.model, self.extensions = ready.session_id, ready.model, ready.extensions
-        self._link.use_binary(self.extensions is not None and self.extensions.binary_audio)
+        self._connection.use_binary(self.extensions is not None and self.extensions.binary_audio)
         if ready.resume_secret:
-            self._link.may_resume(ready.session_id, ready.resume_secret, ready.resume_window_ms)
+            self._connection.may_resume(ready.session_id, ready.resume_secret, ready.resume_window_ms)
 
     async def _next_within(self, wait_ms: int) -> e.ServerEvent | None:
         """Return the next event, or None when none came in time."""
@@ -235,7 +235,7 @@ class Call:
             for played in self._speaker.reports(now_ms):
                 event = {"type": "voicepipe.playback", **asdict(played), "input_ms": input_ms}
                 try:
-                    await self._link.send(event)
+                    await self._connection.send(event)
                 except CallEnded:
                     return  # the receiving side gets the same error
 
@@ -245,28 +245,28 @@ class Call:
             place = self._streams[sound.stream]
         except (ProtocolError, KeyError) as why:
             raise CallFailed(f"the server sent a frame that is none of an answer's sound: {why}") from why
-        return e.ReplySound(place.response_id, sound.audio, place.item_id)
+        return e.ReplyAudio(place.response_id, sound.audio, place.item_id)
 
     def _follow(self, event: e.ServerEvent) -> None:
         """Apply an event to the loudspeaker."""
         now_ms = clock.monotonic_ms()
         match event:
-            case e.SoundAnnounced():
+            case e.AudioStreamStarted():
                 self._streams[event.stream] = event
-                if len(self._streams) > KEPT_ITEMS:
+                if len(self._streams) > TRACKED_ITEMS:
                     del self._streams[next(iter(self._streams))]
-            case e.ReplySound(_, pcm, item_id):
+            case e.ReplyAudio(_, pcm, item_id):
                 self._speaker.play(item_id, len(pcm) // 2, now_ms)
-            case e.CallerStarted() | e.ReplyEnded(status="cancelled"):
+            case e.SpeechStarted() | e.ReplyEnded(status="cancelled"):
                 self._speaker.flush(now_ms)
 
     async def _send(self, event: dict[str, Any]) -> None:
-        await self._link.send(event)
+        await self._connection.send(event)
 
 
-def _wait_ms(gathering: Gathering, microphone: Microphone, patience_ms: int) -> int:
-    """Return how long to wait for the next event: until the recording is over, and then `patience_ms`."""
+def _wait_ms(collector: TurnCollector, microphone: Microphone, timeout_ms: int) -> int:
+    """Return how long to wait for the next event: until the recording is over, and then `timeout_ms`."""
     left_ms = microphone.sound_left_ms()
-    if gathering.complete:
+    if collector.complete:
         return max(0, left_ms + SETTLE_MS)
-    return max(0, left_ms) + patience_ms
+    return max(0, left_ms) + timeout_ms

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 import pybase64
 
-from voicepipe.client.failures import CallFailed
+from voicepipe.client.errors import CallFailed
 from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
@@ -30,7 +30,7 @@ class SessionReady:
 
 
 @dataclass(frozen=True, slots=True)
-class CallerStarted:
+class SpeechStarted:
     """The server detects that the user speaks."""
 
     audio_start_ms: int
@@ -38,7 +38,7 @@ class CallerStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class CallerStopped:
+class SpeechStopped:
     """The user's turn is over."""
 
     audio_end_ms: int
@@ -46,14 +46,14 @@ class CallerStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class CallerUnderstood:
+class TranscriptionCompleted:
     """The user's transcript; an empty text means no words."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class CallerLost:
+class TranscriptionFailed:
     """The transcription of the user's speech failed."""
 
     why: str
@@ -70,7 +70,7 @@ class ReplyStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplySound:
+class ReplyAudio:
     """More of the answer's audio: pcm16, little-endian, 24 kHz."""
 
     response_id: str
@@ -79,7 +79,7 @@ class ReplySound:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundAnnounced:
+class AudioStreamStarted:
     """The audio of an answer comes in binary frames with this stream number."""
 
     stream: int
@@ -95,7 +95,7 @@ class AgentDucked:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRestored:
+class AgentUnducked:
     """It was no interruption, `after_ms` later: `acknowledgement`, `echo` or `no_words`."""
 
     item_id: str
@@ -104,7 +104,7 @@ class AgentRestored:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentYielded:
+class AgentInterrupted:
     """It was an interruption: `stop_word`, `words`, `sustained` or `client`. Do not play the rest of the item."""
 
     item_id: str
@@ -113,7 +113,7 @@ class AgentYielded:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyWords:
+class ReplyText:
     """More of the answer's text."""
 
     response_id: str
@@ -140,7 +140,7 @@ class ReplyEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerComplained:
+class ServerError:
     """The server could not do what the client asked; the session goes on."""
 
     code: str
@@ -156,20 +156,20 @@ class OtherEvent:
 
 ServerEvent = (
     SessionReady
-    | CallerStarted
-    | CallerStopped
-    | CallerUnderstood
-    | CallerLost
+    | SpeechStarted
+    | SpeechStopped
+    | TranscriptionCompleted
+    | TranscriptionFailed
     | ReplyStarted
-    | ReplySound
-    | SoundAnnounced
+    | ReplyAudio
+    | AudioStreamStarted
     | AgentDucked
-    | AgentRestored
-    | AgentYielded
-    | ReplyWords
+    | AgentUnducked
+    | AgentInterrupted
+    | ReplyText
     | FunctionCalled
     | ReplyEnded
-    | ServerComplained
+    | ServerError
     | OtherEvent
 )
 
@@ -191,15 +191,15 @@ def _read(event: dict[str, Any]) -> ServerEvent:
         case "session.created" | "session.updated":
             return _read_session(event["session"])
         case "input_audio_buffer.speech_started":
-            return CallerStarted(event["audio_start_ms"])
+            return SpeechStarted(event["audio_start_ms"])
         case "input_audio_buffer.speech_stopped":
-            return CallerStopped(event["audio_end_ms"])
+            return SpeechStopped(event["audio_end_ms"])
         case "conversation.item.input_audio_transcription.completed":
-            return CallerUnderstood(event["transcript"])
+            return TranscriptionCompleted(event["transcript"])
         case "conversation.item.input_audio_transcription.failed":
-            return CallerLost(event["error"].get("message") or "")
+            return TranscriptionFailed(event["error"].get("message") or "")
         case "error":
-            return ServerComplained(event["error"].get("code") or "", event["error"]["message"])
+            return ServerError(event["error"].get("code") or "", event["error"]["message"])
         case str(kind):
             return _read_reply(kind, event)
         case other:
@@ -208,16 +208,16 @@ def _read(event: dict[str, Any]) -> ServerEvent:
 
 def _read_session(session: dict[str, Any]) -> SessionReady:
     session_id = session["id"]
-    told = (session.get(OPT_IN) or {}).get("voicepipe")
-    if told is None:
+    granted = (session.get(OPT_IN) or {}).get("voicepipe")
+    if granted is None:
         return SessionReady(session_id, session.get("model") or "")
-    named = [each.name for each in fields(Extensions) if each.name not in ("announce", "metadata")]
+    named = [each.name for each in fields(Extensions) if each.name not in ("interruption", "metadata")]
     has = Extensions(
-        **{name: told.get(name) is True for name in named},
-        announce="immediate" if told.get("announce") == "immediate" else "verdict",
-        metadata=tuple((told.get("metadata") or {}).items()),
+        **{name: granted.get(name) is True for name in named},
+        interruption="immediate" if granted.get("interruption") == "immediate" else "confirmed",
+        metadata=tuple((granted.get("metadata") or {}).items()),
     )
-    secret, window_ms = told.get("resume_secret") or "", told.get("resume_window_ms") or 0
+    secret, window_ms = granted.get("resume_secret") or "", granted.get("resume_window_ms") or 0
     return SessionReady(session_id, session.get("model") or "", has, secret, window_ms)
 
 
@@ -229,17 +229,17 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
             return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""), apologises)
         case "response.output_audio.delta":
             pcm = pybase64.b64decode(event["delta"], validate=True)
-            return ReplySound(event["response_id"], pcm, event.get("item_id") or "")
+            return ReplyAudio(event["response_id"], pcm, event.get("item_id") or "")
         case "voicepipe.output_audio.started":
-            return SoundAnnounced(event["stream"], event["response_id"], event["item_id"])
+            return AudioStreamStarted(event["stream"], event["response_id"], event["item_id"])
         case "voicepipe.agent.ducked":
             return AgentDucked(event["item_id"])
-        case "voicepipe.agent.restored":
-            return AgentRestored(event["item_id"], event["reason"], event["after_ms"])
-        case "voicepipe.agent.yielded":
-            return AgentYielded(event["item_id"], event["reason"], event["after_ms"])
+        case "voicepipe.agent.unducked":
+            return AgentUnducked(event["item_id"], event["reason"], event["after_ms"])
+        case "voicepipe.agent.interrupted":
+            return AgentInterrupted(event["item_id"], event["reason"], event["after_ms"])
         case "response.output_audio_transcript.delta" | "response.output_text.delta":
-            return ReplyWords(event["response_id"], event["delta"])
+            return ReplyText(event["response_id"], event["delta"])
         case "response.function_call_arguments.done":
             return FunctionCalled(event["response_id"], event["call_id"], event["name"], event["arguments"])
         case "response.done":

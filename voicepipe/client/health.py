@@ -10,10 +10,10 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.client.address import Address
-from voicepipe.client.failures import ServerUnreachable
+from voicepipe.client.errors import ServerUnreachable
 from voicepipe.client.http import get
 
-_ASK_AGAIN_S: Final = 0.3
+_POLL_INTERVAL_S: Final = 0.3
 _READY_MS: Final = 180_000
 """A slow machine loads the local models in well under a minute."""
 
@@ -27,26 +27,26 @@ async def answers(url: str) -> bool:
     return status == 200 and body.get("status") == "ok"
 
 
-async def until_ready(url: str, say: Callable[[str], None], *, patience_ms: int = _READY_MS) -> None:
+async def until_ready(url: str, say: Callable[[str], None], *, timeout_ms: int = _READY_MS) -> None:
     """Wait while the server reports that it is starting; `say` gets each change of what the server waits for.
 
     A server without `/readyz` counts as ready.
 
     Raises:
-        ServerUnreachable: no server answers, or it is still not ready after `patience_ms`.
+        ServerUnreachable: no server answers, or it is still not ready after `timeout_ms`.
     """
-    where, until_ms, before = f"{Address.parse(url).http}/readyz", clock.monotonic_ms() + patience_ms, ""
+    where, until_ms, before = f"{Address.parse(url).http}/readyz", clock.monotonic_ms() + timeout_ms, ""
     while True:
         status, body = await _get(where)
         if status != 503:
             return
         missing = "; ".join(str(each) for each in body.get("missing") or ["not ready"])
         if clock.monotonic_ms() >= until_ms:
-            raise ServerUnreachable(where, f"still waiting after {patience_ms // 1_000} s: {missing}")
+            raise ServerUnreachable(where, f"still waiting after {timeout_ms // 1_000} s: {missing}")
         if missing != before:
             say(f"the server is starting: {missing}")
         before = missing
-        await asyncio.sleep(_ASK_AGAIN_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 async def _get(where: str) -> tuple[int, dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from voicepipe.client.failures import ServerUnreachable
+from voicepipe.client.errors import ServerUnreachable
 
 ANSWER_S: Final = 10.0
 

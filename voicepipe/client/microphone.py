@@ -8,7 +8,7 @@ from typing import Final
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.client.failures import CallEnded
+from voicepipe.client.errors import CallEnded
 
 RATE_HZ: Final = 24_000
 """The sample rate of the wire (`audio/pcm`)."""

@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 from voicepipe import clock
 from voicepipe.client.address import Address
-from voicepipe.client.failures import CallRefused
+from voicepipe.client.errors import CallRefused
 from voicepipe.client.http import get
 from voicepipe.telemetry.record_json import record_from_json
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record.values import TurnRecord
 
-ASK_AGAIN_S: Final = 0.2
+POLL_INTERVAL_S: Final = 0.2
 
 
 async def fetch_turn(url: str, turn_id: str, *, key: str | None = None) -> TurnRecord | None:
@@ -36,18 +36,18 @@ async def fetch_turn(url: str, turn_id: str, *, key: str | None = None) -> TurnR
     return record_from_json(got.body)
 
 
-async def closed_turn(url: str, turn_id: str, *, key: str | None = None, patience_ms: int) -> TurnRecord | None:
+async def closed_turn(url: str, turn_id: str, *, key: str | None = None, timeout_ms: int) -> TurnRecord | None:
     """Wait until the turn is over, which is when its audio has been played, and return its record.
 
-    Keep the session open meanwhile: closing it ends the turn. After `patience_ms` the current record is returned, or
+    Keep the session open meanwhile: closing it ends the turn. After `timeout_ms` the current record is returned, or
     None.
 
     Raises:
         ServerUnreachable, CallRefused: as `fetch_turn` does.
     """
-    until_ms = clock.monotonic_ms() + patience_ms
+    until_ms = clock.monotonic_ms() + timeout_ms
     while True:
         record = await fetch_turn(url, turn_id, key=key)
         if (record is not None and record.outcome is not None) or clock.monotonic_ms() >= until_ms:
             return record
-        await asyncio.sleep(ASK_AGAIN_S)
+        await asyncio.sleep(POLL_INTERVAL_S)

@@ -7,7 +7,7 @@ from typing import Final
 
 from voicepipe.client.microphone import RATE_HZ
 
-KEPT_ITEMS: Final = 8
+TRACKED_ITEMS: Final = 8
 """The number of latest items that are tracked; items before them no longer play."""
 
 
@@ -26,7 +26,7 @@ class _Track:
     """One item's audio: pieces as (ms at which it begins to play, samples)."""
 
     pieces: list[tuple[int, int]] = field(default_factory=list)
-    told: Played | None = None
+    reported: Played | None = None
     is_cut: bool = False
 
     def received_ms(self) -> int:
@@ -48,7 +48,7 @@ class Speaker:
         """Queue audio of an item, 24 kHz, after what is playing."""
         starts_ms = self._ends_ms if self._ends_ms > now_ms else now_ms + self._buffer_ms
         self._tracks.setdefault(item_id, _Track()).pieces.append((starts_ms, n_samples))
-        if len(self._tracks) > KEPT_ITEMS:
+        if len(self._tracks) > TRACKED_ITEMS:
             del self._tracks[next(iter(self._tracks))]
         self._ends_ms = starts_ms + n_samples * 1_000 // RATE_HZ
 
@@ -67,9 +67,9 @@ class Speaker:
             played_ms = track.played_ms(now_ms)
             left_ms = track.received_ms() - played_ms
             now = Played(item_id, played_ms, left_ms)
-            if (played_ms or track.is_cut) and now != track.told:
+            if (played_ms or track.is_cut) and now != track.reported:
                 found.append(now)
-                track.told = now
+                track.reported = now
             if track.is_cut:
                 del self._tracks[item_id]
         return found

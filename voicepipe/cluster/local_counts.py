@@ -30,11 +30,11 @@ class LocalCounts:
 
     def __init__(self, most: int = MOST_COUNTERS) -> None:
         # The least recently used first. Full: the first counter without unwritten counts is dropped. If there is none,
-        # the count is not stored, and `forgotten` is increased.
+        # the count is not stored, and `n_lost` is increased.
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
         self._owed: dict[str, None] = {}  # the names in `_counters` with unwritten counts
         self._most = most
-        self.forgotten = 0
+        self.n_lost = 0
         """Counts that were lost because the buffer was full while the store was away."""
 
     def knows(self, name: str) -> bool:
@@ -62,7 +62,7 @@ class LocalCounts:
         if counter is not None:
             self._owe(name, counter, tally.total - had)
         elif tally.counted and amount:
-            self.forgotten += 1
+            self.n_lost += 1
         return tally
 
     def settle(self, name: str, amount: int, stored: int) -> None:

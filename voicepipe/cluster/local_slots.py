@@ -56,7 +56,7 @@ class LocalSlots:
         if len(self._given_back) < MOST_GIVEN_BACK:
             self._given_back[holder] = None
 
-    def forget(self, holder: str) -> None:
+    def drop(self, holder: str) -> None:
         """Drop the session's entry; the store is already informed."""
         self._held.pop(holder, None)
         self._given_back.pop(holder, None)

@@ -12,7 +12,7 @@ from voicepipe.cluster.revoked import Revoked
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredConfig:
     project: str
     session: bytes
     until_s: int
@@ -35,7 +35,7 @@ class MemoryCluster:
 
     def __init__(self) -> None:
         self._revoked = Revoked()
-        self._configs: dict[str, _Kept] = {}
+        self._configs: dict[str, _StoredConfig] = {}
         self._counts: dict[str, _Count] = {}
         self._slots: dict[tuple[str, str], _Slot] = {}
 
@@ -51,12 +51,12 @@ class MemoryCluster:
 
     async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         check_config(session)
-        self._configs = {key: kept for key, kept in self._configs.items() if kept.until_s > now_s}
-        self._configs[config_id] = _Kept(project, session, until_s)
+        self._configs = {key: stored for key, stored in self._configs.items() if stored.until_s > now_s}
+        self._configs[config_id] = _StoredConfig(project, session, until_s)
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
-        kept = self._configs.get(config_id)
-        return kept.session if kept and kept.project == project and kept.until_s > now_s else None
+        stored = self._configs.get(config_id)
+        return stored.session if stored and stored.project == project and stored.until_s > now_s else None
 
     async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
         self._counts = {key: count for key, count in self._counts.items() if count.until_s > now_s}

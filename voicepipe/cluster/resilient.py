@@ -26,10 +26,10 @@ from voicepipe.storage import StorageHealth
 
 T = TypeVar("T")
 
-MOST_REVOKED: Final = 100_000
+MAX_REVOKED: Final = 100_000
 """Limit of revocations in this process's copy, about 30 MB."""
 
-MOST_UNTOLD: Final = 10_000
+MAX_UNWRITTEN: Final = 10_000
 """Limit of revocations not yet written to the store; the next one is refused."""
 
 PROBE: Final = "store/probe"
@@ -113,8 +113,8 @@ class Resilient:
     _group: asyncio.TaskGroup
     _reads: _Side = field(default_factory=_Side)
     _writes: _Side = field(default_factory=_Side)
-    _revoked: Revoked = field(default_factory=lambda: Revoked(MOST_REVOKED))
-    _untold: dict[Revocation, None] = field(default_factory=dict)  # bounded by MOST_UNTOLD
+    _revoked: Revoked = field(default_factory=lambda: Revoked(MAX_REVOKED))
+    _unwritten: dict[Revocation, None] = field(default_factory=dict)  # bounded by MOST_UNTOLD
     _counts: LocalCounts = field(default_factory=LocalCounts)
     _configs: LocalConfigs = field(default_factory=LocalConfigs)
     _slots: LocalSlots = field(default_factory=LocalSlots)
@@ -126,28 +126,28 @@ class Resilient:
     @property
     def n_owed(self) -> int:
         """Return how many entries must still be written to the store."""
-        return self._counts.n_owed + self._configs.n_owed + len(self._untold) + self._slots.n_owed
+        return self._counts.n_owed + self._configs.n_owed + len(self._unwritten) + self._slots.n_owed
 
     @property
-    def forgotten(self) -> int:
+    def n_lost(self) -> int:
         """Return the counts lost to a full buffer while the store was away, since the process began."""
-        return self._counts.forgotten
+        return self._counts.n_lost
 
     # --- the port -----------------------------------------------------------------------------
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
         """As in the port; False while only this process knows."""
-        if len(self._untold) >= MOST_UNTOLD and revocation not in self._untold:
+        if len(self._unwritten) >= MAX_UNWRITTEN and revocation not in self._unwritten:
             raise StoreUnavailable()
-        self._untold[revocation] = None
+        self._unwritten[revocation] = None
         self._revoked.add(revocation, now_s)
-        told = partial(self._forget_untold, revocation)
+        written = partial(self._drop_unwritten, revocation)
         try:
-            await self._ask(self._writes, self._store.revoke(revocation, now_s=now_s), told)
+            await self._request(self._writes, self._store.revoke(revocation, now_s=now_s), written)
         except StoreUnavailable:
             self._owe()
             return False
-        told()
+        written()
         return True
 
     async def is_revoked(self, claims: Claims) -> bool:
@@ -155,7 +155,7 @@ class Resilient:
         if self._revoked.covers(claims):
             return True
         try:
-            return await self._ask(self._reads, self._store.is_revoked(claims))
+            return await self._request(self._reads, self._store.is_revoked(claims))
         except StoreUnavailable:
             self._only_if_admitted()
             return False
@@ -171,7 +171,7 @@ class Resilient:
         if not self._configs.owe(config):
             raise StoreUnavailable("unknown", "no room for another session config")
         try:
-            await self._ask(self._writes, self._give(config, now_s), partial(self._given, config))
+            await self._request(self._writes, self._give(config, now_s), partial(self._given, config))
         except StoreUnavailable:
             self._owe()
         else:
@@ -183,7 +183,7 @@ class Resilient:
         if known is not None:
             return known.session
         try:
-            return await self._ask(self._reads, self._store.config(config_id, project=project, now_s=now_s))
+            return await self._request(self._reads, self._store.config(config_id, project=project, now_s=now_s))
         except StoreUnavailable:
             self._only_if_admitted()
             return NO_CONFIG
@@ -199,10 +199,10 @@ class Resilient:
         return tally
 
     async def _count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
-        asked = self._store.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
+        request = self._store.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
         side = self._writes if amount else self._reads
         try:
-            tally = await self._ask(side, asked, partial(self._counted_late, name, amount))
+            tally = await self._request(side, request, partial(self._counted_late, name, amount))
         except StoreUnavailable:
             tally = await self._count_here(name, amount, limit, until_s, now_s)
             self._owe()
@@ -214,9 +214,9 @@ class Resilient:
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
     ) -> str | None:
         """As in the port; while the store is away, only this process's slots count."""
-        asked = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
+        request = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
         try:
-            full = await self._ask(self._writes, asked, lambda _: self._taken_late(holder))
+            full = await self._request(self._writes, request, lambda _: self._taken_late(holder))
         except StoreUnavailable:
             full = self._slots.full_pool(holder, pools, now_s)
             self._owe()
@@ -238,7 +238,7 @@ class Resilient:
         """As in the port; slots are reported to a store that is away when it is back."""
         self._slots.renew(owner, until_s, now_s)
         try:
-            await self._ask(self._writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
+            await self._request(self._writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
         except StoreUnavailable:
             self._owe()
 
@@ -246,46 +246,48 @@ class Resilient:
         """As in the port."""
         self._slots.give_back(holder)
         try:
-            await self._ask(self._writes, self._store.give_back_slots(holder), partial(self._forget_slots, holder))
+            await self._request(self._writes, self._store.give_back_slots(holder), partial(self._drop_slots, holder))
         except StoreUnavailable:
             self._owe()
         else:
-            self._slots.forget(holder)
+            self._slots.drop(holder)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         """As in the port; while the store is away, those of this process."""
         try:
-            return await self._ask(self._reads, self._store.slots_taken(pool, now_s=now_s))
+            return await self._request(self._reads, self._store.slots_taken(pool, now_s=now_s))
         except StoreUnavailable:
             return self._slots.taken(pool, now_s)
 
     # --- requests to the store ----------------------------------------------------------------
 
-    async def _ask(self, side: _Side, asked: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None) -> T:
+    async def _request(
+        self, side: _Side, request: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None
+    ) -> T:
         """Return the store's answer within `answer_ms`. `late` gets an answer that comes later: its effect stands.
 
         Raises:
             StoreUnavailable: the store is away, has failed, or hangs.
         """
         if side.away:
-            asked.close()
+            request.close()
             raise StoreUnavailable()
-        call = self._start(asked)
+        call = self._start(request)
         done, _ = await asyncio.wait({call}, timeout=self._options.answer_ms / 1_000)
         if not done:
             if late is not None:
-                call.add_done_callback(partial(_hear, late))
+                call.add_done_callback(partial(_deliver, late))
             self._reads.away = self._writes.away = True
             self._fail(side, "unreachable", f"no answer within {self._options.answer_ms} ms")
             raise StoreUnavailable()
         value: T = self._judged(side, call.result())
         return value
 
-    def _start(self, asked: Coroutine[Any, Any, Any]) -> asyncio.Task[_Outcome]:
+    def _start(self, request: Coroutine[Any, Any, Any]) -> asyncio.Task[_Outcome]:
         """Start a request in its own task: cancelling the waiting task does not cancel it, since its effect would be
         unknown.
         """
-        call = self._group.create_task(_outcome(asked), name="store-call")
+        call = self._group.create_task(_outcome(request), name="store-call")
         self._late.add(call)
         call.add_done_callback(self._late.discard)
         return call
@@ -314,8 +316,8 @@ class Resilient:
     async def _count_here(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
         if amount:  # with a full disk, reads still work
             try:
-                asked = self._store.count(name, 0, limit=None, until_s=until_s, now_s=now_s)
-                self._counts.note(name, (await self._ask(self._reads, asked)).total, until_s)
+                request = self._store.count(name, 0, limit=None, until_s=until_s, now_s=now_s)
+                self._counts.note(name, (await self._request(self._reads, request)).total, until_s)
             except StoreUnavailable:
                 pass
         if not self._counts.knows(name) and (not amount or limit is not None):
@@ -347,7 +349,7 @@ class Resilient:
         while True:
             await self._trouble.wait()
             await asyncio.sleep(pause_ms / 1_000)
-            if await self._tell_all():
+            if await self._write_all():
                 pause_ms = self._options.first_pause_ms
             else:
                 pause_ms = min(2 * pause_ms, self._options.last_pause_ms)
@@ -357,22 +359,22 @@ class Resilient:
         pause = asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.close_ms / 1_000):
-                while self.n_owed and not await self._tell_all():
+                while self.n_owed and not await self._write_all():
                     with suppress(TimeoutError):
                         await asyncio.wait_for(pause.wait(), self._options.first_pause_ms / 1_000)
-        left = self._counts.n_owed + self._configs.n_owed + len(self._untold)
+        left = self._counts.n_owed + self._configs.n_owed + len(self._unwritten)
         if left:
             self._health.lost("shared", left, "counts, revocations and session configs that no other process knows")
         for call in tuple(self._late):
             call.cancel()
 
-    async def _tell_all(self) -> bool:
+    async def _write_all(self) -> bool:
         """Return whether the store now has everything, and is readable and writable. No request waits for this."""
         if self._late:  # their results are not known yet
             await asyncio.wait(tuple(self._late))
         self._trouble.clear()
         try:
-            await self._tell_owed()
+            await self._write_owed()
         except Overload as gone:
             self._fail(self._writes, *_why(gone))
             return False
@@ -380,56 +382,56 @@ class Resilient:
         self._health.worked("shared")
         return True
 
-    async def _tell_owed(self) -> None:
+    async def _write_owed(self) -> None:
         now_s, store = unix_s(), self._store
-        await self._tell(store.slots_taken(PROBE, now_s=now_s))
+        await self._write(store.slots_taken(PROBE, now_s=now_s))
         self._reads.away = False
-        await self._tell(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
+        await self._write(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
         for holder, held in self._slots.held():
-            await self._tell_slots(holder, held)
+            await self._write_slots(holder, held)
         for holder in self._slots.given_back():
-            await self._tell(store.give_back_slots(holder), partial(self._forget_slots, holder))
+            await self._write(store.give_back_slots(holder), partial(self._drop_slots, holder))
         # Counts come last, and without a pause after the last one: from then on the store is used again.
-        while self._counts.n_owed or self._configs.n_owed or self._untold:
-            await self._tell_one(unix_s())
+        while self._counts.n_owed or self._configs.n_owed or self._unwritten:
+            await self._write_one(unix_s())
 
-    async def _tell_slots(self, holder: str, held: HeldSlots) -> None:
+    async def _write_slots(self, holder: str, held: HeldSlots) -> None:
         """Report slots of running sessions: they are taken even if other sessions have filled the pool meanwhile."""
         now_s, room = unix_s(), dict.fromkeys(held.pools, 1_000_000_000)
         until_s = now_s + held.lease_s
         if self._slots.holds(holder):
-            await self._tell(self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s))
+            await self._write(self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s))
             self._taken_late(holder)  # if its session has ended meanwhile
 
-    async def _tell_one(self, now_s: int) -> None:
-        for revocation in tuple(self._untold)[:1]:
-            told = partial(self._forget_untold, revocation)
-            await self._tell(self._store.revoke(revocation, now_s=now_s), told)
+    async def _write_one(self, now_s: int) -> None:
+        for revocation in tuple(self._unwritten)[:1]:
+            written = partial(self._drop_unwritten, revocation)
+            await self._write(self._store.revoke(revocation, now_s=now_s), written)
         config = self._configs.next_owed(now_s)
         if config is not None:
-            await self._tell(self._give(config, now_s), partial(self._given, config))
+            await self._write(self._give(config, now_s), partial(self._given, config))
         owed = self._counts.next_owed(now_s)
         if owed is not None:
             name, amount, until_s = owed
-            asked = self._store.count(name, amount, limit=None, until_s=until_s, now_s=now_s)
-            await self._tell(asked, lambda tally: self._counts.settle(name, amount, tally.total))
+            request = self._store.count(name, amount, limit=None, until_s=until_s, now_s=now_s)
+            await self._write(request, lambda tally: self._counts.settle(name, amount, tally.total))
 
-    async def _tell(self, asked: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> None:
+    async def _write(self, request: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> None:
         """Wait until the store has done the request. `then` gets the answer, also when this task is cancelled
         meanwhile.
         """
-        call = self._start(asked)
+        call = self._start(request)
         if then is not None:
-            call.add_done_callback(partial(_hear, then))
+            call.add_done_callback(partial(_deliver, then))
         await asyncio.wait({call})
         call.result().or_raise()
 
-    def _forget_slots(self, holder: str, _: object = None) -> None:
+    def _drop_slots(self, holder: str, _: object = None) -> None:
         if not self._slots.holds(holder):
-            self._slots.forget(holder)
+            self._slots.drop(holder)
 
-    def _forget_untold(self, revocation: Revocation, _: object = None) -> None:
-        self._untold.pop(revocation, None)
+    def _drop_unwritten(self, revocation: Revocation, _: object = None) -> None:
+        self._unwritten.pop(revocation, None)
 
     async def _give(self, config: LocalConfig, now_s: int) -> None:
         await self._store.keep_config(
@@ -441,14 +443,14 @@ class Resilient:
         self._configs.note(config)
 
 
-async def _outcome(asked: Coroutine[Any, Any, Any]) -> _Outcome:
+async def _outcome(request: Coroutine[Any, Any, Any]) -> _Outcome:
     try:
-        return _Outcome(await asked)
+        return _Outcome(await request)
     except Exception as error:
         return _Outcome(error=error)
 
 
-def _hear(then: Callable[[Any], object], call: asyncio.Task[_Outcome]) -> None:
+def _deliver(then: Callable[[Any], object], call: asyncio.Task[_Outcome]) -> None:
     if not call.cancelled() and call.result().error is None:
         then(call.result().value)
 

@@ -33,7 +33,7 @@ class Revoked:
 
     def add(self, revocation: Revocation, now_s: int) -> None:
         """Add a revocation, and wake the watches."""
-        self._forget(now_s)
+        self._expire(now_s)
         name = _name(revocation)
         self._known.pop(name, None)
         self._latest += 1
@@ -75,7 +75,7 @@ class Revoked:
             newer.append(entry)
         return newer[::-1]
 
-    def _forget(self, now_s: int) -> None:
+    def _expire(self, now_s: int) -> None:
         if len(self._ends) > 2 * len(self._known) + _AT_ONCE:  # of names that were revoked again, or dropped
             self._ends = [(entry[1].until_s, name) for name, entry in self._known.items()]
             heapq.heapify(self._ends)

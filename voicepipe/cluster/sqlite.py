@@ -14,7 +14,7 @@ from voicepipe.auth.claims import Claims
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.port import Tally, check_config
 from voicepipe.cluster.revocation import Revocation
-from voicepipe.cluster.tables import Tables
+from voicepipe.cluster.sqlite_tables import Tables
 from voicepipe.errors import StoreUnavailable
 
 FILE_NAME: Final = "cluster.sqlite3"

@@ -1,13 +1,13 @@
 """The settings: read 1 TOML file and the environment into frozen values, or raise an error that names the key.
 
-`load` reads the settings, `Settings` holds them, `table` shows them. An option is a field of the frozen dataclass
+`load` reads the settings, `Settings` holds them, `docs_table` shows them. An option is a field of the frozen dataclass
 beside its owner (`turn.settings` owns the budget and the deadlines). Options without such an owner are in `settings`
 here.
 """
 
+from voicepipe.config.docs_table import Row, effective, markdown
 from voicepipe.config.load import load
 from voicepipe.config.settings import AgentSettings, CatalogSettings, ProviderEntry, RecordsSettings, Settings
-from voicepipe.config.table import Row, effective, markdown
 from voicepipe.server.options import ServerSettings
 
 __all__ = [

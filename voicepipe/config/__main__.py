@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from voicepipe.config.table import markdown
+from voicepipe.config.docs_table import markdown
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--markdown"]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from voicepipe.errors import ConfigError
-from voicepipe.stages.endpointing import strategy_names
+from voicepipe.ports.endpointing import strategy_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def convert(found: Found, hint: Any, key: str) -> object:
     except msgspec.ValidationError:
         converted = None
     if converted is None or not _acceptable(converted, rule):
-        came = "something else" if _marked(rule, "secret") else shown(found.value)
+        came = "something else" if _marked(rule, "secret") else displayed(found.value)
         raise ConfigError(f"{key}: expected {expected(hint)}, got {came} ({found.source})")
     return converted
 
@@ -97,7 +97,7 @@ def expected(hint: Any) -> str:
     return rule.description or (what if rule.ge is None else f"{what} from {rule.ge} to {rule.le}")
 
 
-def shown(value: object) -> str:
+def displayed(value: object) -> str:
     """Format a value as in the file, cut when long."""
     if isinstance(value, dict):
         return "a table"

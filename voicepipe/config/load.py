@@ -11,10 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
-from voicepipe.config.convert import Found, convert, shown
+from voicepipe.config.convert import Found, convert, displayed
 from voicepipe.config.key_files import key_in
-from voicepipe.config.layers import SECTIONS, KeyPath, Leaves, gather
-from voicepipe.config.pools import POOL, check_specs, pool_named, read_routing, resolved
+from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
     STAGES,
@@ -26,15 +25,16 @@ from voicepipe.config.settings import (
     Settings,
     TelemetrySettings,
 )
+from voicepipe.config.sources import SECTIONS, KeyPath, Leaves, gather
 from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
+from voicepipe.ports.limits import ProviderLimits
 from voicepipe.providers import catalog
 from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
-from voicepipe.stages.limits import ProviderLimits
-from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -140,7 +140,7 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
     changes: dict[str, Any] = {}
     for path, found in leaves.items():
         if path == at and found.value != {}:
-            raise ConfigError(f"{'.'.join(at)}: expected a table, got {shown(found.value)} ({found.source})")
+            raise ConfigError(f"{'.'.join(at)}: expected a table, got {displayed(found.value)} ({found.source})")
         if path[: len(at)] != at or path == at:
             continue
         name, key = path[len(at)], ".".join(path[: len(at) + 1])
@@ -165,7 +165,7 @@ def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
         return so_far
     if len(path) != depth + 1 or not isinstance(found.value, str | int | float):
         raise ConfigError(
-            f"{key}: expected a table of names and plain values, got {shown(found.value)} ({found.source})"
+            f"{key}: expected a table of names and plain values, got {displayed(found.value)} ({found.source})"
         )
     text = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
     return (*(pair for pair in so_far if pair[0] != path[-1]), (path[-1], text))
@@ -229,7 +229,7 @@ def _names(section: str, leaves: Leaves) -> set[str]:
     """Return the names of `[section.NAME]`; an option directly below the section is refused."""
     for path, found in leaves.items():
         if path[0] == section and len(path) == 2 and found.value != {}:
-            raise ConfigError(f"{section}.{path[1]}: expected a table, got {shown(found.value)} ({found.source})")
+            raise ConfigError(f"{section}.{path[1]}: expected a table, got {displayed(found.value)} ({found.source})")
     return {path[1] for path in leaves if path[0] == section and len(path) > 1}
 
 
@@ -267,7 +267,7 @@ def _refuse_unknown_sections(leaves: Leaves) -> None:
         if path[0] not in SECTIONS:
             raise _unknown(path[0], found, SECTIONS)
         if len(path) == 1 and found.value != {}:
-            raise ConfigError(f"{path[0]}: expected a table, got {shown(found.value)} ({found.source})")
+            raise ConfigError(f"{path[0]}: expected a table, got {displayed(found.value)} ({found.source})")
 
 
 def _unknown(key: str, found: Found, known: Iterable[str]) -> ConfigError:

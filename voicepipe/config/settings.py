@@ -18,15 +18,15 @@ from voicepipe.config.convert import (
     WEB_ADDRESS,
     between,
 )
-from voicepipe.config.pools import Routing, specs_of
+from voicepipe.config.routing import Routing, specs_of
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
+from voicepipe.ports.limits import ProviderLimits
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
-from voicepipe.stages.limits import ProviderLimits
-from voicepipe.telemetry.journal_settings import JournalSettings
+from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -46,7 +46,7 @@ class RecordsSettings:
     keep_days: Annotated[int, between(0, 36_500)] = 30
     """How many days turns are kept. Their statistics, which name no session and no user, stay. 0: for ever."""
 
-    most_mb: Annotated[int, between(0, 100_000_000)] = 2_000
+    max_mb: Annotated[int, between(0, 100_000_000)] = 2_000
     """Size limit in MB; the oldest turns are deleted first. 0: no limit."""
 
     text: Literal["loopback", "always", "never"] = "loopback"
@@ -125,10 +125,10 @@ class ProviderEntry:
     """Price of 1 million LLM input tokens written to the provider's cache. Unset: as `input_usd_per_million`. Anthropic
     charges a quarter more than for reading them. With `cache_ttl = "1h"` it charges twice as much: then set this."""
 
-    speech_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
+    tts_usd_per_million_chars: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million characters of TTS. Unset: the vendor's published price, if known."""
 
-    hearing_usd_per_minute: Annotated[float | None, between(0, 1_000)] = None
+    stt_usd_per_minute: Annotated[float | None, between(0, 1_000)] = None
     """Price of 1 minute of STT. Unset: the vendor's published price, if known. Sessions are charged for all audio sent
     to the STT: an STT that receives the whole session receives the silence too."""
 
@@ -169,7 +169,7 @@ class AgentSettings:
 
     tts: Annotated[str, ONE_OR_MORE] = "local/hibari"
     """The TTS, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
-    `patience_ms` apply too: where one breaks, another goes on with the next word."""
+    `attempt_timeout_ms` apply too: where one breaks, another goes on with the next word."""
 
     voice: str | None = None
     """The voice's name at the TTS provider. Unset: the provider's own choice."""
@@ -206,8 +206,8 @@ class AgentSettings:
     """How many ms sooner an answer must be per 1000 wasted tokens, both as expected from the session so far. Otherwise
     no speculative reply starts. 0: tokens are ignored."""
 
-    announce: Literal["verdict", "immediate"] = "verdict"
-    """When a client is notified that the user speaks over the agent. `verdict`: once it is an interruption, so that
+    interruption: Literal["confirmed", "immediate"] = "confirmed"
+    """When a client is notified that the user speaks over the agent. `confirmed`: once it is an interruption, so that
     "mhm" stops nothing. `immediate`: at once, so that the agent stops at every voice, as with hosted services."""
 
     filler: str = ""
@@ -300,7 +300,7 @@ class Settings:
             return name
         return next((agent for agent, its in self.agents.items() if name in its.aliases), None)
 
-    def thinkers(self, agent: str) -> tuple[Spec, ...]:
+    def llm_specs(self, agent: str) -> tuple[Spec, ...]:
         """Return every LLM that may answer for an agent, its own first, each once."""
         pools = (Spec.parse(spec) for name in sorted(self.routing.reached) for spec in self.routing.pools[name].specs)
         return tuple(dict.fromkeys((*self.agents[agent].specs("llm"), *pools)))

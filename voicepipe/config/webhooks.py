@@ -9,7 +9,7 @@ from typing import Annotated
 
 from voicepipe.config.convert import SECRET, between
 from voicepipe.errors import ConfigError
-from voicepipe.telemetry.webhooks import KINDS, Webhook, WebhookKind, read_secrets
+from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, WebhookKind, read_secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.chat_request import Name, json_refusal
-from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.json_fields import JsonObject
 
 MOST_CHARS: Final = 4_096
 """The published maximum length of `input`, in characters."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from voicepipe.errors import ProtocolError
-from voicepipe.protocol.fields import JsonObject, missing, number, one_of, text, wrong_value
+from voicepipe.protocol.json_fields import JsonObject, missing, number, one_of, text, wrong_value
 
 AnswerFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 
@@ -52,7 +52,7 @@ class TranscriptionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardPiece:
+class TranscriptPiece:
     """A stretch of the audio and its words."""
 
     start_s: float
@@ -64,7 +64,7 @@ class HeardPiece:
 class Transcript:
     """The whole transcript."""
 
-    pieces: Sequence[HeardPiece]
+    pieces: Sequence[TranscriptPiece]
     duration_s: float
     language: str | None
     """BCP-47; None: unknown."""
@@ -89,10 +89,10 @@ def read_transcription_fields(form: Mapping[str, Sequence[str]]) -> Transcriptio
         if name not in KNOWN and name not in IGNORED:
             raise ProtocolError(f"Unknown field {name[:64]!r}.", field=name[:64], code="unknown_parameter")
     values = {name: values[-1] for name, values in form.items() if values and values[-1]}
-    wanted = one_of(values.get("response_format", "json"), "response_format", get_args(AnswerFormat))
+    response_format = one_of(values.get("response_format", "json"), "response_format", get_args(AnswerFormat))
     stream = one_of(values.get("stream", "false").lower(), "stream", ("true", "false")) == "true"
-    if stream and wanted not in ("json", "text"):
-        raise wrong_value("response_format", '"json" or "text", since stream is true', wanted)
+    if stream and response_format not in ("json", "text"):
+        raise wrong_value("response_format", '"json" or "text", since stream is true', response_format)
     if "word" in form.get("timestamp_granularities", ()):
         why = "This server can't tell the times of words. Ask for segments."
         raise ProtocolError(why, field="timestamp_granularities", code="unsupported_parameter")
@@ -105,7 +105,7 @@ def read_transcription_fields(form: Mapping[str, Sequence[str]]) -> Transcriptio
         language=_optional(values, "language", MOST_NAME_CHARS),
         prompt=_optional(values, "prompt", MOST_PROMPT_CHARS),
         temperature=_temperature(values.get("temperature")),
-        format=wanted,
+        format=response_format,
         stream=stream,
         ignored=tuple(name for name in IGNORED if name in values),
     )
@@ -128,9 +128,9 @@ def _temperature(written: str | None) -> float | None:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def whole_answer(transcript: Transcript, wanted: AnswerFormat, ours: JsonObject) -> tuple[str, bytes]:
+def whole_answer(transcript: Transcript, response_format: AnswerFormat, ours: JsonObject) -> tuple[str, bytes]:
     """Return the answer in one piece: its content type and its body. `ours` is added to the 2 JSON formats."""
-    match wanted:
+    match response_format:
         case "json":
             plain: JsonObject = {"text": transcript.text, "usage": _usage(transcript)}
             return "application/json", _encode(plain | {"voicepipe": ours})
@@ -171,23 +171,23 @@ def _verbose(transcript: Transcript) -> JsonObject:
     }
 
 
-def _segment(n: int, piece: HeardPiece) -> JsonObject:
+def _segment(n: int, piece: TranscriptPiece) -> JsonObject:
     """Return a segment. Published fields on one model's internals are null: other transcribers do not report them."""
     inner = ("seek", "tokens", "temperature", "avg_logprob", "compression_ratio", "no_speech_prob")
     known = {"id": n, "start": round(piece.start_s, 3), "end": round(piece.end_s, 3), "text": piece.text}
     return known | dict.fromkeys(inner)
 
 
-def _srt(pieces: Iterable[HeardPiece]) -> str:
+def _srt(pieces: Iterable[TranscriptPiece]) -> str:
     cues = (f"{n}\n{_cue(piece, ',')}\n" for n, piece in enumerate(pieces, 1))
     return "\n".join(cues)
 
 
-def _vtt(pieces: Iterable[HeardPiece]) -> str:
+def _vtt(pieces: Iterable[TranscriptPiece]) -> str:
     return "\n".join(("WEBVTT\n", *(f"{_cue(piece, '.')}\n" for piece in pieces)))
 
 
-def _cue(piece: HeardPiece, point: str) -> str:
+def _cue(piece: TranscriptPiece, point: str) -> str:
     # An arrow in the words would be read as a timing arrow.
     return f"{_time(piece.start_s, point)} --> {_time(piece.end_s, point)}\n{piece.text.replace('-->', '->')}"
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.protocol.dialect import ResponseView
-from voicepipe.protocol.fields import JsonObject
 from voicepipe.protocol.ga import item_object, usage_object
+from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_parts import FormatName
+from voicepipe.protocol.session_types import FormatName
 from voicepipe.protocol.session_wire import (
     max_tokens,
     noise_reduction_object,
@@ -135,14 +135,14 @@ def _modalities(audible: bool) -> list[str]:
 
 
 def _turn_detection(config: SessionConfig) -> JsonObject | None:
-    shown = turn_detection_object(config.turn_detection)
-    return shown and {key: value for key, value in shown.items() if key != "idle_timeout_ms"}
+    rendered = turn_detection_object(config.turn_detection)
+    return rendered and {key: value for key, value in rendered.items() if key != "idle_timeout_ms"}
 
 
 def _usage(view: ResponseView) -> JsonObject | None:
     """Return the usage without images, and without the cached tokens by kind."""
-    shown = usage_object(view.usage)
-    if shown is None:
+    rendered = usage_object(view.usage)
+    if rendered is None:
         return None
     known = ("cached_tokens", "text_tokens", "audio_tokens")
-    return {**shown, "input_token_details": {key: shown["input_token_details"][key] for key in known}}
+    return {**rendered, "input_token_details": {key: rendered["input_token_details"][key] for key in known}}

@@ -23,7 +23,7 @@ from typing import Final
 from voicepipe.errors import ProtocolError
 
 VERSION: Final = 1
-CALLER, AGENT = 1, 2
+USER, AGENT = 1, 2
 """Values of the kind byte."""
 
 HEADER: Final = Struct("<BBHI")
@@ -31,7 +31,7 @@ MAX_STREAM: Final = 0xFFFF
 MAX_NUMBER: Final = 0xFFFF_FFFF
 
 _FIRST: Final = bytes((VERSION,))
-_CALLER_HEADER: Final = HEADER.pack(VERSION, CALLER, 0, 0)
+_USER_HEADER: Final = HEADER.pack(VERSION, USER, 0, 0)
 
 
 class SoundFrame(bytes):
@@ -54,20 +54,20 @@ def is_binary(raw: bytes) -> bool:
     return raw[:1] == _FIRST
 
 
-def caller_frame(audio: bytes) -> bytes:
+def user_frame(audio: bytes) -> bytes:
     """Return the user's audio as a frame, for clients."""
-    return _CALLER_HEADER + audio
+    return _USER_HEADER + audio
 
 
-def caller_audio(frame: bytes) -> bytes:
+def user_audio(frame: bytes) -> bytes:
     """Return the audio in a client's frame.
 
     Raises:
         ProtocolError: its header is not the header of the user's audio.
     """
-    if frame[: HEADER.size] != _CALLER_HEADER:
+    if frame[: HEADER.size] != _USER_HEADER:
         raise ProtocolError(
-            f"expected the header {_CALLER_HEADER.hex(' ')} of a binary frame, got {frame[: HEADER.size].hex(' ')}",
+            f"expected the header {_USER_HEADER.hex(' ')} of a binary frame, got {frame[: HEADER.size].hex(' ')}",
             field=None,
             code="invalid_event",
         )

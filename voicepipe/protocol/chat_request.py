@@ -26,7 +26,7 @@ from voicepipe.protocol.chat_messages import (
     ToolDefinition,
     ToolMessage,
 )
-from voicepipe.protocol.fields import one_of, refuse_depth
+from voicepipe.protocol.json_fields import one_of, refuse_depth
 
 IGNORED: Final = ("seed", "service_tier", "store", "prompt_cache_retention")
 """These parameters promise a best effort, or concern storage; no answer is wrong without them."""
@@ -138,10 +138,10 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def passed(self) -> tuple[tuple[str, str], ...]:
         """Return what is passed to the provider, each value as JSON."""
-        asked = {name: getattr(self, name) for name in PASSED}
+        given = {name: getattr(self, name) for name in PASSED}
         return tuple(
             (name, msgspec.json.encode(value).decode())
-            for name, value in asked.items()
+            for name, value in given.items()
             if value is not None and value != PASSED[name]
         )
 
@@ -205,10 +205,10 @@ def _check_neutral(request: ChatRequest) -> None:
             raise ProtocolError(why, field=name, code="unsupported_parameter")
 
 
-def _check_format(wanted: Mapping[str, Any] | None) -> None:
-    if wanted is not None:
-        one_of(wanted.get("type"), "response_format.type", ("text", "json_object", "json_schema"))
-        refuse_depth(wanted, "response_format")
+def _check_format(response_format: Mapping[str, Any] | None) -> None:
+    if response_format is not None:
+        one_of(response_format.get("type"), "response_format.type", ("text", "json_object", "json_schema"))
+        refuse_depth(response_format, "response_format")
 
 
 def _check_tools(request: ChatRequest) -> None:

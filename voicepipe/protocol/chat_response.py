@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.json_fields import JsonObject
 
 DONE: Final = b"data: [DONE]\n\n"
 

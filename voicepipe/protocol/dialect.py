@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_parts import AudioFormat
+from voicepipe.protocol.session_types import AudioFormat
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.settings import ReplySettings
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.json_fields import JsonObject
 
 _ENCODER: Final = msgspec.json.Encoder()
 

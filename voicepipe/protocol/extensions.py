@@ -11,17 +11,17 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
-from voicepipe.protocol.fields import JsonObject, flag, one_of, record
+from voicepipe.protocol.json_fields import JsonObject, flag, one_of, record
 from voicepipe.protocol.metadata import read_metadata
-from voicepipe.turn.announcements import KeptBy, TakenBy
-from voicepipe.turn.settings import Announce
+from voicepipe.turn.notifications import DismissReason, InterruptReason
+from voicepipe.turn.settings import InterruptionMode
 
 OPT_IN: Final = "providerData"
 """The key of the session under which a client requests `voicepipe`, and the server echoes it."""
 
 _NAMES: Final = ("binary_audio", "playback_reports", "turn_events", "resume", "ducking")
 
-ANNOUNCE: Final = ("verdict", "immediate")
+INTERRUPTION_MODES: Final = ("confirmed", "immediate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Extensions:
     ducking: bool = False
     """The client is notified when to lower the agent's volume, when to restore it, and when the agent has yielded."""
 
-    announce: Announce = "verdict"
+    interruption: InterruptionMode = "confirmed"
     """When the client is notified of speech over the agent's: once it is an interruption, or at once."""
 
     metadata: tuple[tuple[str, str], ...] = ()
@@ -51,8 +51,8 @@ class Extensions:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the echo: `providerData.voicepipe` of the session object."""
-        told: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, "announce")}
-        return told | {"metadata": dict(self.metadata)} if self.metadata else told
+        echoed: dict[str, Any] = {name: getattr(self, name) for name in (*_NAMES, "interruption")}
+        return echoed | {"metadata": dict(self.metadata)} if self.metadata else echoed
 
 
 Change = bool | str | tuple[tuple[str, str], ...] | None
@@ -70,15 +70,17 @@ def read_extensions(value: object, path: str) -> dict[str, Change] | None:
     """
     if value is None or value is False:
         return None
-    asked = record(value, path)
+    requested = record(value, path)
     changed: dict[str, Change] = {
-        name: asked[name] is not None and flag(asked[name], f"{path}.{name}") for name in _NAMES if name in asked
+        name: requested[name] is not None and flag(requested[name], f"{path}.{name}")
+        for name in _NAMES
+        if name in requested
     }
-    if "announce" in asked:
-        told = asked["announce"]
-        changed["announce"] = None if told is None else one_of(told, f"{path}.announce", ANNOUNCE)
-    if "metadata" in asked:
-        pairs = asked["metadata"]
+    if "interruption" in requested:
+        echoed = requested["interruption"]
+        changed["interruption"] = None if echoed is None else one_of(echoed, f"{path}.interruption", INTERRUPTION_MODES)
+    if "metadata" in requested:
+        pairs = requested["metadata"]
         changed["metadata"] = () if pairs is None else read_metadata(pairs, f"{path}.metadata")
     return changed
 
@@ -163,7 +165,7 @@ class TurnMark(ServerExtension, tag="voicepipe.turn.mark", frozen=True):
     """Time since the session began, in ms."""
 
 
-class TurnVerdict(ServerExtension, tag="voicepipe.turn.verdict", frozen=True):
+class TurnStage(ServerExtension, tag="voicepipe.turn.stage", frozen=True):
     """A stage of a running turn, judged against its limit."""
 
     turn_id: str
@@ -191,27 +193,27 @@ class AgentDucked(ServerExtension, tag="voicepipe.agent.ducked", frozen=True):
     item_id: str
 
 
-class AgentRestored(ServerExtension, tag="voicepipe.agent.restored", frozen=True):
+class AgentUnducked(ServerExtension, tag="voicepipe.agent.unducked", frozen=True):
     """There was no interruption: back to full volume."""
 
     turn_id: str
     item_id: str
-    reason: KeptBy
+    reason: DismissReason
     after_ms: int
     """Time since the volume was lowered, in ms."""
 
 
-class AgentYielded(ServerExtension, tag="voicepipe.agent.yielded", frozen=True):
+class AgentInterrupted(ServerExtension, tag="voicepipe.agent.interrupted", frozen=True):
     """The user interrupted: the rest of this item must not be played."""
 
     turn_id: str
     item_id: str
-    reason: TakenBy
+    reason: InterruptReason
     after_ms: int
     """Time since the volume was lowered for the last time, in ms."""
 
 
-class TurnOver(ServerExtension, tag="voicepipe.turn.record", frozen=True):
+class TurnOver(ServerExtension, tag="voicepipe.turn.record.values", frozen=True):
     """A turn has ended, or more is known of an ended turn: its record, as `GET /v1/turns/{id}` shows it."""
 
     record: dict[str, Any]
@@ -238,11 +240,11 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
 ServerEvent = (
     OutputAudioStarted
     | TurnMark
-    | TurnVerdict
+    | TurnStage
     | TurnAction
     | AgentDucked
-    | AgentRestored
-    | AgentYielded
+    | AgentUnducked
+    | AgentInterrupted
     | TurnOver
     | Resumed
 )

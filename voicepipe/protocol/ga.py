@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.protocol.dialect import ResponseView, Usage
-from voicepipe.protocol.fields import JsonObject
+from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_wire import format_object, max_tokens, modalities
 from voicepipe.turn.conversation import (
@@ -87,8 +87,8 @@ def _part(part: Part, by_agent: bool, names: dict[str, str]) -> JsonObject:
             # The key must be there, null until it is known: a client fails without it.
             return {"type": names["output_audio"] if by_agent else "input_audio", "transcript": transcript}
         case InputImage(url, detail):
-            shown = {"image_url": url} if len(url) <= MAX_IMAGE_URL_CHARS else {}
-            return {"type": "input_image", **shown, "detail": detail}
+            rendered = {"image_url": url} if len(url) <= MAX_IMAGE_URL_CHARS else {}
+            return {"type": "input_image", **rendered, "detail": detail}
 
 
 def usage_object(usage: Usage | None) -> JsonObject | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from voicepipe.protocol.fields import (
+from voicepipe.protocol.json_fields import (
+    MAX_ECHOED_CHARS,
     MAX_ID_CHARS,
-    MAX_SHOWN_CHARS,
     JsonObject,
     listing,
     missing,
@@ -88,7 +88,7 @@ def _read_or_find(value: object, path: str, find: Find) -> Item:
 
 def _text_at(given: JsonObject, key: str, path: str) -> str:
     value = required(given, key, path, "a string")
-    return text(value, f"{path}.{key}", max_chars=None if key == "image_url" else MAX_SHOWN_CHARS)
+    return text(value, f"{path}.{key}", max_chars=None if key == "image_url" else MAX_ECHOED_CHARS)
 
 
 def _read_id(given: JsonObject, path: str) -> str:

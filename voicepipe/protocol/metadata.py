@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.protocol.fields import record, text, wrong_value
+from voicepipe.protocol.json_fields import record, text, wrong_value
 
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_KEY_CHARS: Final = 64

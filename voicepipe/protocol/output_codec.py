@@ -7,7 +7,7 @@ from typing import Final
 from voicepipe.audio.g711 import encode_alaw, encode_mulaw
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, to_pcm
-from voicepipe.protocol.session_parts import G711_HZ, PCM_HZ, AudioFormat
+from voicepipe.protocol.session_types import G711_HZ, PCM_HZ, AudioFormat
 
 MAX_DELTA_SAMPLES: Final = PCM_HZ // 5
 """200 ms, the maximum for one delta: 12.8 kB of base64 as pcm. Clients' frame limits begin at 1 MiB."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from voicepipe.protocol.fields import MAX_SHOWN_CHARS, Reader, changes, number, record, refuse_depth, text
 from voicepipe.protocol.items import Find, read_context
+from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS, Reader, changes, number, record, refuse_depth, text
 from voicepipe.protocol.metadata import read_metadata
-from voicepipe.protocol.session_parts import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
+from voicepipe.protocol.session_types import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
 from voicepipe.turn.settings import ReplySettings
 
@@ -22,13 +22,13 @@ def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettin
     """
     if value is None:
         return session
-    asked = record(value, "response")
-    refuse_depth(asked, "response")
-    found = changes(asked, _OVERRIDES, "response")
-    if asked.get("input") is not None:
-        found["context"] = read_context(asked["input"], "response.input", find)
-    given: dict[str, Any] = {name: wish for name, wish in found.items() if wish is not None}
-    if asked.get("max_output_tokens", asked.get("max_response_output_tokens")) == "inf":
+    response = record(value, "response")
+    refuse_depth(response, "response")
+    found = changes(response, _OVERRIDES, "response")
+    if response.get("input") is not None:
+        found["context"] = read_context(response["input"], "response.input", find)
+    given: dict[str, Any] = {name: override for name, override in found.items() if override is not None}
+    if response.get("max_output_tokens", response.get("max_response_output_tokens")) == "inf":
         given["max_output_tokens"] = None
     return replace(session, **given)
 
@@ -46,7 +46,7 @@ def _read_speed(value: object, path: str) -> float:
 
 
 def _read_instructions(value: object, path: str) -> str:
-    return text(value, path, max_chars=MAX_SHOWN_CHARS)
+    return text(value, path, max_chars=MAX_ECHOED_CHARS)
 
 
 def _read_joined(value: object, path: str) -> bool:

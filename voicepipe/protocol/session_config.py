@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voicepipe.protocol.extensions import Extensions
-from voicepipe.protocol.fields import JsonObject
-from voicepipe.protocol.session_parts import (
+from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.protocol.session_types import (
     ADAPTIVE_MIDDLE,
     DEFAULT_PADDING_MS,
     DEFAULT_SILENCE_MS,
@@ -21,7 +21,7 @@ from voicepipe.protocol.session_parts import (
     Transcription,
     TurnDetection,
 )
-from voicepipe.protocol.session_update import asked_changes
+from voicepipe.protocol.session_update import requested_changes
 from voicepipe.protocol.session_wire import (
     format_object,
     max_tokens,
@@ -33,7 +33,7 @@ from voicepipe.protocol.session_wire import (
     turn_detection_object,
 )
 from voicepipe.turn.endpointing.built_in import ADAPTIVE, SILENCE
-from voicepipe.turn.settings import Announce, ReplySettings, SilenceSetBy, Tool, TurnSettings
+from voicepipe.turn.settings import InterruptionMode, ReplySettings, SilenceSetBy, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"
 """The voice that a session shows when the choice is left to the provider."""
@@ -83,8 +83,8 @@ class SessionConfig:
     end_of_turn: str = ADAPTIVE
     """The agent's own strategy: for `semantic_vad`, unless it is `silence`; a client's `server_vad` is always exact."""
 
-    announce: Announce = "verdict"
-    """The agent's own; `extensions.announce` takes precedence."""
+    interruption: InterruptionMode = "confirmed"
+    """The agent's own; `extensions.interruption` takes precedence."""
 
     extensions: Extensions | None = None
     """`providerData.voicepipe`: the client accepts fields and events beyond the published ones. None: it does not."""
@@ -120,11 +120,11 @@ class SessionConfig:
         Raises:
             ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
         """
-        found = asked_changes(update)
+        found = requested_changes(update)
         if (changed := found.get("extensions")) is not None:
-            if changed.get("announce", self.announce) is None:
-                changed = {**changed, "announce": self.announce}
-            found["extensions"] = replace(self.extensions or Extensions(announce=self.announce), **changed)
+            if changed.get("interruption", self.interruption) is None:
+                changed = {**changed, "interruption": self.interruption}
+            found["extensions"] = replace(self.extensions or Extensions(interruption=self.interruption), **changed)
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
 
@@ -133,20 +133,20 @@ class SessionConfig:
 
         Every key is there, null where nothing is set: clients compute from this echo.
         """
-        heard = {
+        audio_input = {
             "format": format_object(self.input_format),
             "transcription": transcription_object(self.transcription),
             "noise_reduction": noise_reduction_object(self.noise_reduction),
             "turn_detection": turn_detection_object(self.turn_detection),
         }
         if self.kind == "transcription":
-            return self._named("realtime.transcription_session", {"audio": {"input": heard}})
-        spoken = {"format": format_object(self.output_format), "voice": self.voice, "speed": self.speed}
-        shown = {
+            return self._named("realtime.transcription_session", {"audio": {"input": audio_input}})
+        audio_output = {"format": format_object(self.output_format), "voice": self.voice, "speed": self.speed}
+        rendered = {
             "model": self.model,
             "output_modalities": modalities(self.audible),
             "instructions": self.instructions,
-            "audio": {"input": heard, "output": spoken},
+            "audio": {"input": audio_input, "output": audio_output},
             "tools": [tool_object(tool) for tool in self.tools],
             "tool_choice": tool_choice_object(self.tool_choice),
             "max_output_tokens": max_tokens(self.max_output_tokens),
@@ -154,11 +154,11 @@ class SessionConfig:
             "truncation": "auto",
             "prompt": None,
         }
-        return self._named("realtime.session", shown)
+        return self._named("realtime.session", rendered)
 
-    def _named(self, kind: str, shown: JsonObject) -> JsonObject:
+    def _named(self, kind: str, rendered: JsonObject) -> JsonObject:
         head = {"type": self.kind, "object": kind, "id": self.session_id}
-        return {**head, **shown, "include": None, "expires_at": self.expires_at}
+        return {**head, **rendered, "include": None, "expires_at": self.expires_at}
 
     def reply_settings(self) -> ReplySettings:
         """Return the settings of a reply without overrides."""
@@ -185,7 +185,7 @@ class SessionConfig:
             interrupt_response=detection is None or detection.interrupt_response,
             idle_timeout_ms=self.idle_timeout_ms,
             transcribe=self.transcription is not None,
-            announce=self.announce if self.extensions is None else self.extensions.announce,
+            interruption=self.interruption if self.extensions is None else self.extensions.interruption,
             ducks=self.extensions is not None and self.extensions.ducking,
             watched=self.extensions is not None and self.extensions.turn_events,
             language=(self.transcription and self.transcription.language) or self.language,

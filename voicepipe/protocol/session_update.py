@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import read_extensions
-from voicepipe.protocol.fields import (
-    MAX_SHOWN_CHARS,
+from voicepipe.protocol.json_fields import (
+    MAX_ECHOED_CHARS,
     JsonObject,
     Reader,
     changes,
@@ -17,7 +17,7 @@ from voicepipe.protocol.fields import (
     refuse_depth,
     text,
 )
-from voicepipe.protocol.session_parts import (
+from voicepipe.protocol.session_types import (
     FLAT_FORMATS,
     KINDS,
     SessionKind,
@@ -38,15 +38,15 @@ MAX_SPEED: Final = 1.5
 """The published limits of `audio.output.speed`."""
 
 
-def asked_changes(update: object) -> dict[str, Any]:
+def requested_changes(update: object) -> dict[str, Any]:
     """Return the fields of the configuration that a client's `session` object sets, by name, with their new values.
 
     Raises:
         ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
     """
-    asked = record(update, "session")
-    refuse_depth(asked, "session")
-    found = changes(asked, _FLAT if is_flat(asked) else _NESTED, "session")
+    session = record(update, "session")
+    refuse_depth(session, "session")
+    found = changes(session, _FLAT if is_flat(session) else _NESTED, "session")
     return {name: value for name, value in found.items() if value is not None or name not in _NEVER_NULL}
 
 
@@ -69,7 +69,7 @@ def published(flat: JsonObject, kind: SessionKind) -> JsonObject:
         ProtocolError: a value has the wrong type or is out of range; `field` is its key.
     """
     try:
-        asked_changes(flat)
+        requested_changes(flat)
     except ProtocolError as why:
         raise ProtocolError(why.why, field=(why.field or "").removeprefix("session."), code=why.code) from None
     session: JsonObject = {"type": kind}
@@ -88,7 +88,7 @@ def _put(session: JsonObject, dotted: str, value: object) -> None:
 
 
 def _read_instructions(value: object, path: str) -> str:
-    return "" if value is None else text(value, path, max_chars=MAX_SHOWN_CHARS)
+    return "" if value is None else text(value, path, max_chars=MAX_ECHOED_CHARS)
 
 
 def _read_kind(value: object, path: str) -> SessionKind | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from voicepipe.protocol.fields import JsonObject
-from voicepipe.protocol.session_parts import (
+from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.protocol.session_types import (
     AudioFormat,
     NoiseReduction,
     SemanticVad,
@@ -42,12 +42,12 @@ def tool_object(tool: Tool) -> JsonObject:
     return {"type": "function", "name": tool.name, "description": tool.description, "parameters": parameters}
 
 
-def transcription_object(wanted: Transcription | None) -> JsonObject | None:
+def transcription_object(transcription: Transcription | None) -> JsonObject | None:
     """Return the client's transcription settings; null when it is off."""
-    if wanted is None:
+    if transcription is None:
         return None
-    said = {"model": wanted.model, "language": wanted.language, "prompt": wanted.prompt}
-    return {key: value for key, value in said.items() if value is not None}
+    given = {"model": transcription.model, "language": transcription.language, "prompt": transcription.prompt}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def noise_reduction_object(kind: NoiseReduction | None) -> JsonObject | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from voicepipe.router.complexity import judge
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Policy, by_price, by_region, by_ttft, cascade, chain, given, sticky
-from voicepipe.router.pool import Experience, Pool
+from voicepipe.router.pool import Pool, SharedStats
 
 
-def build_pool(name: str, candidates: Candidates, options: RouterOptions, experience: Experience) -> Pool:
+def build_pool(name: str, candidates: Candidates, options: RouterOptions, stats: SharedStats) -> Pool:
     """Return a pool of these candidates, best first.
 
     Raises:
         ConfigError: `options.complexity` names no heuristic.
     """
-    return Pool(name, candidates, options, policy_of(options, key=f"pools.{name}.complexity"), experience)
+    return Pool(name, candidates, options, policy_of(options, key=f"pools.{name}.complexity"), stats)
 
 
 def policy_of(options: RouterOptions, *, key: str) -> Policy:
@@ -24,8 +24,8 @@ def policy_of(options: RouterOptions, *, key: str) -> Policy:
         ConfigError: naming `key`, as `build_pool`.
     """
     policies = [_order(options)]
-    if isinstance(options, PoolOptions) and options.easy:
-        policies.append(cascade(frozenset(options.easy), judge(options.complexity, key=key)))
+    if isinstance(options, PoolOptions) and options.easy_models:
+        policies.append(cascade(frozenset(options.easy_models), judge(options.complexity, key=key)))
     return chain(*policies)
 
 

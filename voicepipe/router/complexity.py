@@ -11,10 +11,10 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from voicepipe.errors import ConfigError
-from voicepipe.router.policies import Ask
+from voicepipe.router.policies import RoutingQuery
 
 ENTRY_POINT_GROUP: Final = "voicepipe.complexity"
-"""Name, and `module:function` that takes an `Ask` and returns whether a small model suffices."""
+"""Name, and `module:function` that takes an `RoutingQuery` and returns whether a small model suffices."""
 
 WORDS: Final = "words"
 
@@ -31,15 +31,15 @@ HARD: Final = re.compile(
 NUMBERS: Final = re.compile(r"\d+([.,]\d+)?\s*[-+*/x^%]|\bpercent\b")
 
 
-def looks_easy(ask: Ask) -> bool:
+def looks_easy(query: RoutingQuery) -> bool:
     """Return whether this is a short question without functions to choose from, calculations to do or reasons to
     give."""
-    if ask.n_functions or len(ask.text.split()) > MOST_WORDS:
+    if query.n_functions or len(query.text.split()) > MOST_WORDS:
         return False
-    return not HARD.search(ask.text) and not NUMBERS.search(ask.text)
+    return not HARD.search(query.text) and not NUMBERS.search(query.text)
 
 
-def judge(name: str, *, key: str) -> Callable[[Ask], bool]:
+def judge(name: str, *, key: str) -> Callable[[RoutingQuery], bool]:
     """Return the heuristic of that name.
 
     Raises:
@@ -48,6 +48,6 @@ def judge(name: str, *, key: str) -> Callable[[Ask], bool]:
     if name == WORDS:
         return looks_easy
     for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        loaded: Callable[[Ask], bool] = entry.load()
+        loaded: Callable[[RoutingQuery], bool] = entry.load()
         return loaded
     raise ConfigError(f"{key}: expected {WORDS!r} or the name of an installed one, got {name!r}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from voicepipe.errors import StageError, StageExpired
-from voicepipe.router.breaker import Breaker, State, kind_of
-from voicepipe.router.pool import Experience
-from voicepipe.router.scoreboard import quantile_ms
+from voicepipe.router.circuit_breaker import CircuitBreaker, State, kind_of
+from voicepipe.router.latency_stats import quantile_ms
+from voicepipe.router.pool import SharedStats
 from voicepipe.telemetry.log import log_event
 
 
@@ -44,14 +44,14 @@ class Health:
     tokens_per_s: float | None
 
 
-def healths(experience: Experience, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
+def healths(stats: SharedStats, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
     """Return the health of every provider that was asked or is in a pool, by name."""
-    return tuple(_health(experience, stage, spec, now_ms) for spec in sorted(experience.breakers))
+    return tuple(_health(stats, stage, spec, now_ms) for spec in sorted(stats.breakers))
 
 
-def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: str, now_ms: float) -> Health:
-    breaker, survival = experience.breakers[spec], experience.board.known(spec)
-    speed = experience.board.speed(spec)
+def _health(stats: SharedStats, stage: Literal["stt", "llm", "tts"], spec: str, now_ms: float) -> Health:
+    breaker, survival = stats.breakers[spec], stats.latency.known(spec)
+    speed = stats.latency.speed(spec)
     curve = None if survival is None else survival.curve(now_ms)
     return Health(
         stage=stage,
@@ -60,7 +60,7 @@ def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: s
         retry_in_ms=round(breaker.retry_in_ms(now_ms)),
         n_opened=breaker.n_opened,
         alert=breaker.alert,
-        in_flight=experience.running.get(spec, 0),
+        in_flight=stats.running.get(spec, 0),
         errors=tuple(sorted(breaker.errors.items())),
         ttft_p50_ms=None if curve is None else round(quantile_ms(curve, 0.5)),
         ttft_p95_ms=None if curve is None else round(quantile_ms(curve, 0.95)),
@@ -69,7 +69,7 @@ def _health(experience: Experience, stage: Literal["stt", "llm", "tts"], spec: s
     )
 
 
-def blame(breaker: Breaker, spec: str, failure: StageError, now_ms: float) -> None:
+def blame(breaker: CircuitBreaker, spec: str, failure: StageError, now_ms: float) -> None:
     """Record and log a provider's failure, and log when its circuit breaker opens: an error if an operator must act.
 
     A connection that grew too old is no failure.

@@ -15,12 +15,12 @@ from typing import Any, Final
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import StageBroken, StageTimeout
+from voicepipe.ports.limits import ProviderLimits
+from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.transcriber import Final as FinalText
+from voicepipe.ports.transcriber import Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.registry import Stage
-from voicepipe.stages.limits import ProviderLimits
-from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta
-from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
-from voicepipe.stages.transcriber import Final as FinalText
-from voicepipe.stages.transcriber import Heard, Hearing, Transcriber, TranscriptStream
 
 SPEECH_S: Final = 10
 """Audio that any text may have, however short."""
@@ -35,20 +35,20 @@ TEXTS: Final = 1_000
 """The number of transcripts that any utterance may have, interim ones too."""
 
 
-GIVE_WAY_S: Final = 0.005
+YIELD_EVERY_S: Final = 0.005
 """How long one provider may keep the event loop busy before other tasks run: one that sends faster than it is read
 would never let them run."""
 
 
-class _Courtesy:
-    """Lets other tasks run on the event loop every `GIVE_WAY_S`."""
+class _LoopYielder:
+    """Lets other tasks run on the event loop every `YIELD_EVERY_S`."""
 
     def __init__(self) -> None:
         self._since_s = clock.loop_s()
 
-    async def give_way(self) -> None:
+    async def yield_to_loop(self) -> None:
         """Wait for one turn of the event loop if it is due."""
-        if clock.loop_s() - self._since_s >= GIVE_WAY_S:
+        if clock.loop_s() - self._since_s >= YIELD_EVERY_S:
             await asyncio.sleep(0)
             self._since_s = clock.loop_s()
 
@@ -85,13 +85,13 @@ class _LimitedAnswer:
         self._n_chars = self._n_argument_chars = 0
         self._calls: set[int] = set()
         self._quiet_s = self._waited_s = 0.0
-        self._courtesy = _Courtesy()
+        self._loop_yielder = _LoopYielder()
 
     def __aiter__(self) -> _LimitedAnswer:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        await self._courtesy.give_way()
+        await self._loop_yielder.yield_to_loop()
         began_s, limits = clock.loop_s(), self._limits
         left_s = min(limits.max_quiet_s - self._quiet_s, limits.max_answer_s - self._waited_s)
         event: ModelEvent | None = None
@@ -180,7 +180,7 @@ class _LimitedSpeech:
         """How long the synthesizer was waited for since the window began."""
 
         self._window_samples = 0
-        self._courtesy = _Courtesy()
+        self._loop_yielder = _LoopYielder()
 
     def say(self, clause: str) -> None:
         """Speak this clause after those before it."""
@@ -197,7 +197,7 @@ class _LimitedSpeech:
         return self
 
     async def __anext__(self) -> Spoken:
-        await self._courtesy.give_way()
+        await self._loop_yielder.yield_to_loop()
         began_s = clock.loop_s()
         spoken = await anext(self._events)
         self._refuse_length(spoken.samples)
@@ -253,14 +253,14 @@ class LimitedTranscriber:
         self.name, self.capabilities = inner.name, inner.capabilities
         self._inner, self._limits = inner, limits
 
-    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[TranscriptStream]:
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         """Begin one session's stream; raises what the transcriber raises, and `StageError` from the iterator at a
         limit."""
-        return self._open(hearing)
+        return self._open(transcription)
 
     @asynccontextmanager
-    async def _open(self, hearing: Hearing) -> AsyncIterator[TranscriptStream]:
-        async with self._inner.open(hearing) as stream:
+    async def _open(self, transcription: TranscriptionOptions) -> AsyncIterator[TranscriptStream]:
+        async with self._inner.open(transcription) as stream:
             yield _LimitedStream(stream, self.name, self.capabilities.rate_hz, self._limits)
 
 
@@ -272,7 +272,7 @@ class _LimitedStream:
         self._inner, self.flush = inner, inner.flush
         self._n_samples = 0
         self._n_texts: dict[type, int] = {}  # interim ones, and final ones
-        self._courtesy = _Courtesy()
+        self._loop_yielder = _LoopYielder()
 
     def begin(self, utterance: int) -> None:
         """A new utterance starts with the next `push`."""
@@ -288,24 +288,24 @@ class _LimitedStream:
     def __aiter__(self) -> _LimitedStream:
         return self
 
-    async def __anext__(self) -> Heard:
+    async def __anext__(self) -> TranscriptEvent:
         while True:
-            await self._courtesy.give_way()
-            heard = await anext(self._texts)
-            self._n_texts[type(heard)] = self._n_texts.get(type(heard), 0) + 1
-            why = self._too_much(heard)
+            await self._loop_yielder.yield_to_loop()
+            text = await anext(self._texts)
+            self._n_texts[type(text)] = self._n_texts.get(type(text), 0) + 1
+            why = self._too_much(text)
             if not why:
-                return heard
-            if isinstance(heard, FinalText):
+                return text
+            if isinstance(text, FinalText):
                 raise _broken("stt", self._name, why)  # an interim transcript that is left out costs nothing
 
-    def _too_much(self, heard: Heard) -> str:
+    def _too_much(self, text: TranscriptEvent) -> str:
         length_s, limits = self._n_samples / self._rate_hz, self._limits
         most_chars = TRANSCRIPT_CHARS + round(length_s * limits.max_transcript_chars_per_s)
-        if len(heard.text) > most_chars:
-            return f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(heard.text)}"
+        if len(text.text) > most_chars:
+            return f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(text.text)}"
         most_texts = TEXTS + round(length_s * limits.max_texts_per_s)
-        if self._n_texts[type(heard)] > most_texts:
+        if self._n_texts[type(text)] > most_texts:
             return f"expected at most {most_texts} transcripts of an utterance, got more"
         return ""
 

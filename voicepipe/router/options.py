@@ -30,22 +30,22 @@ class RouterOptions:
     deadline_ms: int = 600
     """From the question to the first speakable word."""
 
-    cap_usd_per_turn: float = 0.0001
+    hedge_budget_usd: float = 0.0001
     """What hedging may cost on average, above the cost of the first model alone."""
 
-    hold: bool = False
+    prefer_first: bool = False
     """Keep a hedge that is ready until the deadline: if the first model makes it, the first model answers."""
 
-    racers: int = 2
+    race_width: int = 2
     """With `race`: the number of models started at once."""
 
     fallback_after_ms: int = 2_000
     """With `fallback`: how long a model may be silent before the next is asked instead."""
 
-    patience_ms: int = 8_000
+    attempt_timeout_ms: int = 8_000
     """A model that has sent nothing speakable by then has failed, whatever else it sends."""
 
-    resume: bool = True
+    continue_broken: bool = True
     """Let another model continue an answer that stalls or breaks, if it is text only; once in a turn."""
 
     max_output_tokens: int | None = None
@@ -55,21 +55,21 @@ class RouterOptions:
     """Where this server is, for `region`: words separated by `-`, compared with `providers.NAME.region`."""
 
     complexity: str = "words"
-    """The heuristic that decides whether a question is easy, for `easy`: `words`, or an installed one."""
+    """The heuristic that decides whether a question is easy, for `easy_models`: `words`, or an installed one."""
 
     def __post_init__(self) -> None:
         for name, least, most in (
             ("deadline_ms", 50, LATEST_DEADLINE_MS),
             ("fallback_after_ms", 50, 60_000),
-            ("patience_ms", 100, 60_000),
+            ("attempt_timeout_ms", 100, 60_000),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ConfigError(f"{name}: expected {least} to {most} ms, got {value}")
-        if not 0 <= self.cap_usd_per_turn <= 10:
-            raise ConfigError(f"cap_usd_per_turn: expected 0 to 10 dollars, got {self.cap_usd_per_turn}")
-        if not 2 <= self.racers <= 4:
-            raise ConfigError(f"racers: expected 2 to 4, got {self.racers}")
+        if not 0 <= self.hedge_budget_usd <= 10:
+            raise ConfigError(f"hedge_budget_usd: expected 0 to 10 dollars, got {self.hedge_budget_usd}")
+        if not 2 <= self.race_width <= 4:
+            raise ConfigError(f"race_width: expected 2 to 4, got {self.race_width}")
         if self.max_output_tokens is not None and self.max_output_tokens < 1:
             raise ConfigError(f"max_output_tokens: expected 1 or more, got {self.max_output_tokens}")
 
@@ -82,13 +82,13 @@ class PoolOptions(RouterOptions):
     models: tuple[str, ...] = ()
     """As `provider/model`, best first. An agent uses all of them with `llm = "pool/NAME"`."""
 
-    easy: tuple[str, ...] = ()
+    easy_models: tuple[str, ...] = ()
     """Those of them, or more, that answer questions which look easy; the others answer the rest."""
 
     @property
     def specs(self) -> tuple[str, ...]:
         """Return all its models, each once."""
-        return tuple(dict.fromkeys((*self.models, *self.easy)))
+        return tuple(dict.fromkeys((*self.models, *self.easy_models)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

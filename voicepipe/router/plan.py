@@ -38,5 +38,5 @@ class Plan:
     model answers."""
 
     deadline_ms: float = 600.0
-    patience_ms: float = 8_000.0
+    attempt_timeout_ms: float = 8_000.0
     """How long one attempt may stay silent before it has failed."""

@@ -24,7 +24,7 @@ Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class RoutingQuery:
     """The part of a request that policies read."""
 
     session: str = ""
@@ -55,31 +55,31 @@ class Outlook(Protocol):
         ...
 
 
-Policy = Callable[[Candidates, Ask, Outlook], Candidates]
+Policy = Callable[[Candidates, RoutingQuery, Outlook], Candidates]
 
 
 def chain(*policies: Policy) -> Policy:
     """Return a policy that applies these one after the other."""
 
-    def all_of_them(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+    def all_of_them(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
         for policy in policies:
-            candidates = policy(candidates, ask, outlook)
+            candidates = policy(candidates, query, outlook)
         return candidates
 
     return all_of_them
 
 
-def given(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+def given(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
     """Return the candidates in the order in which they were written."""
     return candidates
 
 
-def by_price(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+def by_price(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
     """Return the cheapest first, by a usual turn of a voice agent: long input, short output."""
     return tuple(sorted(candidates, key=lambda each: each.answer_usd(1_500, 80, warm=False)))
 
 
-def by_ttft(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+def by_ttft(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
     """Return the one with the shortest recent time to the first token first."""
     return tuple(sorted(candidates, key=outlook.ttft_ms))
 
@@ -87,31 +87,31 @@ def by_ttft(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
 def by_region(region: str) -> Policy:
     """Return a policy that puts the nearest first: the region with the most leading words in common with ours."""
 
-    def near(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+    def near(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
         return tuple(sorted(candidates, key=lambda each: -_words_shared(each.region, region)))
 
     return near
 
 
-def sticky(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
+def sticky(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
     """Return the same candidate first for the same user or session, while it is there and not overloaded: its cache
     is warm.
 
     Rendezvous hashing: when a candidate is removed, only its own sessions move.
     """
-    ordered = sorted(candidates, key=lambda each: _digest(f"{ask.key}\0{each.spec}"), reverse=True)
+    ordered = sorted(candidates, key=lambda each: _digest(f"{query.key}\0{each.spec}"), reverse=True)
     n_running = sum(map(outlook.in_flight, candidates)) + 1
     most = math.ceil(MOST_LOAD * n_running / max(1, len(candidates)))
     return tuple(sorted(ordered, key=lambda each: outlook.in_flight(each) >= most))
 
 
-def cascade(easy: frozenset[str], is_easy: Callable[[Ask], bool]) -> Policy:
+def cascade(easy: frozenset[str], is_easy: Callable[[RoutingQuery], bool]) -> Policy:
     """Return a policy that sends easy questions to the models in `easy`, all others to the rest; to all models if a
     group is empty."""
 
-    def tiers(candidates: Candidates, ask: Ask, outlook: Outlook) -> Candidates:
-        wanted = is_easy(ask)
-        return tuple(each for each in candidates if (each.spec in easy) is wanted) or candidates
+    def tiers(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
+        easy_only = is_easy(query)
+        return tuple(each for each in candidates if (each.spec in easy) is easy_only) or candidates
 
     return tiers
 
@@ -140,11 +140,11 @@ class Experiment:
     split: tuple[tuple[str, float], ...]
     """(pool, percent); the rest to 100 keeps its pool."""
 
-    def arm(self, ask: Ask) -> str | None:
+    def arm(self, query: RoutingQuery) -> str | None:
         """Return the pool of this request, or None when it takes no part."""
-        if not all(_is_one_of(ask.metadata.get(name), values) for name, values in self.when):
+        if not all(_is_one_of(query.metadata.get(name), values) for name, values in self.when):
             return None
-        at = 100.0 * _digest(f"{self.name}\0{ask.key}") / 2**64
+        at = 100.0 * _digest(f"{self.name}\0{query.key}") / 2**64
         for pool, percent in self.split:
             at -= percent
             if at < 0:
@@ -152,16 +152,18 @@ class Experiment:
         return None
 
 
-def pool_of(ask: Ask, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]) -> tuple[str, str]:
+def pool_of(
+    query: RoutingQuery, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]
+) -> tuple[str, str]:
     """Return the pool of a request and the reason: its agent's own, the first matching rule's, then an experiment's
     arm."""
     pool, why = home, ""
     for rule in rules:
-        if rule.applies(ask.metadata):
+        if rule.applies(query.metadata):
             pool, why = rule.pool, f"rule {rule.name}"
             break
     for experiment in experiments:
-        arm = experiment.arm(ask)
+        arm = experiment.arm(query)
         if arm is not None:
             return arm, f"experiment {experiment.name}: {arm}"
     return pool, why

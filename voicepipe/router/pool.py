@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from voicepipe.router.breaker import Breaker
+from voicepipe.router.affinity import Affinity, warm_specs
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.memory import Memory, warm_specs
+from voicepipe.router.circuit_breaker import CircuitBreaker
+from voicepipe.router.hedge_budget import HedgeBudget
+from voicepipe.router.hedging import Planner
+from voicepipe.router.latency_stats import WARM_FACTOR, LatencyStats
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.plan import Later, Plan
-from voicepipe.router.planner import Planner
-from voicepipe.router.policies import Ask, Candidates, Policy
+from voicepipe.router.policies import Candidates, Policy, RoutingQuery
 from voicepipe.router.race import Attempt, Race
-from voicepipe.router.scoreboard import WARM_FACTOR, Scoreboard
-from voicepipe.router.thrift import Thrift
 
 REBUILD_MS: Final = 1_000
 """Age from which the planner's table is rebuilt after a request."""
@@ -32,30 +32,30 @@ USUAL_TOKENS: Final = (1_500.0, 80.0)
 
 TOKEN_MEMORY: Final = 0.02
 
-NOBODY: Final[frozenset[str]] = frozenset()
+NO_SPECS: Final[frozenset[str]] = frozenset()
 
 MOST_DEADLINES: Final = 8
 """Tables for different deadlines that one pool keeps; when full, the oldest is dropped."""
 
 
 @dataclass(slots=True)
-class Experience:
+class SharedStats:
     """The statistics of every model, shared by all pools."""
 
-    board: Scoreboard = field(default_factory=Scoreboard)
-    breakers: dict[str, Breaker] = field(default_factory=dict)
+    latency: LatencyStats = field(default_factory=LatencyStats)
+    breakers: dict[str, CircuitBreaker] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     """Spec -> calls in flight."""
 
-    memory: Memory = field(default_factory=Memory)
+    affinity: Affinity = field(default_factory=Affinity)
 
-    def breaker(self, candidate: Candidate) -> Breaker:
+    def breaker(self, candidate: Candidate) -> CircuitBreaker:
         """Return that model's circuit breaker."""
         return self.breaker_of(candidate.spec)
 
-    def breaker_of(self, spec: str) -> Breaker:
+    def breaker_of(self, spec: str) -> CircuitBreaker:
         """Return the circuit breaker of the model with this spec."""
-        return self.breakers.setdefault(spec, Breaker())
+        return self.breakers.setdefault(spec, CircuitBreaker())
 
     def began(self, attempt: Attempt) -> None:
         """Count a call as in flight."""
@@ -77,11 +77,11 @@ class Experience:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PlanOptions:
     """The options that all plans of a pool have in common."""
 
     deadline_ms: float
-    patience_ms: float
+    attempt_timeout_ms: float
 
     def plan(
         self,
@@ -100,7 +100,7 @@ class Bounds:
             one_at_a_time=one_at_a_time,
             hold_until_ms=hold_until_ms,
             deadline_ms=self.deadline_ms,
-            patience_ms=self.patience_ms,
+            attempt_timeout_ms=self.attempt_timeout_ms,
         )
 
 
@@ -120,11 +120,11 @@ class Pool:
     """A pool of models. Pure: instants are passed in, and nothing waits."""
 
     def __init__(
-        self, name: str, candidates: Candidates, options: RouterOptions, policy: Policy, experience: Experience
+        self, name: str, candidates: Candidates, options: RouterOptions, policy: Policy, stats: SharedStats
     ) -> None:
         self.name, self.candidates, self.options = name, candidates, options
-        self._policy, self._experience = policy, experience
-        self.thrift = Thrift(options.cap_usd_per_turn)
+        self._policy, self._stats = policy, stats
+        self.hedge_budget = HedgeBudget(options.hedge_budget_usd)
         self._planners: dict[int, Planner] = {}
         self._built_ms: dict[int, float] = {}
         self._plans: dict[tuple[int, int, str], Plan] = {}
@@ -133,22 +133,22 @@ class Pool:
         self._tokens = USUAL_TOKENS
         self._medians_ms: dict[str, float] = {}
         self._index = {each.spec: i for i, each in enumerate(candidates)}
-        self._breakers = tuple(experience.breaker(each) for each in candidates)
-        self._everybody = (1 << len(candidates)) - 1
+        self._breakers = tuple(stats.breaker(each) for each in candidates)
+        self._all_mask = (1 << len(candidates)) - 1
 
     # --- deciding -----------------------------------------------------------------------------
 
-    def decide(self, ask: Ask, now_ms: float) -> Decision:
+    def decide(self, query: RoutingQuery, now_ms: float) -> Decision:
         """Decide which models to start when."""
         own_ms = self.options.deadline_ms
-        planner = self._planner(min(own_ms, ask.deadline_ms or own_ms), now_ms)
-        remembered = self._experience.memory.of(ask.session)
-        warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NOBODY
+        planner = self._planner(min(own_ms, query.deadline_ms or own_ms), now_ms)
+        remembered = self._stats.affinity.of(query.session)
+        warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NO_SPECS
         if any(each.is_troubled for each in self._breakers):
             healthy, trial = self._healthy(now_ms)
         else:
             healthy, trial = self.candidates, None
-        ordered = self._policy(healthy, ask, self) or healthy
+        ordered = self._policy(healthy, query, self) or healthy
         plan = self._plan(ordered, planner, self._mask(warm), remembered.last)
         if len(ordered) < len(healthy):
             left_out = tuple(each for each in healthy if each not in ordered)
@@ -166,7 +166,7 @@ class Pool:
     def _plan(self, ordered: Candidates, planner: Planner, warm: int, last: str) -> Plan:
         options = self.options
         rest = ordered[1:]
-        bounds = Bounds(float(planner.deadline_ms), float(options.patience_ms))
+        bounds = PlanOptions(float(planner.deadline_ms), float(options.attempt_timeout_ms))
         match options.policy:
             case "single":
                 return bounds.plan(ordered[0], reserve=rest, one_at_a_time=True)
@@ -175,21 +175,21 @@ class Pool:
                 later = tuple(Later(each, wait) for each, wait in zip(rest, waits, strict=False))
                 return bounds.plan(ordered[0], later=later, one_at_a_time=True)
             case "race":
-                n = options.racers - 1
+                n = options.race_width - 1
                 return bounds.plan(ordered[0], later=tuple(Later(each, 0) for each in rest[:n]), reserve=rest[n:])
             case "hedge":
                 return self._hedged(ordered, planner, warm, last, bounds)
 
-    def _hedged(self, ordered: Candidates, planner: Planner, warm: int, last: str, bounds: Bounds) -> Plan:
-        everybody = ordered is self.candidates
+    def _hedged(self, ordered: Candidates, planner: Planner, warm: int, last: str, bounds: PlanOptions) -> Plan:
+        is_complete = ordered is self.candidates
         key = (planner.deadline_ms, warm, last)
-        if everybody and (known := self._plans.get(key)) is not None:
+        if is_complete and (known := self._plans.get(key)) is not None:
             return known
-        allowed = self._everybody if everybody else self._mask({each.spec for each in ordered})
+        allowed = self._all_mask if is_complete else self._mask({each.spec for each in ordered})
         first = self._index[ordered[0].spec]
         if self.options.order == "learned":
             before = self._index.get(last)
-            choices = self._index.values() if everybody else [self._index[each.spec] for each in ordered]
+            choices = self._index.values() if is_complete else [self._index[each.spec] for each in ordered]
             first = min(choices, key=lambda i: planner.score(i, warm, allowed, last=before))
         hedge = planner.hedge(first, warm, allowed)
         chosen = self.candidates[first]
@@ -198,9 +198,9 @@ class Pool:
             chosen,
             later=() if second is None else (Later(second, hedge.after_ms),),
             reserve=tuple([each for each in ordered if each is not chosen and each is not second]),
-            hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.hold else None,
+            hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.prefer_first else None,
         )
-        if everybody:
+        if is_complete:
             self._plans[key] = plan
         return plan
 
@@ -215,7 +215,7 @@ class Pool:
 
     def in_flight(self, candidate: Candidate) -> int:
         """Return its number of running calls."""
-        return self._experience.running.get(candidate.spec, 0)
+        return self._stats.running.get(candidate.spec, 0)
 
     # --- the table ----------------------------------------------------------------------------
 
@@ -237,12 +237,12 @@ class Pool:
                 self._rebuild(deadline_ms, now_ms)
 
     def _rebuild(self, deadline_ms: int, now_ms: float) -> None:
-        board, turn_usd = self._experience.board, self.turn_usd(warm=True)
-        unit_usd = self.thrift.unit_usd(turn_usd)
+        latency, turn_usd = self._stats.latency, self.turn_usd(warm=True)
+        unit_usd = self.hedge_budget.unit_usd(turn_usd)
         self._planners[deadline_ms].rebuild(
-            board, now_ms, weight=self.thrift.weight, unit_usd=unit_usd, tokens=self._tokens
+            latency, now_ms, weight=self.hedge_budget.weight, unit_usd=unit_usd, tokens=self._tokens
         )
-        self._medians_ms = {each.spec: board.quantile_ms(each, 0.5, now_ms) for each in self.candidates}
+        self._medians_ms = {each.spec: latency.quantile_ms(each, 0.5, now_ms) for each in self.candidates}
         self._built_ms[deadline_ms] = now_ms
         self._plans.clear()
 
@@ -252,27 +252,27 @@ class Pool:
 
     # --- learning -----------------------------------------------------------------------------
 
-    def learn(self, ask: Ask, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
+    def learn(self, query: RoutingQuery, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
         """Learn from a race that is decided or abandoned: record how long each model that was asked took."""
         for each in race.attempts:
-            survival = self._experience.board.survival(each.candidate)
+            survival = self._stats.latency.survival(each.candidate)
             factor = WARM_FACTOR if each.candidate.spec in decision.warm else 1.0
             if each.first_ms is not None:
                 survival.spoke(each.first_ms / factor, now_ms)
-                self._experience.breaker(each.candidate).succeeded()
+                self._stats.breaker(each.candidate).succeeded()
             elif each.state == "lost" or each.timed_out:
                 silent_ms = (now_ms if each.ended_ms is None else each.ended_ms) - each.began_ms
                 survival.was_silent(silent_ms / factor, now_ms)
-        asked = tuple(each.candidate.spec for each in race.attempts if each.state != "failed")
+        requested = tuple(each.candidate.spec for each in race.attempts if each.state != "failed")
         spoke = race.winner.candidate.spec if race.winner else ""
-        self._experience.memory.note(ask.session, asked, spoke, n_tokens, now_ms)
+        self._stats.affinity.note(query.session, requested, spoke, n_tokens, now_ms)
 
     def spent(self, decision: Decision, usd: float, tokens: tuple[float, float]) -> None:
         """Record the tokens and the total cost of a turn."""
         read, written = self._tokens
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
         alone_usd = self.candidates[0].answer_usd(*tokens, warm=decision.is_known)
-        self.thrift.spent(usd - alone_usd, self.turn_usd(warm=True))
+        self.hedge_budget.spent(usd - alone_usd, self.turn_usd(warm=True))
 
 
 def with_trial(plan: Plan, trial: Candidate) -> Plan:

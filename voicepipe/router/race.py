@@ -1,6 +1,6 @@
 """One request as it runs, up to its first speakable token: facts in, orders out, `now_ms` passed in.
 
-No I/O, no task, no clock: `running` carries the orders out against real providers, `rehearsal` against drawn
+No I/O, no task, no clock: `llm.request` carries the orders out against real providers, `simulation` against drawn
 latencies.
 """
 
@@ -112,7 +112,7 @@ class Race:
         ready = next((each for each in self.attempts if each.state == "ready"), None)
         if ready is not None and not self._holding(now_ms):
             return self._win(ready, now_ms)
-        return self._start_due(now_ms) + self._start_late(now_ms) + self._lose_patience(now_ms)
+        return self._start_due(now_ms) + self._start_late(now_ms) + self._time_out(now_ms)
 
     def abandon(self, now_ms: float) -> list[Order]:
         """Abandon the request: the answer isn't wanted any more."""
@@ -124,7 +124,7 @@ class Race:
         if self.over:
             return None
         due = [self._began_ms + each.after_ms for each in self._later[:1] if self._has_room()]
-        due += [each.began_ms + self._plan.patience_ms for each in self.attempts if each.state == "running"]
+        due += [each.began_ms + self._plan.attempt_timeout_ms for each in self.attempts if each.state == "running"]
         if not self._late and self._reserve and not self._plan.one_at_a_time:
             due.append(self._began_ms + self._plan.deadline_ms)
         if self._plan.hold_until_ms is not None and any(each.state == "ready" for each in self.attempts):
@@ -153,10 +153,10 @@ class Race:
         self._late = True
         return [self._start(self._reserve.pop(0), "replacement", now_ms)] if self._reserve else []
 
-    def _lose_patience(self, now_ms: float) -> list[Order]:
+    def _time_out(self, now_ms: float) -> list[Order]:
         orders: list[Order] = []
         for each in [each for each in self.attempts if each.state == "running"]:
-            if now_ms >= each.began_ms + self._plan.patience_ms:
+            if now_ms >= each.began_ms + self._plan.attempt_timeout_ms:
                 each.timed_out = True
                 orders += [Close(each), *self.failed(each, now_ms)]
         return orders
@@ -176,10 +176,10 @@ class Race:
         attempt.state, self.winner, self.over = "spoke", attempt, True
         return [Speak(attempt), *self._close_all_but(attempt, now_ms)]
 
-    def _close_all_but(self, kept: Attempt | None, now_ms: float) -> list[Order]:
+    def _close_all_but(self, retained: Attempt | None, now_ms: float) -> list[Order]:
         closed: list[Order] = []
         for each in self.attempts:
-            if each is not kept and each.state in ("running", "ready"):
+            if each is not retained and each.state in ("running", "ready"):
                 each.state, each.ended_ms = "lost", now_ms
                 closed.append(Close(each))
         return closed

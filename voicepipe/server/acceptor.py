@@ -18,8 +18,8 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.server.connections import Connection, Connections
 from voicepipe.server.http_protocol import HttpProtocol, log_bad_http
-from voicepipe.server.rare_lines import RareLines
-from voicepipe.stages.helpers import Helpers
+from voicepipe.server.log_limit import LogLimit
+from voicepipe.tasks import BackgroundTasks
 from voicepipe.telemetry.log import log_event
 
 BACKLOG: Final = 1_024
@@ -68,12 +68,12 @@ class Acceptor:
         self,
         listeners: list[socket.socket],
         connections: Connections,
-        tasks: Helpers,
+        tasks: BackgroundTasks,
         make_protocol: MakeProtocol,
         *,
         tls: ssl.SSLContext | None,
         most_descriptors: int,
-        rare: RareLines,
+        log_limit: LogLimit,
     ) -> None:
         """Start accepting.
 
@@ -89,7 +89,7 @@ class Acceptor:
         """
         self._listeners, self._connections, self._tasks = listeners, connections, tasks
         self._make_protocol, self._tls, self._most_descriptors = make_protocol, tls, most_descriptors
-        self._rare_bad, self._rare_full = rare, RareLines()
+        self._bad_http_limit, self._full_limit = log_limit, LogLimit()
         self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
         for listener in listeners:
@@ -154,7 +154,7 @@ class Acceptor:
                 lambda: self._make_protocol(connection), client, ssl=self._tls, ssl_handshake_timeout=limit_s
             )
         except ssl.SSLError:
-            log_bad_http(self._rare_bad, connection.address, "no TLS handshake that can be read")
+            log_bad_http(self._bad_http_limit, connection.address, "no TLS handshake that can be read")
         except OSError:
             pass  # the client has disconnected, or took too long
 
@@ -165,7 +165,7 @@ class Acceptor:
             client.close()
 
     def _log_full(self, why: str) -> None:
-        unlogged = self._rare_full.take(monotonic_ms())
+        unlogged = self._full_limit.take(monotonic_ms())
         if unlogged is not None:
             waiting = len(self._connections)
             log_event("connections_full", level=logging.WARNING, why=why, waiting=waiting, unlogged=unlogged)

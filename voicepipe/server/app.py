@@ -7,45 +7,45 @@ from typing import Final
 
 from aiohttp import web
 
+from voicepipe.server.api.dashboard import about
+from voicepipe.server.api.deletion import delete_session_data, delete_user_data
+from voicepipe.server.api.export import export_turns
+from voicepipe.server.api.health import healthz, readyz
+from voicepipe.server.api.legacy_tokens import sessions, transcription_sessions
+from voicepipe.server.api.metrics import metrics
+from voicepipe.server.api.pages import asset, dashboard, docs, home, talk
+from voicepipe.server.api.providers import list_providers
+from voicepipe.server.api.stats import list_sessions, stats
+from voicepipe.server.api.stream import stream_turns
+from voicepipe.server.api.tokens import client_secrets, jwks, revoke, talk_token
+from voicepipe.server.api.turns import list_turns, one_turn
+from voicepipe.server.api.webhooks import list_dead, list_webhooks, retry_dead
 from voicepipe.server.bodies import MAX_BODY_BYTES
-from voicepipe.server.chat import chat_completions
-from voicepipe.server.dashboard import about
-from voicepipe.server.forget import forget_session, forget_user
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.detached import detached
+from voicepipe.server.errors import refuse_in_json
+from voicepipe.server.gateway.chat import chat_completions
+from voicepipe.server.gateway.models import list_models, one_model
+from voicepipe.server.gateway.speech import speech
+from voicepipe.server.gateway.transcriptions import transcriptions
 from voicepipe.server.headers import add_headers, answer_preflight
-from voicepipe.server.health import healthz, readyz
-from voicepipe.server.legacy import sessions, transcription_sessions
-from voicepipe.server.metrics import metrics
-from voicepipe.server.models_list import list_models, one_model
-from voicepipe.server.outliving import outliving
-from voicepipe.server.pages import asset, dashboard, docs, home, talk
-from voicepipe.server.parts import PARTS, Parts
-from voicepipe.server.providers_list import list_providers
 from voicepipe.server.realtime import realtime
-from voicepipe.server.refusals import refuse_in_json
-from voicepipe.server.secrets import client_secrets, jwks, revoke, talk_token
-from voicepipe.server.speech import speech
-from voicepipe.server.stats import list_sessions, stats
-from voicepipe.server.told import told
-from voicepipe.server.traces import read_trace, tell_trace
-from voicepipe.server.transcriptions import transcriptions
-from voicepipe.server.turn_export import export_turns
-from voicepipe.server.turn_stream import stream_turns
-from voicepipe.server.turns import list_turns, one_turn
-from voicepipe.server.webhooks_list import list_dead, list_webhooks, retry_dead
+from voicepipe.server.trace_context import add_trace_header, read_trace
+from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")
 """Paths of the Realtime endpoint: OpenAI's, Azure's two, and Inworld's."""
 
 
-def build_app(parts: Parts) -> web.Application:
+def build_app(context: ServerContext) -> web.Application:
     """Return the app; each route exists with and without a trailing slash."""
     # aiohttp logs all subprotocols that a client offered when it finds none of ours among them, and one holds the key.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     app = web.Application(middlewares=[read_trace, refuse_in_json, answer_preflight], client_max_size=MAX_BODY_BYTES)
-    app[PARTS] = parts
-    app.on_response_prepare.extend((add_headers, tell_trace))
+    app[CONTEXT] = context
+    app.on_response_prepare.extend((add_headers, add_trace_header))
     routes = [
-        *(("GET", path, outliving(told(realtime))) for path in REALTIME_PATHS),
+        *(("GET", path, detached(websocket_auth_errors(realtime))) for path in REALTIME_PATHS),
         ("POST", "/v1/realtime/client_secrets", client_secrets),
         ("POST", "/v1/realtime/client_secrets/revoke", revoke),
         ("POST", "/v1/realtime/sessions", sessions),
@@ -61,8 +61,8 @@ def build_app(parts: Parts) -> web.Application:
         ("GET", "/v1/turns/export", export_turns),
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/v1/sessions", list_sessions),
-        ("DELETE", "/v1/sessions/{id}", forget_session),
-        ("DELETE", "/v1/users/{user}", forget_user),
+        ("DELETE", "/v1/sessions/{id}", delete_session_data),
+        ("DELETE", "/v1/users/{user}", delete_user_data),
         ("GET", "/v1/stats", stats),
         ("GET", "/v1/webhooks", list_webhooks),
         ("GET", "/v1/webhooks/dead", list_dead),

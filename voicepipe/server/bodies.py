@@ -13,10 +13,10 @@ from typing import Final
 
 from aiohttp import web
 
-from voicepipe.auth.attempts import subscriber
+from voicepipe.auth.rate_limit import subscriber
 from voicepipe.clock import loop_s
 from voicepipe.errors import Overload
-from voicepipe.server.refusals import PEER
+from voicepipe.server.errors import PEER
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 """Maximum size of a REST request's body. A session config with long instructions and many tools has some 100 kB."""

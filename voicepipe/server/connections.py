@@ -13,15 +13,15 @@ from typing import Final, Literal
 
 from aiohttp import web
 
-from voicepipe.auth.attempts import subscriber
 from voicepipe.auth.proxies import TrustedProxies
+from voicepipe.auth.rate_limit import subscriber
 from voicepipe.server.connection_limits import ConnectionLimits
 
 Why = Literal["headers", "address", "descriptors", "refused", "unread"]
 """Why the server closed a connection: its request did not come in time; its address had too many without a request; it
 was closed to free a descriptor; no descriptor was free for it; its client did not read an answer."""
 
-WHYS: Final[tuple[Why, ...]] = ("headers", "address", "descriptors", "refused", "unread")
+CLOSE_REASONS: Final[tuple[Why, ...]] = ("headers", "address", "descriptors", "refused", "unread")
 
 PROXY_IDLE_S: Final = 3_630
 """How long a trusted proxy's connection may be idle: longer than proxies keep theirs. So the proxy closes it first and
@@ -83,21 +83,21 @@ class Connection:
 
     def work(self) -> None:
         """Stop the deadline: the headers have arrived, and the request has its own limits."""
-        self._forget()
+        self._stop_waiting()
 
     def closed(self) -> None:
         """Remove the closed connection."""
         self._is_ended = True
-        self._forget()
+        self._stop_waiting()
 
     def close_for(self, why: Why) -> None:
         """Close it, and count the reason."""
         self._is_ended = True
-        self._forget()
+        self._stop_waiting()
         self._connections.n_closed[why] += 1
         self._close()
 
-    def _forget(self) -> None:
+    def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -144,8 +144,8 @@ class Connections:
 
     def close_oldest(self) -> bool:
         """Close the connection that has waited longest, a trusted proxy's only without another. False: none waits."""
-        strangers = (each for each in self._waiting if not each.trusted)
-        oldest = next(strangers, None) or next(iter(self._waiting), None)
+        untrusted = (each for each in self._waiting if not each.trusted)
+        oldest = next(untrusted, None) or next(iter(self._waiting), None)
         if oldest is not None:
             oldest.close_for("descriptors")
         return oldest is not None

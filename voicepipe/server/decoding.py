@@ -24,12 +24,12 @@ from aiohttp import web
 
 import voicepipe
 from voicepipe.audio import decode_process as process
-from voicepipe.audio.containers_in import MOST_SAMPLES, PIECE_S, TooLong
+from voicepipe.audio.decode_file import MOST_SAMPLES, PIECE_S, TooLong
 from voicepipe.audio.files import UnreadableSound
 from voicepipe.audio.samples import Samples
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
-from voicepipe.server.rare_lines import RareLines
+from voicepipe.server.log_limit import LogLimit
 from voicepipe.telemetry.log import log_event
 
 AT_ONCE: Final = 2
@@ -51,7 +51,7 @@ NO_DECODER: Final = "No process can be started that decodes recordings."
 NO_DECODER_MS: Final = 5_000
 """`Retry-After` when no process can be started."""
 
-KEPT_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
+PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
 """Environment variables passed to the process. All others stay here: providers' keys are among them."""
 
 
@@ -85,7 +85,7 @@ class Recording:
         """
         self._most_bytes = PIECE_S * rate_hz * 2
         question = process.QUESTION.pack(len(file), rate_hz, longest_s, MOST_SAMPLES)
-        await self._ask(question, file)
+        await self._request(question, file)
         file.clear()
 
     async def next_piece(self) -> Samples | None:
@@ -94,10 +94,10 @@ class Recording:
         Raises:
             UnreadableSound: the file is broken here, or too long.
         """
-        pcm = await self._ask(process.NEXT)
+        pcm = await self._request(process.NEXT)
         return None if pcm is None else np.frombuffer(pcm, dtype=np.int16)
 
-    async def _ask(self, question: bytes, file: bytearray | None = None) -> bytes | None:
+    async def _request(self, question: bytes, file: bytearray | None = None) -> bytes | None:
         async with self._turns:
             try:
                 async with asyncio.timeout(STEP_S):
@@ -143,7 +143,7 @@ class Decoding:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._number = 0
-        self._rare = RareLines()
+        self._log_limit = LogLimit()
 
     @property
     def pid(self) -> int | None:
@@ -171,7 +171,7 @@ class Decoding:
                     raise Overload(why, retry_after_ms=NO_DECODER_MS) from None
             control.setblocking(False)
             self._control = control
-            asyncio.get_running_loop().add_reader(control, self._hear, control)
+            asyncio.get_running_loop().add_reader(control, self._on_ended, control)
 
     @asynccontextmanager
     async def opened(self, file: bytearray, rate_hz: int, *, longest_s: int) -> AsyncIterator[Recording]:
@@ -221,22 +221,22 @@ class Decoding:
             with suppress(OSError):  # the recording's process then sees its socket's end
                 self._control.send(process.CONTROL.pack(b"k", number))
 
-    def _hear(self, control: socket.socket) -> None:
+    def _on_ended(self, control: socket.socket) -> None:
         """Read how recordings' processes have ended. A process that we ended was killed, which is not logged."""
         with suppress(BlockingIOError):
             try:
-                told = control.recv(process.ENDED.size * 64)
+                data = control.recv(process.ENDED.size * 64)
             except ConnectionError:
-                told = b""
-            if not told:
+                data = b""
+            if not data:
                 self._gone()
                 self._log("the process that starts decoders has ended")
-            for _, status in process.ENDED.iter_unpack(told[: len(told) // process.ENDED.size * process.ENDED.size]):
+            for _, status in process.ENDED.iter_unpack(data[: len(data) // process.ENDED.size * process.ENDED.size]):
                 if status not in (0, -signal.SIGKILL):
                     self._log(f"a recording ended its decoder with {status}")
 
     def _log(self, why: str) -> None:
-        unlogged = self._rare.take(monotonic_ms())
+        unlogged = self._log_limit.take(monotonic_ms())
         if unlogged is not None:
             log_event("decoder_ended", level=logging.WARNING, why=why, unlogged=unlogged)
 
@@ -255,11 +255,11 @@ class Decoding:
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
     root = str(Path(voicepipe.__file__).parent.parent)
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "voicepipe.audio.decode_process", str(theirs.fileno())],
-        env=kept | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        env=environment | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

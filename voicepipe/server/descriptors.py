@@ -34,10 +34,10 @@ def raise_descriptor_limit() -> int:
     if resource is None:
         return MOST
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, max(soft, MOST))
-    if soft != resource.RLIM_INFINITY and wanted > soft:
+    needed = MOST if hard == resource.RLIM_INFINITY else min(hard, max(soft, MOST))
+    if soft != resource.RLIM_INFINITY and needed > soft:
         with suppress(ValueError, OSError):  # some systems have a lower limit of their own: keep the current one
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else soft
 
@@ -52,6 +52,6 @@ def most_for_clients(limit: int) -> int:
 
 def warn_of_few(options: ServerSettings, limit: int) -> None:
     """Log a warning if the system allows fewer descriptors than the sessions of the settings can need."""
-    wanted = OF_SERVER + OF_SESSION * options.max_sessions + 2 * (options.max_chats + options.max_audio)
-    if wanted > most_for_clients(limit):
-        log_event("few_descriptors", level=logging.WARNING, limit=limit, wanted=wanted)
+    needed = OF_SERVER + OF_SESSION * options.max_sessions + 2 * (options.max_chats + options.max_audio)
+    if needed > most_for_clients(limit):
+        log_event("few_descriptors", level=logging.WARNING, limit=limit, needed=needed)

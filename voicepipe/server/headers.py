@@ -8,8 +8,8 @@ from typing import Final
 
 from aiohttp import web
 
-from voicepipe.server.parts import PARTS
-from voicepipe.server.refusals import refusal
+from voicepipe.server.context import CONTEXT
+from voicepipe.server.errors import refusal
 
 ALWAYS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -43,7 +43,7 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
     origin = request.headers.get("Origin")
     if origin is not None:
         answer.headers.add("Vary", "Origin")
-        if origin in request.app[PARTS].options.allowed_origins:
+        if origin in request.app[CONTEXT].options.allowed_origins:
             answer.headers["Access-Control-Allow-Origin"] = origin
             answer.headers["Access-Control-Expose-Headers"] = EXPOSED
 
@@ -54,19 +54,19 @@ async def answer_preflight(request: web.Request, handler: Handler) -> web.Stream
 
     Pages of `server.allowed_origins` may send requests; cookies mean nothing here, so credentials are never allowed.
     """
-    asked = "Access-Control-Request-Method" in request.headers
-    if request.method != "OPTIONS" or not asked:
+    is_preflight = "Access-Control-Request-Method" in request.headers
+    if request.method != "OPTIONS" or not is_preflight:
         return await handler(request)
     origin = request.headers.get("Origin", "")
-    if origin not in request.app[PARTS].options.allowed_origins:
+    if origin not in request.app[CONTEXT].options.allowed_origins:
         return refusal(
             403,
             f"Pages of {origin[:200]!r} may not use this server. Add the origin to server.allowed_origins, or let your "
             "backend ask.",
             code="origin_not_allowed",
         )
-    wanted = request.headers.get("Access-Control-Request-Headers", "").strip()
+    requested_headers = request.headers.get("Access-Control-Request-Headers", "").strip()
     headers = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_S)}
-    if _NAMES.fullmatch(wanted):
-        headers["Access-Control-Allow-Headers"] = wanted
+    if _NAMES.fullmatch(requested_headers):
+        headers["Access-Control-Allow-Headers"] = requested_headers
     return web.Response(status=204, headers=headers)

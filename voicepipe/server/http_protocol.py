@@ -15,8 +15,8 @@ from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.server.connections import PROXY_IDLE_S, UNREAD_S, Connection
-from voicepipe.server.rare_lines import RareLines
-from voicepipe.server.refusals import refusal
+from voicepipe.server.errors import refusal
+from voicepipe.server.log_limit import LogLimit
 from voicepipe.telemetry.log import log_event
 
 TLS_RECORD: Final = b"\x16\x03"
@@ -26,17 +26,17 @@ TLS_RECORD: Final = b"\x16\x03"
 class HttpProtocol(web.RequestHandler):
     """The HTTP of one connection."""
 
-    __slots__ = ("_connection", "_rare", "_said_tls", "_unread")
+    __slots__ = ("_connection", "_log_limit", "_said_tls", "_unread")
 
-    def __init__(self, server: web.Server, connection: Connection, rare: RareLines) -> None:
-        """Begin; `rare` limits the log lines about bad requests."""
+    def __init__(self, server: web.Server, connection: Connection, log_limit: LogLimit) -> None:
+        """Begin; `log_limit` limits the log lines about bad requests."""
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # none: aiohttp says so itself
             keepalive_timeout=PROXY_IDLE_S if connection.trusted else connection.limits.idle_ms / 1_000,
         )
-        self._connection, self._rare = connection, rare
+        self._connection, self._log_limit = connection, log_limit
         self._said_tls = False
         self._unread: asyncio.TimerHandle | None = None
 
@@ -103,7 +103,7 @@ class HttpProtocol(web.RequestHandler):
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         why = self._why(exc)
-        log_bad_http(self._rare, self._connection.address, why)
+        log_bad_http(self._log_limit, self._connection.address, why)
         status = 431 if isinstance(exc, LineTooLong) else status
         answer = refusal(status, f"Expected an HTTP/1.1 request, got {why}.", code="bad_http")
         answer.force_close()
@@ -112,7 +112,7 @@ class HttpProtocol(web.RequestHandler):
     def log_exception(self, *args: object, **kw: object) -> None:
         """Log what aiohttp reports, but a client's broken body only as bad HTTP."""
         if isinstance(kw.get("exc_info"), web.RequestPayloadError):
-            log_bad_http(self._rare, self._connection.address, "a body that is broken")
+            log_bad_http(self._log_limit, self._connection.address, "a body that is broken")
         else:
             super().log_exception(*args, **kw)
 
@@ -125,8 +125,8 @@ class HttpProtocol(web.RequestHandler):
         return "something else" if isinstance(exc, BadHttpMethod) else "a malformed one"
 
 
-def log_bad_http(rare: RareLines, address: str, why: str) -> None:
+def log_bad_http(log_limit: LogLimit, address: str, why: str) -> None:
     """Log, rate limited, that a client sent bytes that are no HTTP."""
-    unlogged = rare.take(monotonic_ms())
+    unlogged = log_limit.take(monotonic_ms())
     if unlogged is not None:
         log_event("bad_http", address=address, why=why, unlogged=unlogged)

@@ -11,7 +11,7 @@ from voicepipe.cluster.port import Unavailable
 from voicepipe.errors import ConfigError
 from voicepipe.server.connection_limits import ConnectionLimits
 
-TalkMint = Literal["auto", "always", "never"]
+TalkPageTokens = Literal["auto", "always", "never"]
 
 BOUNDS = {
     "port": (0, 65_535),
@@ -103,7 +103,7 @@ class ServerSettings:
     query_token: bool = False
     """Accept a credential from `?token=` too. Off by default: URLs end up in logs."""
 
-    tell_browsers: bool = False
+    websocket_auth_errors: bool = False
     """Accept a page's WebSocket whose credential is refused, to send the reason in an `error` event before closing it
     (4001, 1008). Off: 401 or 403 instead of the upgrade, whose text a browser hides from its page."""
 
@@ -132,7 +132,7 @@ class ServerSettings:
     """PEM files with Ed25519 or RSA keys for client secrets. The first private key signs; all keys verify, and are
     published at `/.well-known/jwks.json`. Empty: a generated secret signs."""
 
-    metrics_from: tuple[str, ...] = ()
+    metrics_allow: tuple[str, ...] = ()
     """Addresses or networks that may read `/metrics` without a key, such as that of your Prometheus. Others need an API
     key with the scope `operate_all`."""
 
@@ -141,13 +141,13 @@ class ServerSettings:
     Such a check covers revocation by another process, the number of uses, and its session config. An admitted secret
     may be used once more than it should, or with the agent's own settings."""
 
-    talk_mint: TalkMint = "auto"
+    talk_page_tokens: TalkPageTokens = "auto"
     """When the talk page of this machine gets a token automatically: `auto` until there is an API key or a trusted
     proxy, `always`, or `never`."""
 
     def __post_init__(self) -> None:
         TrustedProxies(self.trusted_proxies)
-        Networks(self.metrics_from, key="server.metrics_from")
+        Networks(self.metrics_allow, key="server.metrics_allow")
         if bool(self.tls_cert) != bool(self.tls_key):
             here, there = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise ConfigError(f"server.{there}: expected a PEM file, since server.{here} is set, got none")

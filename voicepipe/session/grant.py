@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.auth.claims import Lock
-from voicepipe.protocol.session_parts import SessionKind
+from voicepipe.protocol.session_types import SessionKind
 
 Dialect = Literal["ga", "beta"]
 

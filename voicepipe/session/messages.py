@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from voicepipe.stages.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
 

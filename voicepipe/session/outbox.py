@@ -19,12 +19,12 @@ UNTAKEN_MAX_BYTES: Final = 24 << 20
 """Bytes that the socket has not taken; a frame queued behind more than this closes the connection. One event of 16
 MB, the longest, may be answered with two frames of that length. A client that reads them is not closed for that."""
 
-PARCEL_BYTES: Final = 256
+FRAME_OVERHEAD_BYTES: Final = 256
 """Approximate memory of a frame beside its own bytes: many tiny frames count too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class OutgoingFrame:
     """One frame for the socket. Turn 0 belongs to no reply."""
 
     frame: bytes
@@ -43,10 +43,10 @@ class Parcel:
     """Audio of the turn's filler that has left with this frame."""
 
 
-class TakesParcels(Protocol):
+class FrameSender(Protocol):
     """The connection that takes an outbox's frames."""
 
-    async def send(self, number: int, parcel: Parcel) -> None:
+    async def send(self, number: int, outgoing: OutgoingFrame) -> None:
         """Send a frame; waits while the frame can't be sent."""
         ...
 
@@ -60,12 +60,12 @@ class Outbox:
     stopped reply is dropped before it reaches the socket.
     """
 
-    def __init__(self, on_sent: Callable[[Parcel], None], on_full: Callable[[], None]) -> None:
+    def __init__(self, on_sent: Callable[[OutgoingFrame], None], on_full: Callable[[], None]) -> None:
         """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left."""
         self._on_sent, self._on_full = on_sent, on_full
         self._n_put = 0
         # Bounded through `room`, `calm` and `on_full`.
-        self._parcels: deque[tuple[int, Parcel]] = deque()
+        self._frames: deque[tuple[int, OutgoingFrame]] = deque()
         self.n_bytes = 0
         """Number of bytes put so far."""
 
@@ -80,23 +80,23 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, outgoing: OutgoingFrame) -> None:
         """Queue a frame behind all others; returns at once."""
         if self._untaken_bytes > UNTAKEN_MAX_BYTES and not self._full:
             self._full = True
             self._on_full()
         self._n_put += 1
-        self._parcels.append((self._n_put, parcel))
+        self._frames.append((self._n_put, outgoing))
         self._empty.clear()
-        self.n_bytes += len(parcel.frame)
-        self._count(parcel.sound_ms, _bytes_of(parcel))
+        self.n_bytes += len(outgoing.frame)
+        self._count(outgoing.sound_ms, _bytes_of(outgoing))
         self._filled.set()
 
     def drop_sound(self, turn: int) -> None:
         """Drop the audio of this turn that the socket has not taken. Events stay."""
-        dropped = [parcel for _, parcel in self._parcels if parcel.turn == turn and parcel.sound_ms]
-        self._parcels = deque(each for each in self._parcels if each[1].turn != turn or not each[1].sound_ms)
-        self._count(-sum(parcel.sound_ms for parcel in dropped), -sum(map(_bytes_of, dropped)))
+        dropped = [outgoing for _, outgoing in self._frames if outgoing.turn == turn and outgoing.sound_ms]
+        self._frames = deque(each for each in self._frames if each[1].turn != turn or not each[1].sound_ms)
+        self._count(-sum(outgoing.sound_ms for outgoing in dropped), -sum(map(_bytes_of, dropped)))
 
     async def room(self) -> None:
         """Wait until the socket has taken enough audio."""
@@ -106,15 +106,15 @@ class Outbox:
         """Wait until the socket has taken enough of everything."""
         await self._calm.wait()
 
-    async def run(self, line: TakesParcels) -> None:
+    async def run(self, connection: FrameSender) -> None:
         """Send what is queued, in order, until cancelled."""
         while True:
-            while self._parcels:
-                number, parcel = self._parcels.popleft()
-                await line.send(number, parcel)
-                self._count(-parcel.sound_ms, -_bytes_of(parcel))
-                if parcel.output:
-                    self._on_sent(parcel)
+            while self._frames:
+                number, outgoing = self._frames.popleft()
+                await connection.send(number, outgoing)
+                self._count(-outgoing.sound_ms, -_bytes_of(outgoing))
+                if outgoing.output:
+                    self._on_sent(outgoing)
             self._filled.clear()
             self._empty.set()
             await self._filled.wait()
@@ -137,5 +137,5 @@ class Outbox:
             self._calm.clear()
 
 
-def _bytes_of(parcel: Parcel) -> int:
-    return PARCEL_BYTES + len(parcel.frame)
+def _bytes_of(outgoing: OutgoingFrame) -> int:
+    return FRAME_OVERHEAD_BYTES + len(outgoing.frame)

@@ -106,10 +106,10 @@ class Pace:
     async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
         """Return the client's next message, once it may be read; None when there are no more."""
         await self._give_way(self._now_us())
-        asked_us = self._now_us()
+        began_us = self._now_us()
         message = await receive()
         now_us = self._now_us()
-        if now_us - asked_us > _WAITED_US:
+        if now_us - began_us > _WAITED_US:
             self._since_us = now_us
         if message is not None:
             self._owed_us = self._events.take(1 + len(message) / BYTES_PER_EVENT, now_us)
@@ -124,7 +124,7 @@ class Pace:
         if n_bytes > 0:
             self.charge(n_bytes / BYTES_PER_EVENT)
 
-    async def heard(self, audio_ms: float) -> int:
+    async def admit_audio(self, audio_ms: float) -> int:
         """Count that much audio. Return when the next audio may be processed, and for how many ms it had to wait
         beyond giving way."""
         now_us = self._now_us()

@@ -13,9 +13,9 @@ import numpy as np
 
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageBroken
-from voicepipe.stages.model import Finished, ModelEvent, ModelRequest, TextDelta
-from voicepipe.stages.notes import Recited, TookOver, Unheard
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.ports.model import Finished, ModelEvent, ModelRequest, TextDelta
+from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 MOST_SOUNDS: Final = 64
@@ -34,7 +34,7 @@ def clauses_of(words: str) -> list[str]:
     return [*splitter.push(words), *splitter.flush()]
 
 
-class PhraseBook:
+class PhraseCache:
     """The phrases of one agent, for all of its sessions."""
 
     def __init__(self, synthesizer: Synthesizer, *, prepared: tuple[str, ...] = ()) -> None:
@@ -72,7 +72,7 @@ class PhraseBook:
             if samples is None:
                 bill = _Bill(self.name, len(clause))
                 try:
-                    samples = await self._spoken(voice if paid is None else replace(voice, note=bill.note), clause)
+                    samples = await self._spoken(voice if paid is None else replace(voice, on_event=bill.note), clause)
                 finally:  # a synthesizer that fails, or whose session ends meanwhile, was asked all the same
                     if paid is not None:
                         bill.settle(paid)
@@ -110,16 +110,16 @@ class _Bill:
         self._provider = provider
         self._n_chars = {provider: n_chars}
 
-    def note(self, told: TookOver | Unheard | Recited) -> None:
+    def note(self, event: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
         """Record a router's event about its synthesizers."""
-        match told:
-            case TookOver(provider=provider, n_chars=n_chars):
+        match event:
+            case ProviderChanged(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars
                 self._n_chars[self._provider] -= n_chars
                 self._provider = provider
-            case Unheard(provider=provider, n_chars=n_chars):
+            case UnusedSpeech(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars
-            case Recited(provider=provider, n_chars=n_chars):
+            case CachedSpeech(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) - n_chars
 
     def settle(self, paid: Paid) -> None:
@@ -129,10 +129,10 @@ class _Bill:
                 paid(provider, n_chars)
 
 
-class Recital:
+class CannedModel:
     """A `Model` that answers with a known text."""
 
-    name = "recital"
+    name = "canned"
 
     def __init__(self, words: str) -> None:
         self._words = words
@@ -150,10 +150,10 @@ class Recital:
         """Do nothing."""
 
 
-class RecitingVoice:
+class PhraseSynthesizer:
     """A `Synthesizer` for text that is in a phrase book, or will be."""
 
-    def __init__(self, book: PhraseBook, synthesizer: Synthesizer) -> None:
+    def __init__(self, book: PhraseCache, synthesizer: Synthesizer) -> None:
         self.name, self.voices = synthesizer.name, synthesizer.voices
         self._book = book
 
@@ -171,10 +171,10 @@ class RecitingVoice:
 
 
 class _Recited:
-    """One turn's speech from a phrase book. All clauses are queued before playback starts: a `Recital` returns them
+    """One turn's speech from a phrase book. All clauses are queued before playback starts: a `CannedModel` returns them
     at once."""
 
-    def __init__(self, book: PhraseBook, voice: Voice) -> None:
+    def __init__(self, book: PhraseCache, voice: Voice) -> None:
         self._book, self._voice = book, voice
         self._clauses: list[str] = []  # bounded: one phrase of the settings
         self._finished = asyncio.Event()
@@ -188,6 +188,6 @@ class _Recited:
     async def __aiter__(self) -> AsyncIterator[Spoken]:
         await self._finished.wait()
         for number, clause in enumerate(self._clauses):
-            if self._voice.note is not None and self._book.has(self._voice, clause):
-                self._voice.note(Recited(self._book.name, len(clause)))
+            if self._voice.on_event is not None and self._book.has(self._voice, clause):
+                self._voice.on_event(CachedSpeech(self._book.name, len(clause)))
             yield Spoken(number, await self._book.make(self._voice, clause))

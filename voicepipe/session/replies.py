@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from voicepipe.protocol.writer import Frames, Wire
-from voicepipe.session.listen import Listener
-from voicepipe.session.mind import Mind
-from voicepipe.session.mouth import HeldMouth
+from voicepipe.ports.model import Model
+from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.outbox import Outbox
-from voicepipe.session.phrases import Recital
+from voicepipe.session.output import GatedOutput
+from voicepipe.session.phrases import CannedModel
+from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.reply import Reply
-from voicepipe.session.voices import Voices
-from voicepipe.stages.model import Model
+from voicepipe.session.session_voice import Voices
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 
@@ -27,44 +27,44 @@ class Replies:
     def __init__(
         self,
         model: Model,
-        mind: Mind,
+        prompt_builder: PromptBuilder,
         voices: Voices,
-        listener: Listener,
+        audio_input: AudioInput,
         *,
-        wire: Wire,
+        wire: EventRenderer,
         outbox: Outbox,
         post: Callable[[e.Fact], None],
     ) -> None:
-        self._model, self._mind, self._voices, self._listener = model, mind, voices, listener
+        self._model, self._prompt_builder, self._voices, self._audio_input = model, prompt_builder, voices, audio_input
         self._wire, self._outbox, self._post = wire, outbox, post
-        self._held: dict[Key, HeldMouth] = {}
+        self._held: dict[Key, GatedOutput] = {}
         self._filled: set[Key] = set()
         self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
-        self._responses: dict[str, HeldMouth] = {}
+        self._responses: dict[str, GatedOutput] = {}
 
     def start(self, order: c.StartReply, group: asyncio.TaskGroup) -> None:
         """Ask the LLM, or recite a known text, in a task of `group`."""
         key = (order.turn, order.revision)
-        mouth = HeldMouth(*key, self._wire, self._outbox, self._listener.agent_says)
+        output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says)
         reply = Reply(
             order,
-            self._mind.question(order),
+            self._prompt_builder.question(order),
             self._voices.voice(order.reply),
-            model=Recital(order.words) if order.words else self._model,
-            synthesizer=self._voices.reciting() if order.words else self._voices.synthesizer,
-            mouth=mouth,
+            model=CannedModel(order.words) if order.words else self._model,
+            synthesizer=self._voices.phrase_synthesizer() if order.words else self._voices.synthesizer,
+            output=output,
             post=self._post,
         )
         task = group.create_task(reply.run(), name=f"reply-{order.turn}.{order.revision}")
-        task.add_done_callback(lambda _: self._forget(key))
-        self._held[key], self._running[key] = mouth, (reply, task)
+        task.add_done_callback(lambda _: self._remove(key))
+        self._held[key], self._running[key] = output, (reply, task)
 
     def open(self, order: c.OpenGate) -> None:
         """Release a reply's output."""
-        mouth = self._held.pop((order.turn, order.revision), None)
-        if mouth is not None:
-            self._responses[order.response_id] = mouth
-            mouth.open(order.response_id)
+        output = self._held.pop((order.turn, order.revision), None)
+        if output is not None:
+            self._responses[order.response_id] = output
+            output.open(order.response_id)
 
     def shorten(self, order: c.ShortenClause) -> None:
         """Let the synthesizer begin with the text that is available."""
@@ -78,16 +78,16 @@ class Replies:
             return  # the voice has changed since
         key = (order.turn, order.revision)
         self._filled.add(key)
-        mouth = HeldMouth(*key, self._wire, self._outbox, self._listener.agent_says, fills=True)
-        mouth.open(order.response_id)
-        mouth.text(order.words)
-        mouth.sound(samples)
+        output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says, fills=True)
+        output.open(order.response_id)
+        output.text(order.words)
+        output.sound(samples)
 
     def stop(self, order: c.StopReply) -> None:
         """Cancel a reply, and drop its queued output."""
         key = (order.turn, order.revision)
         if self._held.pop(key, None) is None or key in self._filled:
-            self._listener.agent_stops()  # its gate was open
+            self._audio_input.agent_stops()  # its gate was open
         if (running := self._running.pop(key, None)) is not None:
             running[1].cancel()
         self._filled.discard(key)
@@ -95,11 +95,11 @@ class Replies:
 
     def end(self, response_id: str, last_words: Frames) -> bool:
         """Send the events that end a response after its output; False when none of the output was released."""
-        mouth = self._responses.pop(response_id, None)
-        if mouth is not None:
-            mouth.last_words(last_words)
-        return mouth is not None
+        output = self._responses.pop(response_id, None)
+        if output is not None:
+            output.last_words(last_words)
+        return output is not None
 
-    def _forget(self, key: Key) -> None:
+    def _remove(self, key: Key) -> None:
         self._running.pop(key, None)
         self._filled.discard(key)

@@ -10,18 +10,18 @@ from typing import Protocol
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.protocol.fields import MAX_SHOWN_CHARS
-from voicepipe.stages.aloud import Aloud, speaking
-from voicepipe.stages.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
-from voicepipe.stages.notes import Recited, TookOver, Unheard
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.ports.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
+from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.ports.text_normalizer import NormalizedSpeech, open_normalized
+from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.commands import StartReply
-from voicepipe.turn.record import ModelAttempt
+from voicepipe.turn.record.values import ModelAttempt
 
-MAX_CHARS = MAX_SHOWN_CHARS
+MAX_CHARS = MAX_ECHOED_CHARS
 """The longest text of a reply, and the longest arguments of its function calls together: the most that one event can
 send to a client. The stream of an LLM that continues is closed, as if the LLM had reached its own token limit."""
 
@@ -29,7 +29,7 @@ LEAD_MS = 20
 """Silence kept before the first audible sample: speech cut exactly at its first sample clicks."""
 
 
-class Mouth(Protocol):
+class ReplyOutput(Protocol):
     """Where a reply's output goes: held until the gate opens, then to the client."""
 
     def text(self, delta: str) -> None: ...
@@ -51,7 +51,7 @@ class Reply:
         *,
         model: Model,
         synthesizer: Synthesizer,
-        mouth: Mouth,
+        output: ReplyOutput,
         post: Callable[[e.Fact], None],
     ) -> None:
         self._turn, self._revision = order.turn, order.revision
@@ -62,10 +62,10 @@ class Reply:
         """The provider whose voice it is: of several, the latest."""
 
         self._model, self._synthesizer = model, synthesizer
-        self._mouth, self._post = mouth, post
+        self._output, self._post = output, post
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
-        self._speech: Aloud | None = None
+        self._speech: NormalizedSpeech | None = None
         self._audible_yet = False
         self._broke: StageError | None = None
         """The LLM's error in a reply of which a part is being spoken."""
@@ -93,7 +93,7 @@ class Reply:
                 await self._think_and_speak()
             else:
                 await self._think(None)
-                self._post(e.VoiceFinished(self._turn, self._revision))
+                self._post(e.SynthesisFinished(self._turn, self._revision))
         except* StageError as failures:
             first = _first(failures)
             self._post(e.StageFailed(self._turn, self._revision, _stage(first), first.provider, first.why))
@@ -101,18 +101,18 @@ class Reply:
             self._speech = self._broke = None  # they hold this reply
 
     async def _think_and_speak(self) -> None:
-        voice = replace(self._voice, note=self._note_voice, reached=self._note_reached)
+        voice = replace(self._voice, on_event=self._note_voice, reached=self._note_reached)
         async with (
-            _kept_to("tts", self._synthesizer.name),
-            speaking(self._synthesizer, voice) as speech,
+            _stage_errors("tts", self._synthesizer.name),
+            open_normalized(self._synthesizer, voice) as speech,
             FreeingTaskGroup() as group,
         ):
-            group.create_task(self._think_aloud(speech), name=f"think-{self._turn}")
+            group.create_task(self._generate_speech(speech), name=f"think-{self._turn}")
             group.create_task(self._speak(speech), name=f"speak-{self._turn}")
         if self._broke is not None:
             raise self._broke
 
-    async def _think_aloud(self, speech: Aloud) -> None:
+    async def _generate_speech(self, speech: NormalizedSpeech) -> None:
         """Run the LLM; if it breaks in its answer, let the text so far be spoken before the turn fails."""
         try:
             await self._think(speech)
@@ -125,18 +125,18 @@ class Reply:
 
     # --- the LLM ------------------------------------------------------------------------------
 
-    async def _think(self, speech: Aloud | None) -> None:
+    async def _think(self, speech: NormalizedSpeech | None) -> None:
         """Ask the LLM, and pass its text on clause by clause."""
         self._speech = speech
-        self._post(e.ModelAsked(self._turn, self._revision, self._model.name))
+        self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
         key = (self._turn, self._revision)
         question = replace(
             self._request,
-            reached=lambda: self._post(e.ModelReached(*key)),
+            reached=lambda: self._post(e.ModelConnected(*key)),
             joined=lambda provider, role: self._post(e.ModelJoined(*key, provider, role)),
         )
-        async with _kept_to("llm", self._model.name), self._model.open(question) as answer:
+        async with _stage_errors("llm", self._model.name), self._model.open(question) as answer:
             async for event in answer:
                 match event:
                     case TextDelta(text):
@@ -166,18 +166,18 @@ class Reply:
     def _is_full(self) -> bool:
         return max(self._n_chars, self._n_argument_chars) >= MAX_CHARS
 
-    def _take_text(self, text: str, speech: Aloud | None) -> None:
+    def _take_text(self, text: str, speech: NormalizedSpeech | None) -> None:
         text = text[: MAX_CHARS - self._n_chars]
         self._n_chars += len(text)
         self._say(self._with_blank(None, text), speech)
 
-    def _say(self, text: str, speech: Aloud | None) -> None:
+    def _say(self, text: str, speech: NormalizedSpeech | None) -> None:
         if not text:
             return
-        self._post(e.ModelSpoke(self._turn, self._revision, text))
+        self._post(e.ModelTextReceived(self._turn, self._revision, text))
         # The clause goes to the TTS before its text goes to the wire: the user waits for audio.
         self._hand_over(self._clauses.push(text), speech)
-        self._mouth.text(text)
+        self._output.text(text)
 
     def _take_call(self, delta: CallDelta) -> None:
         arguments = delta.arguments[: MAX_CHARS - self._n_argument_chars]
@@ -186,7 +186,7 @@ class Reply:
         if not (arguments or delta.call_id or delta.name):
             return
         self._post(e.CallGrew(self._turn, self._revision, delta.index, delta.call_id, delta.name, arguments))
-        self._mouth.call(delta.index, arguments)
+        self._output.call(delta.index, arguments)
 
     def _with_blank(self, owner: int | None, text: str, *, alone: bool = False) -> str:
         """Return the text after the white space that was kept back; nothing while there is only white space, unless
@@ -201,7 +201,7 @@ class Reply:
         counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
         self._post(e.TokensCounted(self._turn, self._revision, *counts))
 
-    def _hand_over(self, clauses: list[str], speech: Aloud | None) -> None:
+    def _hand_over(self, clauses: list[str], speech: NormalizedSpeech | None) -> None:
         if speech is None:
             return
         for clause in clauses:
@@ -214,13 +214,13 @@ class Reply:
 
     # --- the TTS ------------------------------------------------------------------------------
 
-    async def _speak(self, speech: Aloud) -> None:
+    async def _speak(self, speech: NormalizedSpeech) -> None:
         """Pass the synthesizer's audio on as it comes."""
-        async with _kept_to("tts", self._synthesizer.name):
+        async with _stage_errors("tts", self._synthesizer.name):
             async for spoken in speech:
                 self._take_sound(spoken)
-                await self._mouth.room()
-        self._post(e.VoiceFinished(self._turn, self._revision))
+                await self._output.room()
+        self._post(e.SynthesisFinished(self._turn, self._revision))
 
     def _take_sound(self, spoken: Spoken) -> None:
         samples = spoken.samples
@@ -237,21 +237,21 @@ class Reply:
         left_out_ms = self._left_out[1] if spoken.clause == self._left_out[0] else 0
         starts_ms = tuple(max(0, word.start_ms - left_out_ms) for word in spoken.words)
         self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms, starts_ms))
-        self._mouth.sound(samples)
+        self._output.sound(samples)
 
-    def _note_voice(self, told: TookOver | Unheard | Recited) -> None:
+    def _note_voice(self, event: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
         key = (self._turn, self._revision)
-        match told:
-            case TookOver(provider, role, why, n_chars):
+        match event:
+            case ProviderChanged(provider, role, why, n_chars):
                 self._speaker = provider
-                self._post(e.VoiceChanged(*key, provider, role, why, n_chars))
-            case Unheard(provider, n_chars):
-                self._post(e.VoiceUnheard(*key, provider, n_chars))
-            case Recited(provider, n_chars):
-                self._post(e.VoiceRecited(*key, provider, n_chars))
+                self._post(e.SynthesizerChanged(*key, provider, role, why, n_chars))
+            case UnusedSpeech(provider, n_chars):
+                self._post(e.SynthesisUnused(*key, provider, n_chars))
+            case CachedSpeech(provider, n_chars):
+                self._post(e.CachedSpeechUsed(*key, provider, n_chars))
 
     def _note_reached(self, hidden_ms: int) -> None:
-        self._post(e.VoiceReached(self._turn, self._revision, hidden_ms))
+        self._post(e.SynthesizerConnected(self._turn, self._revision, hidden_ms))
 
     def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
         """Record how much of a clause's audio is not sent: its words begin earlier by that."""
@@ -261,7 +261,7 @@ class Reply:
 
 
 @asynccontextmanager
-async def _kept_to(stage: e.StageName, provider: str) -> AsyncIterator[None]:
+async def _stage_errors(stage: e.StageName, provider: str) -> AsyncIterator[None]:
     """Turn an exception of a provider outside our error tree into one of the tree: a bug there is not the user's."""
     try:
         yield
@@ -276,15 +276,15 @@ async def _kept_to(stage: e.StageName, provider: str) -> AsyncIterator[None]:
         ) from bug
 
 
-def _attempt(told: Attempted) -> ModelAttempt:
+def _attempt(event: Attempted) -> ModelAttempt:
     return ModelAttempt(
-        provider=told.provider,
-        role=told.role,
-        outcome=told.outcome,
-        began_ms=told.began_ms,
-        first_ms=told.first_ms,
-        why=told.why,
-        cost_usd=told.cost_usd,
+        provider=event.provider,
+        role=event.role,
+        outcome=event.outcome,
+        began_ms=event.began_ms,
+        first_ms=event.first_ms,
+        why=event.why,
+        cost_usd=event.cost_usd,
     )
 
 

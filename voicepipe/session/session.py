@@ -11,43 +11,43 @@ from typing import Final
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
-from voicepipe.protocol import client_events as asked
+from voicepipe.ports.transcriber import TranscriptionOptions
+from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
+from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
-from voicepipe.protocol.writer import Frames, Wire
-from voicepipe.session.comeback import Comebacks
-from voicepipe.session.ending import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
+from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.connection import Connection
+from voicepipe.session.context import SessionHooks as SessionHooks
+from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.hearing import KeptHearing
-from voicepipe.session.hooks import SessionHooks as SessionHooks
-from voicepipe.session.hooks import SessionStages as SessionStages
-from voicepipe.session.line import Line
-from voicepipe.session.listen import Listener
-from voicepipe.session.lookout import Lookout
-from voicepipe.session.mind import Mind
-from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, Parcel
+from voicepipe.session.live_updates import TurnObserver
+from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
 from voicepipe.session.pace import Pace
-from voicepipe.session.phrases import PhraseBook
-from voicepipe.session.preparing import Preparation
+from voicepipe.session.phrase_preparation import Preparation
+from voicepipe.session.phrases import PhraseCache
+from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.replies import Replies
+from voicepipe.session.resumption import Resumption
+from voicepipe.session.session_voice import Voices
+from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.voices import Voices
-from voicepipe.stages.transcriber import Hearing
-from voicepipe.telemetry.apart import JournalApart, apart
-from voicepipe.telemetry.journal import NO_JOURNAL
+from voicepipe.session.transcription import SessionTranscription
+from voicepipe.telemetry.isolation import IsolatedJournal, isolated
+from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
-from voicepipe.turn import announcements as a
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.journal import Opening
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
-from voicepipe.turn.states import Agent, Caller
-from voicepipe.turn.veiled import veiled_announcement, veiled_record
+from voicepipe.turn.states import Agent, User
 
 UPDATE_EVENTS: Final = 4
 """A `session.update` costs this many events beyond its length: all settings are read and checked again."""
@@ -56,7 +56,7 @@ LAST_WORD_S = 2.0
 """How long a last event may take to leave before the connection is closed."""
 
 
-class _LineClosed(Exception):
+class _ConnectionClosed(Exception):
     """Raised when the client is gone; ends the session's tasks."""
 
 
@@ -76,7 +76,7 @@ class Session:
         self._stages, self._hooks = stages, hooks
         self._clock = clock.SessionClock()
         self._config = config
-        self._wire = Wire(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
+        self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         post = held_weakly(self.post)  # the parts of a session don't hold it
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
@@ -84,24 +84,26 @@ class Session:
         core = replace(settings, believes_short=believes_short)
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
-        self._journal = None if journal is NO_JOURNAL else JournalApart(journal)
-        self._listener = Listener(config, stages.transcriber.capabilities, self._clock, post, self._journal)
-        self._hearing = KeptHearing(stages.transcriber, self._how_to_hear(), self._listener, post)
-        self._mind = Mind(stages.model, stages.llm_model, grant, self._core, self._clock)
-        book = stages.phrases or PhraseBook(stages.synthesizer)
-        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.floor, post, hooks.charge)
+        self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
+        self._audio_input = AudioInput(config, stages.transcriber.capabilities, self._clock, post, self._journal)
+        self._transcription = SessionTranscription(
+            stages.transcriber, self._transcription_options(), self._audio_input, post
+        )
+        self._prompt_builder = PromptBuilder(stages.model, stages.llm_model, grant, self._core, self._clock)
+        book = stages.phrases or PhraseCache(stages.synthesizer)
+        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.context, post, hooks.charge)
         self._preparation = Preparation(self._voices)
         self._replies = Replies(
             stages.model,
-            self._mind,
+            self._prompt_builder,
             self._voices,
-            self._listener,
+            self._audio_input,
             wire=self._wire,
             outbox=self._outbox,
             post=post,
         )
-        self._comebacks = Comebacks(self._wire, self._listener, post)
-        self._lookout = Lookout(self._core, is_watched=hooks.is_watched, tell=hooks.tell_live)
+        self._resumption = Resumption(self._wire, self._audio_input, post)
+        self._turn_observer = TurnObserver(self._core, is_watched=hooks.is_watched, notify=hooks.publish_live)
         self._facts: deque[e.Fact] = deque()  # bounded: drained before the outermost `post` returns
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -116,43 +118,43 @@ class Session:
         Every task of the session is a child of this function call and has ended when it returns. Cancel it to end the
         session: its turns are closed as abandoned first.
         """
-        line = self._comebacks.line(socket)
-        self._pace.is_gone = line.is_gone
-        hear_no_more = self._hooks.hear_of_holds(self._note_hold)
+        connection = self._resumption.connection(socket)
+        self._pace.is_gone = connection.is_gone
+        unsubscribe_stalls = self._hooks.subscribe_stalls(self._note_hold)
         self._put(self._wire.hello())
         try:
             async with FreeingTaskGroup() as group:
                 try:
-                    self._begin(group, line)
-                    await self._receive(line)
+                    self._begin(group, connection)
+                    await self._receive(connection)
                 finally:
                     self._leave()
-                raise _LineClosed
-        except* _LineClosed:
+                raise _ConnectionClosed
+        except* _ConnectionClosed:
             pass
         finally:
-            hear_no_more()
-            self._comebacks.end()
-            self._listener.detach()
+            unsubscribe_stalls()
+            self._resumption.end()
+            self._audio_input.detach()
             if self._journal is not None:
                 self._journal.close()
 
-    def _begin(self, group: asyncio.TaskGroup, line: Line) -> None:
+    def _begin(self, group: asyncio.TaskGroup, connection: Connection) -> None:
         self._group = group
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
-        group.create_task(self._outbox.run(line), name="outbox")
-        group.create_task(self._hearing.run(), name="ear")
-        group.create_task(self._mind.warm(), name="warm")
+        group.create_task(self._outbox.run(connection), name="outbox")
+        group.create_task(self._transcription.run(), name="stt")
+        group.create_task(self._prompt_builder.warm(), name="warm")
         group.create_task(self._voices.stay_warm(), name="voice")
         group.create_task(self._preparation.run(), name="phrases")
-        group.create_task(self._guard(line), name="guard")
-        group.create_task(self._obey(line), name="obey")
+        group.create_task(self._guard(connection), name="guard")
+        group.create_task(self._obey(connection), name="obey")
         group.create_task(self._expire(), name="expiry")
 
-    async def _receive(self, line: Line) -> None:
+    async def _receive(self, connection: Connection) -> None:
         outbox = self._outbox
-        while (raw := await self._pace.message(line.receive)) is not None:
+        while (raw := await self._pace.message(connection.receive)) is not None:
             n_bytes = outbox.n_bytes
             await self._take(raw)
             self._pace.charge_bytes(outbox.n_bytes - n_bytes)
@@ -165,10 +167,10 @@ class Session:
         why = f"Your session hit the maximum duration of {length}."
         self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
 
-    async def _guard(self, line: Line) -> None:
+    async def _guard(self, connection: Connection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
         await self._broken.wait()
-        await line.close(INTERNAL_ERROR, "internal error")
+        await connection.close(INTERNAL_ERROR, "internal error")
 
     # --- orders of the server -----------------------------------------------------------------
 
@@ -184,99 +186,99 @@ class Session:
 
     def _note_end_of_turn(self) -> None:
         agent = self._core.agent
-        if self._core.caller.state is Caller.QUIET and agent.state is Agent.IDLE and not agent.n_asides:
+        if self._core.user.state is User.QUIET and agent.state is Agent.IDLE and not agent.n_asides:
             self._orders_to_end.turn_over()
 
     def _takes_sound(self) -> bool:
         """Return whether the user's audio is processed: not when the session is about to end, except in
         mid-utterance."""
-        return self._orders_to_end.ending is None or self._core.caller.state in (Caller.SPEAKING, Caller.HOLDING)
+        return self._orders_to_end.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
 
-    async def _obey(self, line: Line) -> None:
-        await self._say_goodbye(line, await self._orders_to_end.due())
+    async def _obey(self, connection: Connection) -> None:
+        await self._say_goodbye(connection, await self._orders_to_end.due())
 
-    async def _say_goodbye(self, line: Line, ending: Ending) -> None:
+    async def _say_goodbye(self, connection: Connection, ending: Ending) -> None:
         self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
         with suppress(TimeoutError):  # a client that does not read will see the close
-            async with asyncio.timeout(LAST_WORD_S if line.is_whole else 0):
+            async with asyncio.timeout(LAST_WORD_S if connection.is_whole else 0):
                 await self._outbox.drained()
-        await line.close(ending.close_code, ending.why)
+        await connection.close(ending.close_code, ending.why)
 
     def _leave(self) -> None:
         """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
         meanwhile."""
         self._group = None
-        self._listener.close()
-        self.post(e.CallerLeft("the caller left"))
+        self._audio_input.close()
+        self.post(e.UserLeft("the user left"))
         if self._wake is not None:
             self._wake.cancel()
 
-    async def resume(self, asked: Resume, socket: ClientSocket) -> bool:
-        """Continue on this socket in place of the previous socket, if the client may; see `Comebacks.resume`."""
-        return await self._comebacks.resume(asked, socket)
+    async def resume(self, request: Resume, socket: ClientSocket) -> bool:
+        """Continue on this socket in place of the previous socket, if the client may; see `Resumption.resume`."""
+        return await self._resumption.resume(request, socket)
 
     def forbid_resume(self) -> None:
         """Refuse any further resumption: a broken connection ends the session, now or when it breaks."""
-        self._comebacks.forbid()
+        self._resumption.forbid()
 
     # --- the client's events ------------------------------------------------------------------
 
     async def _take(self, raw: str | bytes) -> None:
-        match what := asked.read(raw, self._config, self._core.floor.conversation.find):
-            case asked.AudioAppended(audio):
+        match what := inbound.read(raw, self._config, self._core.context.conversation.find):
+            case inbound.AudioAppended(audio):
                 if self._takes_sound():
-                    await self._listener.hear(audio, self._pace)
-            case asked.CommitAsked(event_id):
-                self.post(self._listener.commit_fact(event_id))
-            case asked.ClearAsked(event_id):
+                    await self._audio_input.process(audio, self._pace)
+            case inbound.InputCommit(event_id):
+                self.post(self._audio_input.commit_fact(event_id))
+            case inbound.InputClear(event_id):
                 self.post(e.ClearRequested(event_id))
-            case asked.SessionUpdateAsked():
+            case inbound.SessionUpdate():
                 self._update(what)
-            case asked.Unreadable() as why:
+            case inbound.Unreadable() as why:
                 self._put(self._wire.error(why))
-            case asked.Nothing():
+            case inbound.Nothing():
                 pass
-            case e.ReplyRequested() as wish:
-                self._want_reply(wish)
+            case e.ReplyRequested() as request:
+                self._request_reply(request)
             case fact:
                 self.post(fact)
 
-    def _want_reply(self, wish: e.ReplyRequested) -> None:
+    def _request_reply(self, request: e.ReplyRequested) -> None:
         ending = self._orders_to_end.ending
         if ending is not None:
-            self._put(self._wire.error(a.Refused(wish.event_id, ending.code, ending.why)))
+            self._put(self._wire.error(a.Refused(request.event_id, ending.code, ending.why)))
             return
         try:
-            self._core.floor.core.conversation.refuse_input(wish.reply.context)
-            self._hooks.check_reply(self._config, wish.reply)
+            self._core.context.core.conversation.refuse_input(request.reply.context)
+            self._hooks.check_reply(self._config, request.reply)
         except ProtocolError as why:
-            self._put(self._wire.error(asked.Unreadable.because(why, wish.event_id)))
+            self._put(self._wire.error(inbound.Unreadable.because(why, request.event_id)))
             return
-        self.post(wish)
+        self.post(request)
 
-    def _update(self, wanted: asked.SessionUpdateAsked) -> None:
+    def _update(self, request: inbound.SessionUpdate) -> None:
         self._pace.charge(UPDATE_EVENTS)
         try:
-            before = self._config.listening_only() if wanted.listening_only else self._config
-            after = before.merged(wanted.update)
+            before = self._config.listening_only() if request.listening_only else self._config
+            after = before.merged(request.update)
             self._hooks.check_update(self._config, after)
         except ProtocolError as why:
-            self._put(self._wire.error(asked.Unreadable.because(why, wanted.event_id)))
+            self._put(self._wire.error(inbound.Unreadable.because(why, request.event_id)))
             return
-        if is_published(wanted.update):
+        if is_published(request.update):
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
-        self._listener.configure(after)
-        self._hearing.wish(self._how_to_hear())
-        if not self._listener.in_utterance:
-            self._renew_hearing()
-        self._put(self._wire.updated(self._hooks.show(after), **self._comebacks.offer(after)))
+        self._audio_input.configure(after)
+        self._transcription.change_options(self._transcription_options())
+        if not self._audio_input.in_utterance:
+            self._renew_transcription()
+        self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
 
     def _renew_phrases(self) -> None:
         """Have the phrases that may have to be said at once prepared in the present voice."""
-        self._voices.tell()
+        self._voices.report_ready()
         self._preparation.want()
 
     # --- the core -----------------------------------------------------------------------------
@@ -296,7 +298,7 @@ class Session:
                 orders = self._core.handle(fact, now_ms)
                 if self._journal is not None:
                     self._journal.note(now_ms, fact, orders)
-                self._lookout.follow(now_ms)
+                self._turn_observer.follow(now_ms)
                 for order in orders:
                     self._do(order)
                 self._facts.popleft()
@@ -308,25 +310,25 @@ class Session:
 
     def _do(self, order: c.Order) -> None:
         match order:
-            case c.Announce(what):
+            case c.Notify(what):
                 self._announce(what)
             case c.BeginUtterance(utterance):
-                self._renew_hearing()
-                if self._group is not None and self._mind.is_cold():
-                    self._group.create_task(self._mind.warm(), name="warm")
-                self._listener.begin(utterance)
-            case c.ForgetUtterance(utterance):
-                self._listener.forget(utterance)
+                self._renew_transcription()
+                if self._group is not None and self._prompt_builder.is_cold():
+                    self._group.create_task(self._prompt_builder.warm(), name="warm")
+                self._audio_input.begin(utterance)
+            case c.DropUtterance(utterance):
+                self._audio_input.discard(utterance)
             case c.Duck():
-                self._listener.follow_voice()
+                self._audio_input.follow_voice()
             case c.EndUtterance(utterance):
-                self._listener.end(utterance)
+                self._audio_input.end(utterance)
             case c.FlushTranscript(_, pause):
-                self._listener.flush(pause)
+                self._audio_input.flush(pause)
             case c.CommitSilence():
-                self.post(self._listener.commit_silence())
+                self.post(self._audio_input.commit_silence())
             case c.DropAudio():
-                self._listener.drop()
+                self._audio_input.drop()
             case c.StartReply():
                 if self._group is not None:
                     self._replies.start(order, self._group)
@@ -343,17 +345,17 @@ class Session:
             case c.KeepRecord(record):
                 self._keep(record)
             case c.NoteStuck():
-                with apart("telemetry"):
+                with isolated("telemetry"):
                     self._hooks.note_stuck(order)
             case c.NoteStrategyFailure():
-                with apart("telemetry"):
+                with isolated("telemetry"):
                     self._hooks.note_strategy_failure(order)
             case c.NoteOverrun():
-                with apart("telemetry"):
+                with isolated("telemetry"):
                     self._hooks.note_overrun(order)
 
-    def _announce(self, what: a.Announcement) -> None:
-        frames = self._wire.announce(veiled_announcement(what) if self.grant.veiled else what)
+    def _announce(self, what: a.Notification) -> None:
+        frames = self._wire.render(redacted_notification(what) if self.grant.veiled else what)
         if isinstance(what, a.ResponseEnded):
             frames += self._wire.limits()
             if self._replies.end(what.response_id, frames):
@@ -362,28 +364,28 @@ class Session:
 
     def _keep(self, record: TurnRecord) -> None:
         self._preparation.note(record)
-        with apart("records"):
+        with isolated("records"):
             self._hooks.keep_record(record)
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:
-            shown = veiled_record(record) if self.grant.veiled else record
-            with apart("records"):
-                self._put(self._wire.turn_over(record_plain(shown)))
+            visible = redacted_record(record) if self.grant.veiled else record
+            with isolated("records"):
+                self._put(self._wire.turn_over(record_plain(visible)))
 
     def _put(self, frames: Frames) -> None:
         for frame in frames:
-            self._outbox.put(Parcel(frame))
+            self._outbox.put(OutgoingFrame(frame))
 
-    def _on_sent(self, parcel: Parcel) -> None:
-        key = (parcel.turn, parcel.revision)
-        filler_ms = parcel.filler_ms
-        self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, parcel.counts_ms))
+    def _on_sent(self, outgoing: OutgoingFrame) -> None:
+        key = (outgoing.turn, outgoing.revision)
+        filler_ms = outgoing.filler_ms
+        self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, outgoing.counts_ms))
 
     def _on_full(self) -> None:
-        self._comebacks.drop(f"more than {UNTAKEN_MAX_BYTES >> 20} MB waited for the client")
+        self._resumption.drop(f"more than {UNTAKEN_MAX_BYTES >> 20} MB waited for the client")
 
     def _note_hold(self, from_ms: int, until_ms: int) -> None:
-        self.post(e.LoopHeld(self._clock.since_ms(from_ms), self._clock.since_ms(until_ms)))
+        self.post(e.EventLoopStalled(self._clock.since_ms(from_ms), self._clock.since_ms(until_ms)))
 
     def _wake_at(self, at_ms: int) -> None:
         if self._wake is not None:
@@ -393,15 +395,15 @@ class Session:
 
     # --- the audio input ----------------------------------------------------------------------
 
-    def _how_to_hear(self) -> Hearing:
-        asked_for = self._config.transcription
-        return Hearing(
+    def _transcription_options(self) -> TranscriptionOptions:
+        requested = self._config.transcription
+        return TranscriptionOptions(
             model=self._stages.stt_model,
             language=self._config.turn_settings().language,
-            prompt=asked_for.prompt if asked_for else None,
+            prompt=requested.prompt if requested else None,
         )
 
-    def _renew_hearing(self) -> None:
+    def _renew_transcription(self) -> None:
         """Apply the client's transcription settings, if no transcript is pending."""
-        if not self._core.caller.pending():
-            self._hearing.renew()
+        if not self._core.user.pending():
+            self._transcription.renew()

@@ -21,7 +21,7 @@ import msgspec
 from voicepipe.clock import utc_iso
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.redact import HIDDEN, names_secret, redact
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record.values import TurnRecord
 
 Style = Literal["auto", "json", "human"]
 Value = str | int | float | bool | None
@@ -115,12 +115,12 @@ def log_overrun(session: str, turn: str, *, stage: str, owner: str, over_ms: int
     )
 
 
-def log_stuck(session: str, *, caller: str, agent: str, so_far: int) -> None:
+def log_stuck(session: str, *, user: str, agent: str, so_far: int) -> None:
     """Log a turn that only the watchdog could end (`NoteStuck`): always a bug of ours.
 
-    `caller` and `agent` are the states it was found in, `so_far` the number since the server began.
+    `user` and `agent` are the states it was found in, `so_far` the number since the server began.
     """
-    log_event("session_stuck", level=logging.ERROR, session=session, caller=caller, agent=agent, so_far=so_far)
+    log_event("session_stuck", level=logging.ERROR, session=session, user=user, agent=agent, so_far=so_far)
 
 
 def log_strategy_failure(session: str, *, strategy: str, why: str, so_far: int) -> None:
@@ -155,9 +155,9 @@ def human_line(record: logging.LogRecord, at: str) -> str:
     """Return the same for a terminal: time of day, level, event, and `name=value`; a traceback on lines of its own."""
     plain = _plain(record)
     event, trace = plain.pop("event"), plain.pop("exception", None)
-    shown = " ".join(f"{name}={_on_one_line(value)}" for name, value in plain.items())
+    fields = " ".join(f"{name}={_on_one_line(value)}" for name, value in plain.items())
     head = f"{at[11:23]} {record.levelname.lower():7} {event if str(event).isprintable() else _on_one_line(event)}"
-    return "\n".join(str(part) for part in (f"{head}  {shown}".rstrip(), trace) if part)
+    return "\n".join(str(part) for part in (f"{head}  {fields}".rstrip(), trace) if part)
 
 
 def _on_one_line(value: Value) -> str:

@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from voicepipe.telemetry.advice import depends_on_for, setting_for
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record.values import TurnRecord
 
 _PAIRS = ("marks", "parts", "providers", "projected")  # tuples of pairs in the record, objects in JSON
 _MISSING: Final[dict[str, dict[str, int]]] = {"projected": {}}
 """Fields that records of the first version did not have."""
 
-_TEXTS = ("caller_text", "agent_text", "heard_text")
+_TEXTS = ("user_text", "agent_text", "played_text")
 
 
 def record_plain(record: TurnRecord) -> dict[str, Any]:
@@ -30,10 +30,10 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `outcome`             `completed`, `interrupted`, `failed`, `abandoned`; null: still running
     `reason`              why it ended so; empty when it simply completed
     `marks`               object, mark -> ms, in time order
-    `total_ms`            heard latency, or null when nothing was heard
+    `total_ms`            turn latency, or null when nothing was heard
     `total_limit_ms`      its limit
     `total_verdict`       `within`, `over`, or null when there is no total
-    `heard_by`            source of that: `reported` by the client, `estimated`, or `nobody`: nothing was heard
+    `latency_source`            source of that: `reported` by the client, `estimated`, or `none`: nothing was heard
     `stages`              list of objects: `stage`, `duration_ms`, `limit_ms`, `verdict`,
                           `critical_ms` (the user waited for it), `hidden_ms` (ran behind
                           another stage), `owner` (which party could make it shorter)
@@ -46,12 +46,12 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `providers`           object, stage -> provider that served the turn
     `tokens`              object, as the provider counts them: `input`, `output`, and of the input
                           those that its cache had (`cached`) and those put there (`cache_write`)
-    `caller_text`         what the user said; empty when texts are not kept
+    `user_text`         what the user said; empty when texts are not kept
     `agent_text`          the whole reply; likewise
-    `heard_text`          what the user heard of it; likewise
+    `played_text`          what the user heard of it; likewise
     `spoken_ms`           how much audio of the reply was sent
     `actions`             list of strings: what was done to save the budget
-    `projected`           object, mark -> the heard latency that was expected then, in ms
+    `projected`           object, mark -> the turn latency that was expected then, in ms
     `filler`              the phrase said before the answer came; no part of `agent_text`
     `language`            the user's language, as BCP-47: as the STT detected it, or else as it is set
     `route`               why that model answered; empty when there was no choice
@@ -60,19 +60,19 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `itl_ms`              the mean time from one token of the answer to the next, or null: its tokens were
                           not counted, came at once, or are those of two models
     `tokens_per_s`        1000 / `itl_ms`, or null
-    `connect_hidden_ms`   how much of connecting to the TTS was over when the reply began: what it did
+    `tts_connect_hidden_ms`   how much of connecting to the TTS was over when the reply began: what it did
                           not wait for; null for a TTS without a connection that is kept
-    `ear_connect_hidden_ms` how much of connecting to the STT was over when the user began to speak, or null
-    `speculation`         object, replies started before the turn was over: `starts`, `kept`,
+    `stt_connect_hidden_ms` how much of connecting to the STT was over when the user began to speak, or null
+    `speculation`         object, replies started before the turn was over: `starts`, `used`,
                           `refused` (not made: it would not have paid, or a limit was reached),
-                          `saved_ms` (how much sooner the kept could be heard),
+                          `saved_ms` (how much sooner the used ones were audible),
                           `wasted_input_tokens` and `wasted_output_tokens` of the others, and
                           `estimated`: true when some of these are estimated from the text
     `session_speculation` the same of all turns of the session, up to this record
-    `cost`                object, in USD: `answer_usd`, `losers_usd` (calls that were slower or failed),
-                          `speculation_usd`, `speech_usd`, `hearing_usd` and their sum `usd`; `whole`: false when
+    `cost`                object, in USD: `answer_usd`, `hedge_usd` (calls that were slower or failed),
+                          `speculation_usd`, `tts_usd`, `stt_usd` and their sum `usd`; `whole`: false when
                           something has no known price; `estimated`: tokens estimated from the text
-    `session_cost`        object, of all turns of the session up to this record: `usd`, `losers_usd`,
+    `session_cost`        object, of all turns of the session up to this record: `usd`, `hedge_usd`,
                           `speculation_usd`, `active_ms` (time spent in turns),
                           `usd_per_active_minute` or null, `cached_share` (of the tokens read) or
                           null, and `whole`

@@ -9,8 +9,8 @@ from typing import Any
 
 from voicepipe.clock import unix_ms
 from voicepipe.storage import STORES, Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered
-from voicepipe.telemetry.families import Sample
 from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.metrics.catalog import Sample
 
 
 def log_storage(change: Change) -> None:
@@ -31,16 +31,18 @@ def new_health() -> StorageHealth:
     return StorageHealth(unix_ms, log_storage)
 
 
-def troubles_plain(health: StorageHealth) -> list[dict[str, Any]]:
+def failing_stores_plain(health: StorageHealth) -> list[dict[str, Any]]:
     """Return the stores that fail now, as plain values for JSON: `store`, `trouble`, `since`. They name no file."""
-    return [{"store": each.store, "trouble": each.kind, "since": _iso(each.since_ms)} for each in health.troubles()]
+    return [
+        {"store": each.store, "trouble": each.kind, "since": _iso(each.since_ms)} for each in health.failing_stores()
+    ]
 
 
 def storage_samples(health: StorageHealth) -> Iterator[Sample]:
     """Return the samples for `/metrics`."""
-    now = {each.store for each in health.troubles()}
+    now = {each.store for each in health.failing_stores()}
     for store in STORES:
-        yield Sample("storage_trouble", store in now, (store,))
+        yield Sample("storage_failing", store in now, (store,))
         yield Sample("storage_failures_total", health.failures(store), (store,))
 
 

@@ -6,16 +6,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from voicepipe.turn import budget
-from voicepipe.turn.record import Breach, HeardBy, ModelAttempt, Speculation, StageSpan, TurnCost, TurnRecord, Verdict
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import (
+    Breach,
+    LatencySource,
+    ModelAttempt,
+    Speculation,
+    StageSpan,
+    TurnCost,
+    TurnRecord,
+    Verdict,
+)
 
 _ENDS: Final = {
-    "endpoint": budget.ASKED,
-    "llm_ttft": budget.FIRST_DELTA,
-    "first_clause": budget.FIRST_CLAUSE,
-    "tts_ttfb": budget.FIRST_SOUND,
-    "overhead": budget.FIRST_SENT,
-    "playback": budget.HEARD,
+    "endpoint": attribution.LLM_REQUESTED,
+    "llm_ttft": attribution.FIRST_DELTA,
+    "first_clause": attribution.FIRST_CLAUSE,
+    "tts_ttfb": attribution.FIRST_SOUND,
+    "overhead": attribution.FIRST_SENT,
+    "playback": attribution.FIRST_AUDIBLE,
 }
 """The mark that ends each stage (design, the table of the budget). A stage began `duration_ms` before it, or with the
 first piece of it that the user waited for."""
@@ -70,7 +79,7 @@ class Waterfall:
     total_ms: int | None
     total_limit_ms: int
     total_verdict: Verdict | None
-    heard_by: HeardBy
+    latency_source: LatencySource
     ends_with: Literal["sound", "text"]
     """The end of the total: the first audible sample, or the first text of a reply without audio."""
 
@@ -91,7 +100,7 @@ class Waterfall:
 def waterfall(record: TurnRecord) -> Waterfall:
     """Lay a turn out in time. A stage whose mark is missing has no row: it is not known when it ran."""
     marks = dict(record.marks)
-    t0_ms = marks.get(budget.VOICED_LAST, record.marks[0][1] if record.marks else 0)
+    t0_ms = marks.get(attribution.VOICED_LAST, record.marks[0][1] if record.marks else 0)
     waits = tuple(
         Wait(part.stage, Span(marks[part.from_mark] - t0_ms, marks[part.to_mark] - t0_ms))
         for part in record.contributions
@@ -106,8 +115,8 @@ def waterfall(record: TurnRecord) -> Waterfall:
         total_ms=record.total_ms,
         total_limit_ms=record.total_limit_ms,
         total_verdict=record.total_verdict,
-        heard_by=record.heard_by,
-        ends_with="sound" if budget.HEARD in marks else "text",
+        latency_source=record.latency_source,
+        ends_with="sound" if attribution.FIRST_AUDIBLE in marks else "text",
         end_ms=max((span.end_ms for span in (*(r.span for r in rows), *(w.span for w in waits))), default=0),
         rows=rows,
         waits=waits,

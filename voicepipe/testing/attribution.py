@@ -6,10 +6,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from voicepipe.turn import budget
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import TurnRecord
 
-ENDS = (budget.HEARD, budget.FIRST_SENT)
+ENDS = (attribution.FIRST_AUDIBLE, attribution.FIRST_SENT)
 """End of a total: the first audio at the client, or the first text of a reply without audio."""
 
 
@@ -56,7 +56,7 @@ def _of_marks(record: TurnRecord) -> list[str]:
             found.append(f"{part.stage} took negative time")
     for before, after in pairwise(record.contributions):
         apart_ms = marks.get(after.from_mark, 0) - marks.get(before.to_mark, 0)
-        if not 0 <= apart_ms <= budget.UNATTRIBUTED_LIMIT_MS:
+        if not 0 <= apart_ms <= attribution.UNATTRIBUTED_LIMIT_MS:
             found.append(f"{after.stage} does not begin where {before.stage} ends, but {apart_ms} ms later")
     return found
 
@@ -68,9 +68,9 @@ def _of_sums(record: TurnRecord) -> list[str]:
     sum_ms = sum(part.duration_ms for part in record.contributions) + record.unattributed_ms
     if sum_ms != record.total_ms:
         found.append(f"its parts make {sum_ms} ms of {record.total_ms} ms")
-    if not 0 <= record.unattributed_ms <= budget.UNATTRIBUTED_LIMIT_MS:
+    if not 0 <= record.unattributed_ms <= attribution.UNATTRIBUTED_LIMIT_MS:
         found.append(f"{record.unattributed_ms} ms are not attributed")
-    wait_ms = {marks[end] - marks[budget.VOICED_LAST] for end in ENDS if end in marks}
+    wait_ms = {marks[end] - marks[attribution.VOICED_LAST] for end in ENDS if end in marks}
     if record.total_ms not in wait_ms:
         found.append(f"its total of {record.total_ms} ms is not from t0 to what was heard")
     return found

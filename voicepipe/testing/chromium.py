@@ -72,7 +72,7 @@ class _Wire:
     pages: dict[str, Page] = field(default_factory=dict)
     sent: int = 0
 
-    async def ask(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
+    async def send_command(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
         """Send a command and return its result.
 
         Raises:
@@ -115,11 +115,11 @@ class Page:
         """Answer the page's requests for these paths, which its server does not have."""
         self._scripts = {path: base64.b64encode(script.encode()).decode() for path, script in scripts.items()}
         if scripts:
-            await self.ask("Fetch.enable", patterns=[{"urlPattern": f"*{path}"} for path in scripts])
+            await self.send_command("Fetch.enable", patterns=[{"urlPattern": f"*{path}"} for path in scripts])
 
-    async def ask(self, method: str, **params: object) -> dict[str, Any]:
+    async def send_command(self, method: str, **params: object) -> dict[str, Any]:
         """Send the page any command of the protocol."""
-        return await self._wire.ask(method, self._session, **params)
+        return await self._wire.send_command(method, self._session, **params)
 
     def take(self, method: str, params: dict[str, Any]) -> None:
         """Keep what the page complains of."""
@@ -134,7 +134,9 @@ class Page:
     async def _give(self, request: str, url: str) -> None:
         body = next(body for path, body in self._scripts.items() if url.endswith(path))
         kind = [{"name": "Content-Type", "value": "text/javascript"}]
-        await self.ask("Fetch.fulfillRequest", requestId=request, responseCode=200, responseHeaders=kind, body=body)
+        await self.send_command(
+            "Fetch.fulfillRequest", requestId=request, responseCode=200, responseHeaders=kind, body=body
+        )
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression as plain data; a promise is waited for.
@@ -142,8 +144,8 @@ class Page:
         Raises:
             BrowserError: it threw.
         """
-        asked = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
-        answer = await self.ask("Runtime.evaluate", **asked)
+        arguments = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
+        answer = await self.send_command("Runtime.evaluate", **arguments)
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise BrowserError(f"{expression}: {details.get('exception', {}).get('description') or details['text']}")
@@ -185,13 +187,15 @@ class Page:
         return x, y
 
     async def _mouse(self, kind: str, x: float, y: float) -> None:
-        await self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        await self.send_command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     async def key(self, key: str, kind: Literal["keyDown", "keyUp"]) -> None:
         """Press or release a key of `KEYS`."""
         code, number = KEYS[key]
         letters = {"text": " " if key == " " else "\r"} if kind == "keyDown" and key in (" ", "Enter") else {}
-        await self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number, **letters)
+        await self.send_command(
+            "Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number, **letters
+        )
 
     async def press(self, *keys: str) -> None:
         """Press and release keys, one after the other."""
@@ -201,14 +205,14 @@ class Page:
 
     async def type(self, text: str) -> None:
         """Enter a text where the focus is."""
-        await self.ask("Input.insertText", text=text)
+        await self.send_command("Input.insertText", text=text)
 
     async def screenshot(self) -> bytes:
         """Return what is seen, as PNG."""
-        return base64.b64decode((await self.ask("Page.captureScreenshot", format="png"))["data"])
+        return base64.b64decode((await self.send_command("Page.captureScreenshot", format="png"))["data"])
 
 
-class Shown(TypedDict, total=False):
+class Displayed(TypedDict, total=False):
     """How a page is shown, as `Browser.page` takes it."""
 
     width: int
@@ -226,10 +230,10 @@ class Browser:
         self._wire = wire
 
     @overload
-    def page(self, url: str, **shown: Unpack[Shown]) -> AbstractAsyncContextManager[Page]: ...
+    def page(self, url: str, **displayed: Unpack[Displayed]) -> AbstractAsyncContextManager[Page]: ...
 
     @overload
-    def page(self, url: str, *, kind: type[P], **shown: Unpack[Shown]) -> AbstractAsyncContextManager[P]: ...
+    def page(self, url: str, *, kind: type[P], **displayed: Unpack[Displayed]) -> AbstractAsyncContextManager[P]: ...
 
     @asynccontextmanager
     async def page(
@@ -255,26 +259,30 @@ class Browser:
             scripts: path -> script, of paths that the page's server does not have.
             kind: a class of pages that knows more of them.
         """
-        context = (await self._wire.ask("Target.createBrowserContext"))["browserContextId"]
+        context = (await self._wire.send_command("Target.createBrowserContext"))["browserContextId"]
         permission = {"permission": {"name": "microphone"}, "setting": microphone, "browserContextId": context}
-        await self._wire.ask("Browser.setPermission", **permission)
-        target = (await self._wire.ask("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
-        session = (await self._wire.ask("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
+        await self._wire.send_command("Browser.setPermission", **permission)
+        target = (await self._wire.send_command("Target.createTarget", url="about:blank", browserContextId=context))[
+            "targetId"
+        ]
+        session = (await self._wire.send_command("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
         page = self._wire.pages[session] = kind(self._wire, session)
         for domain in ("Page", "Runtime", "Log"):
-            await page.ask(f"{domain}.enable")
+            await page.send_command(f"{domain}.enable")
         shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        await page.ask("Emulation.setDeviceMetricsOverride", **shape)
-        await page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        await page.ask("Page.addScriptToEvaluateOnNewDocument", source=before)
+        await page.send_command("Emulation.setDeviceMetricsOverride", **shape)
+        await page.send_command(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
+        await page.send_command("Page.addScriptToEvaluateOnNewDocument", source=before)
         await page.answer(scripts or {})
-        await page.ask("Page.navigate", url=url)
+        await page.send_command("Page.navigate", url=url)
         await page.until("location.href !== 'about:blank' && document.readyState === 'complete'")
         try:
             yield page
         finally:
             del self._wire.pages[session]
-            await self._wire.ask("Target.disposeBrowserContext", browserContextId=context)
+            await self._wire.send_command("Target.disposeBrowserContext", browserContextId=context)
 
 
 def chromium_program() -> str:
@@ -323,7 +331,7 @@ async def chromium(
             group.create_task(_drain(process), name="chromium-log")
             group.create_task(wire.read(), name="chromium-wire")
             yield Browser(wire)
-            await wire.ask("Browser.close")
+            await wire.send_command("Browser.close")
         async with asyncio.timeout(END_S):
             await process.wait()
     finally:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from voicepipe.turn.budget import judge
-from voicepipe.turn.record import TokenCount, TurnRecord
+from voicepipe.turn.record.attribution import judge
+from voicepipe.turn.record.values import TokenCount, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
 MARKS: Final = (
@@ -15,13 +15,13 @@ MARKS: Final = (
     ("flushed", 5_090),
     ("ended", 5_500),
     ("transcribed", 5_520),
-    ("asked", 5_525),
+    ("llm_requested", 5_525),
     ("first_delta", 5_760),
     ("first_clause", 5_820),
     ("first_sound", 5_930),
     ("gate_opened", 5_930),
     ("first_sent", 5_933),
-    ("heard", 5_983),
+    ("first_audible", 5_983),
 )
 """Marks of a spoken turn without speculation that waited 0.5 s of silence; the reply was audible after 983 ms."""
 
@@ -52,7 +52,7 @@ def turn_record(
         total_ms=judged.total_ms,
         total_limit_ms=limits.total_ms,
         total_verdict=None if judged.total_ms is None else "over" if late else "within",
-        heard_by="nobody" if judged.total_ms is None else "reported",
+        latency_source="none" if judged.total_ms is None else "reported",
         stages=judged.stages,
         parts=judged.parts,
         contributions=judged.contributions,
@@ -60,9 +60,9 @@ def turn_record(
         breach=judged.breach,
         providers=(("stt", "fake-stt"), ("llm", "fake-llm"), ("tts", "fake-tts")),
         tokens=TokenCount(input=120, output=24, cached=96),
-        caller_text="What time is it?",
+        user_text="What time is it?",
         agent_text="It is noon. Time for lunch.",
-        heard_text="It is noon. Time for lunch.",
+        played_text="It is noon. Time for lunch.",
         spoken_ms=2_400,
         itl_ms=20.0,
         tokens_per_s=50.0,

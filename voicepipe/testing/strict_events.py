@@ -86,13 +86,13 @@ def _without(session: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 def _comparable(session: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
     """A session without what the published types can't have: the server's own fields, and names that are ours."""
-    shown = {key: value for key, value in session.items() if key not in SERVER_SIDE_SESSION_FIELDS}
+    visible = {key: value for key, value in session.items() if key not in SERVER_SIDE_SESSION_FIELDS}
     if dialect == "ga":
-        return shown
-    shown.pop("model", None)  # the older types list the models of their day
+        return visible
+    visible.pop("model", None)  # the older types list the models of their day
     if session.get("object") == "realtime.transcription_session":
-        shown["input_audio_transcription"] = None
-    return shown
+        visible["input_audio_transcription"] = None
+    return visible
 
 
 def _items(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

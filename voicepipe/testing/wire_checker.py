@@ -85,8 +85,8 @@ class WireChecker:
         self._ended: set[str] = set()
         self._utterance: _Utterance | None = None
         self._committed: dict[str, str | None] = {}
-        self._heard: dict[str, str] = {}
-        self._heard_all: set[str] = set()
+        self._transcripts: dict[str, str] = {}
+        self._transcript_checked: set[str] = set()
         self._rules: dict[str, Callable[[Event], None]] = {
             "input_audio_buffer.speech_started": self._speech_started,
             "input_audio_buffer.speech_stopped": self._speech_stopped,
@@ -125,19 +125,19 @@ class WireChecker:
 
     def see(self, event: Event | str | bytes) -> None:
         """Check one event of the server."""
-        told: Event = event if isinstance(event, dict) else json.loads(event)
+        message: Event = event if isinstance(event, dict) else json.loads(event)
         self._n_seen += 1
-        self._kind = told.get("type", "")
-        if "session" in told:
-            self.dialect = "ga" if "type" in told["session"] else "beta"
-            self.extended = "voicepipe" in (told["session"].get("providerData") or {})
-        self._frame(told)
+        self._kind = message.get("type", "")
+        if "session" in message:
+            self.dialect = "ga" if "type" in message["session"] else "beta"
+            self.extended = "voicepipe" in (message["session"].get("providerData") or {})
+        self._frame(message)
         family, _, ending = self._kind.rpartition(".")
         family = _OLDER_FAMILIES.get(family, family)
         if self._kind in self._rules:
-            self._rules[self._kind](told)
+            self._rules[self._kind](message)
         elif family in (_SOUND, _WORDS, _TEXT, _ARGUMENTS):
-            self._output_event(told, family, ending)
+            self._output_event(message, family, ending)
 
     def _wrong(self, why: str) -> None:
         self.problems.append(f"{self._n_seen} {self._kind}: {why}")
@@ -156,7 +156,7 @@ class WireChecker:
             value = event.get(index, 0)
             self._need(type(value) is int and value >= 0, f"{index} {value!r} is not an index")
 
-    # --- the caller ----------------------------------------------------------------------
+    # --- the user ----------------------------------------------------------------------
 
     def _speech_started(self, event: Event) -> None:
         self._utterance = _Utterance(event["item_id"])
@@ -225,16 +225,18 @@ class WireChecker:
     def _transcript_delta(self, event: Event) -> None:
         self._item_named(event)
         item_id = event["item_id"]
-        self._need(item_id not in self._heard_all, "a delta after the end of the transcript")
-        self._heard[item_id] = self._heard.get(item_id, "") + event["delta"]
+        self._need(item_id not in self._transcript_checked, "a delta after the end of the transcript")
+        self._transcripts[item_id] = self._transcripts.get(item_id, "") + event["delta"]
 
     def _transcript_ended(self, event: Event) -> None:
         self._item_named(event)
         item_id = event["item_id"]
-        self._need(item_id not in self._heard_all, "a second end of the transcript")
-        self._heard_all.add(item_id)
+        self._need(item_id not in self._transcript_checked, "a second end of the transcript")
+        self._transcript_checked.add(item_id)
         if "transcript" in event:
-            self._need(event["transcript"].startswith(self._heard.get(item_id, "")), "the deltas are not its beginning")
+            self._need(
+                event["transcript"].startswith(self._transcripts.get(item_id, "")), "the deltas are not its beginning"
+            )
 
     # --- responses -----------------------------------------------------------------------
 
@@ -352,18 +354,22 @@ class WireChecker:
         output.item, output.item_done = item, True
 
     def _response_done(self, event: Event) -> None:
-        shown = event["response"]
-        response = self._responses.pop(shown["id"], None)
+        response_json = event["response"]
+        response = self._responses.pop(response_json["id"], None)
         if response is None:
-            self._wrong(f"response {shown['id']!r} is not open")
+            self._wrong(f"response {response_json['id']!r} is not open")
             return
-        self._ended.add(shown["id"])
-        self._need(shown["status"] != "in_progress", "a done response is not in progress")
+        self._ended.add(response_json["id"])
+        self._need(response_json["status"] != "in_progress", "a done response is not in progress")
         self._need(all(output.item_done for output in response.outputs), "an output item is not done")
         self._need(
-            shown["output"] == [output.item for output in response.outputs], "output differs from the items done"
+            response_json["output"] == [output.item for output in response.outputs],
+            "output differs from the items done",
         )
-        self._need((shown["status_details"] is None) == (shown["status"] == "completed"), "status_details tell why not")
+        self._need(
+            (response_json["status_details"] is None) == (response_json["status"] == "completed"),
+            "status_details tell why not",
+        )
 
 
 def _is_object(arguments: str) -> bool:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, budget, ledger, playback, telling
+from voicepipe.turn import apology, playback, record_builder, responses
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
+from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
-from voicepipe.turn.floor import Floor
 from voicepipe.turn.playback import Playback
-from voicepipe.turn.record import Outcome, TokenCount
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import Outcome, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
-from voicepipe.turn.states import Agent, Steps
+from voicepipe.turn.states import Agent, Transitions
 from voicepipe.turn.timers import Due, Timer
-from voicepipe.turn.turns import Turn
+from voicepipe.turn.turn import Turn
 
 REMEMBERED_TURNS = 8
 """Number of the latest replies that can still be truncated to what the user heard."""
@@ -24,12 +25,12 @@ REMEMBERED_TURNS = 8
 class AgentSide:
     """Run one reply at a time, and close its turn. Out-of-band replies, which join no history, run beside it."""
 
-    def __init__(self, floor: Floor, steps: Steps) -> None:
+    def __init__(self, context: TurnContext, transitions: Transitions) -> None:
         self.state = Agent.IDLE
         self.turn: Turn | None = None
         """The turn whose reply is being generated or played."""
 
-        self._floor, self._steps = floor, steps
+        self._context, self._transitions = context, transitions
         self._playback = Playback()
         self._tails: list[Turn] = []
         """Turns whose reply is complete and still playing while the next one is made."""
@@ -67,9 +68,9 @@ class AgentSide:
         """Return what the agent said between two instants of the session, or will have said by the later instant."""
         said = []
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            heard_ms = turn.audio.heard_ms(now_ms) - now_ms
+            played_ms = turn.audio.played_ms(now_ms) - now_ms
             speech = OutputAudio("", tuple(turn.reply.clauses))
-            said.append(speech.heard_until(heard_ms + to_ms)[len(speech.heard_until(heard_ms + from_ms)) :])
+            said.append(speech.played_until(played_ms + to_ms)[len(speech.played_until(played_ms + from_ms)) :])
         return " ".join(said)
 
     def find(self, turn: int, revision: int) -> Turn | None:
@@ -91,9 +92,9 @@ class AgentSide:
         turn = next((t for t in self._running() if t.number == timer.number), None)
         if turn is None:
             return None
-        limits = self._floor.core.deadlines
+        limits = self._context.core.deadlines
         if timer.due is Due.FIRST_OUTPUT:
-            stage = "tts" if budget.FIRST_CLAUSE in turn.marks else "llm"
+            stage = "tts" if attribution.FIRST_CLAUSE in turn.marks else "llm"
             return turn, stage, f"nothing to say within {limits.first_output_ms} ms"
         if timer.due is Due.REPLY:
             return turn, "reply", f"not complete within {limits.reply_ms} ms"
@@ -103,7 +104,7 @@ class AgentSide:
 
     def start(self, turn: Turn, items: tuple[Item, ...], now_ms: int) -> None:
         """Send the request to the LLM. The reply's output is held until the gate opens."""
-        self._steps.changed = True
+        self._transitions.changed = True
         if turn.settings.in_conversation:
             if self.turn is not None:
                 self._tails.append(self.turn)
@@ -111,39 +112,39 @@ class AgentSide:
             self._move(Agent.PREPARING)
         else:
             self._asides[turn.number] = turn
-        turn.reply.item_id = self._floor.new_id("item")
-        turn.reply.heard_question = turn.question.text
+        turn.reply.item_id = self._context.new_id("item")
+        turn.reply.reply_question = turn.question.text
         context = items if turn.settings.context is None else turn.settings.context
         turn.reply.began_ms = now_ms
         turn.account.input_tokens = input_tokens_of(turn.settings, context)
-        left_ms = self._floor.learned.usual.left_ms(turn.marks, now_ms) if turn.settings.audible else None
+        left_ms = self._context.learned.usual.left_ms(turn.marks, now_ms) if turn.settings.audible else None
         key = (turn.number, turn.reply.revision, turn.reply.item_id)
-        self._floor.order(StartReply(*key, turn.settings, context, left_ms, turn.words))
-        self._floor.timers.await_output(turn.number, now_ms)
+        self._context.order(StartReply(*key, turn.settings, context, left_ms, turn.words))
+        self._context.timers.await_output(turn.number, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
-        telling.start_response(self._floor, turn)
-        turn.reply.released = self._steps.changed = True
-        turn.mark(budget.GATE_OPENED, now_ms)
-        self._floor.learned.speculation.opened(turn, now_ms)
-        self._floor.timers.output_came(turn.number)
+        responses.start_response(self._context, turn)
+        turn.reply.released = self._transitions.changed = True
+        turn.mark(attribution.GATE_OPENED, now_ms)
+        self._context.learned.speculation.output_released(turn, now_ms)
+        self._context.timers.output_came(turn.number)
         if turn is self.turn:
             self._move(Agent.SPEAKING)
-        telling.start_items(self._floor, turn)
-        self._floor.order(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id))
+        responses.start_items(self._context, turn)
+        self._context.order(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id))
         self._go_on(turn, now_ms)
 
     # --- reply events -------------------------------------------------------------------------
 
-    def model_asked(self, turn: Turn, fact: e.ModelAsked, now_ms: int) -> None:
+    def model_requested(self, turn: Turn, fact: e.ModelRequested, now_ms: int) -> None:
         """Record that the request was sent."""
-        turn.mark(budget.ASKED, now_ms)
+        turn.mark(attribution.LLM_REQUESTED, now_ms)
         if not turn.words:
             turn.account.providers["llm"] = fact.provider
-            self._floor.learned.speculation.asked(fact.provider)
+            self._context.learned.speculation.llm_requested(fact.provider)
 
-    def model_spoke(self, turn: Turn, fact: e.ModelSpoke, now_ms: int) -> None:
+    def model_spoke(self, turn: Turn, fact: e.ModelTextReceived, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""
         turn.note_delta(now_ms)
         turn.reply.text += fact.text
@@ -173,10 +174,10 @@ class AgentSide:
 
     def clause_handed_over(self, turn: Turn, fact: e.ClauseHandedOver, now_ms: int) -> None:
         """Record that a clause was given to the TTS."""
-        turn.mark(budget.FIRST_CLAUSE, now_ms)
+        turn.mark(attribution.FIRST_CLAUSE, now_ms)
         turn.account.providers["tts"] = fact.provider
         turn.reply.clauses.append(ClauseSound(fact.text))
-        turn.account.voiced.give(fact.provider, len(fact.text) if fact.n_chars is None else fact.n_chars)
+        turn.account.tts_usage.give(fact.provider, len(fact.text) if fact.n_chars is None else fact.n_chars)
         turn.reply.actions += ["short_clause"] if fact.shortened else []
         self._step(turn, now_ms, ready=False)
 
@@ -184,11 +185,11 @@ class AgentSide:
         """Record audio from the TTS: the reply has something to play."""
         if fact.audible_after_ms is not None and turn.audio.audible_at_ms is None:
             turn.audio.audible_at_ms = turn.audio.arrived_ms + fact.audible_after_ms
-            turn.mark(budget.FIRST_SOUND, now_ms)
+            turn.mark(attribution.FIRST_SOUND, now_ms)
         turn.add_sound(fact.clause, fact.duration_ms, fact.word_starts_ms)
         self._step(turn, now_ms, ready=True)
 
-    def voice_finished(self, turn: Turn, fact: e.VoiceFinished, now_ms: int) -> None:
+    def voice_finished(self, turn: Turn, fact: e.SynthesisFinished, now_ms: int) -> None:
         """Record that all audio has come."""
         turn.reply.voice_done = True
         self._step(turn, now_ms, ready=True)
@@ -198,21 +199,21 @@ class AgentSide:
         plays already.
         """
         if not turn.settings.audible:
-            turn.mark(budget.FIRST_SENT, now_ms)
+            turn.mark(attribution.FIRST_SENT, now_ms)
         if fact.duration_ms:
             starts_ms = self._playback.send(fact.duration_ms, now_ms)
             turn.audio.sent_ms += fact.duration_ms
             turn.audio.plays_until_ms = self._playback.ends_ms
-            turn.audio.latest_ms = self._playback.prompt_ends_ms + self._floor.core.deadlines.progress_ms
-            self._mark_heard(turn, starts_ms, fact.duration_ms, now_ms)
+            turn.audio.latest_ms = self._playback.prompt_ends_ms + self._context.core.deadlines.progress_ms
+            self._mark_audible(turn, starts_ms, fact.duration_ms, now_ms)
         self._go_on(turn, now_ms)
 
     def filler_sent(self, turn: Turn, fact: e.FillerSent, now_ms: int) -> None:
         """Record filler audio sent to the client. The answer's own audio plays after it."""
-        turn.mark(budget.FILLER_SENT, now_ms)
-        turn.mark(budget.FILLER_HEARD, self._playback.send(fact.duration_ms, now_ms))
+        turn.mark(attribution.FILLER_SENT, now_ms)
+        turn.mark(attribution.FILLER_AUDIBLE, self._playback.send(fact.duration_ms, now_ms))
         turn.filler.sent_ms += fact.duration_ms
-        telling.put(self._floor, turn, telling.filler(turn))
+        responses.put(self._context, turn, responses.filler(turn))
 
     # --- end ----------------------------------------------------------------------------------
 
@@ -222,19 +223,19 @@ class AgentSide:
         What was sent already is played to its end, so the reply is cut there and not where it plays now.
         """
         if not turn.words:  # the client is not notified of an apology that cannot be made
-            telling.start_response(self._floor, turn)
+            responses.start_response(self._context, turn)
         self._cut(turn, turn.audio.sent_ms)
         self._stop(turn)
-        telling.end_response(self._floor, turn, "failed", f"{stage}_failed", why)
-        if apology.is_owed(self._floor, turn, stage):
-            self._floor.turns.failed.append(turn)
+        responses.end_response(self._context, turn, "failed", f"{stage}_failed", why)
+        if apology.is_owed(self._context, turn, stage):
+            self._context.turns.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)
 
-    def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, told: str) -> None:
-        """End a turn early. `told` is the reason sent to the client: `turn_detected` or `client_cancelled`."""
-        self._cut(turn, turn.audio.heard_ms(now_ms))
+    def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, client_reason: str) -> None:
+        """End a turn early. `client_reason` is the reason sent to the client: `turn_detected` or `client_cancelled`."""
+        self._cut(turn, turn.audio.played_ms(now_ms))
         self._stop(turn)
-        telling.end_response(self._floor, turn, "cancelled", told)
+        responses.end_response(self._context, turn, "cancelled", client_reason)
         self._close(turn, outcome, reason, now_ms)
         if turn.reply.released or turn.filler.words:
             self._fall_silent(now_ms)
@@ -246,16 +247,16 @@ class AgentSide:
         if target is None:
             return False
         outcome: Outcome = "interrupted" if target.reply.released else "abandoned"
-        self.give_up(target, outcome, "client_cancelled", now_ms, told="client_cancelled")
+        self.give_up(target, outcome, "client_cancelled", now_ms, client_reason="client_cancelled")
         return True
 
     def revise(self, turn: Turn) -> None:
         """Start the turn's next revision: the user goes on before any audio was played."""
         if self.turn is turn:
-            self._steps.changed = True
+            self._transitions.changed = True
             self._stop(turn)
-            telling.end_response(self._floor, turn, "cancelled", "turn_detected")
-            self._floor.learned.speculation.put_away(turn)
+            responses.end_response(self._context, turn, "cancelled", "turn_detected")
+            self._context.learned.speculation.put_away(turn)
             self._stand_down()
         turn.revise()
 
@@ -264,28 +265,28 @@ class AgentSide:
         if self.state is Agent.SPEAKING:
             self._move(Agent.DUCKED)
 
-    def restore(self) -> None:
+    def unduck(self) -> None:
         """Unmark it: there was no interruption."""
         if self.state is Agent.DUCKED:
             self._move(Agent.SPEAKING)
 
-    def yield_floor(self, now_ms: int) -> None:
+    def interrupt(self, now_ms: int) -> None:
         """Stop the reply at the point that the user heard: the user interrupts."""
         if self.state in (Agent.SPEAKING, Agent.DUCKED):
-            self._move(Agent.YIELDED)
+            self._move(Agent.INTERRUPTED)
         for turn in (*self._tails, *((self.turn,) if self.turn else ())):
             outcome: Outcome = "interrupted" if turn.reply.released else "abandoned"
-            self.give_up(turn, outcome, "turn_detected", now_ms, told="turn_detected")
+            self.give_up(turn, outcome, "turn_detected", now_ms, client_reason="turn_detected")
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
         """Cut a reply at the position that the client reports. A reply that was only playing is silent now."""
         whole = self._recut(turn, cut_ms)
-        turn.audio.cut_told = True
+        turn.audio.cut_reported = True
         if turn.outcome is not None:
             turn.outcome, turn.reason = (
                 _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
             )
-            ledger.keep(self._floor, turn, now_ms)
+            record_builder.keep(self._context, turn, now_ms)
         elif not whole and turn.reply.released and not turn.reply.response_open:
             self._stop(turn)
             self._close(turn, *_how_it_went(turn), now_ms)
@@ -297,17 +298,17 @@ class AgentSide:
         if turn is None or not turn.audio.sent_ms:
             return
         played_ms = playback.believed_ms(turn, fact.played_ms)
-        is_news = playback.note_heard(turn, played_ms, fact.input_ms, now_ms)
+        is_news = playback.note_audible(turn, played_ms, fact.input_ms, now_ms)
         if turn.outcome is None:
             playback.move_end(turn, played_ms, self._running(), now_ms)
             self._playback.ends_ms = max(each.audio.plays_until_ms for each in self._running())
             self._await_playback(turn, now_ms)
             return
         before_ms = turn.audio.cut_ms
-        if turn.outcome != "completed" and not turn.audio.cut_told:
+        if turn.outcome != "completed" and not turn.audio.cut_reported:
             self._recut(turn, played_ms)
         if is_news or turn.audio.cut_ms != before_ms:
-            ledger.keep(self._floor, turn, now_ms)
+            record_builder.keep(self._context, turn, now_ms)
 
     def played(self, now_ms: int) -> None:
         """Close the turns whose audio has been played."""
@@ -315,21 +316,21 @@ class AgentSide:
             if turn.all_sent:
                 self._await_playback(turn, now_ms)
 
-    def line_resumed(self, missed: dict[int, int], now_ms: int) -> None:
+    def connection_resumed(self, missed: dict[int, int], now_ms: int) -> None:
         """Resume playback after a reconnect: what had not arrived (turn -> ms) plays from now on."""
-        self._floor.timers.clear(Timer(Due.PLAYBACK))
-        self._playback.resume(self._running(), missed, now_ms, self._floor.core.deadlines.progress_ms)
+        self._context.timers.clear(Timer(Due.PLAYBACK))
+        self._playback.resume(self._running(), missed, now_ms, self._context.core.deadlines.progress_ms)
         self.played(now_ms)
 
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every running turn: the session is over."""
         for turn in self._running():
-            self.give_up(turn, "abandoned", why, now_ms, told="client_cancelled")
+            self.give_up(turn, "abandoned", why, now_ms, client_reason="client_cancelled")
 
     def write_down(self) -> None:
         """Write what the running replies have said into the conversation."""
         for turn in self._running():
-            telling.write_down(self._floor, turn)
+            responses.write_down(self._context, turn)
 
     # --- helpers ------------------------------------------------------------------------------
 
@@ -340,14 +341,14 @@ class AgentSide:
         """Advance the reply by one step."""
         if turn.reply.released:
             if len(turn.reply.started_items) <= len(turn.reply.calls):  # the message, or a call, has not begun
-                telling.start_items(self._floor, turn)
+                responses.start_items(self._context, turn)
             self._go_on(turn, now_ms)
         elif turn is not self.turn:
             if ready:
                 self.open_gate(turn, now_ms)
         elif ready and self.state is Agent.PREPARING:
             self._move(Agent.READY)
-            self._floor.timers.output_came(turn.number)
+            self._context.timers.output_came(turn.number)
 
     def _go_on(self, turn: Turn, now_ms: int) -> None:
         """Advance a reply whose gate is open.
@@ -355,12 +356,12 @@ class AgentSide:
         Once all output has come the response is over; the turn is over when the output has been played.
         """
         if turn.reply.response_open and turn.reply.finish_reason and turn.reply.voice_done:
-            self._steps.changed = True
-            telling.finish_response(self._floor, turn)
-            self._floor.timers.await_nothing(turn.number)
-            ledger.keep(self._floor, turn, now_ms)
+            self._transitions.changed = True
+            responses.finish_response(self._context, turn)
+            self._context.timers.await_nothing(turn.number)
+            record_builder.keep(self._context, turn, now_ms)
         if turn.reply.response_open:
-            self._floor.timers.await_progress(turn.number, now_ms)
+            self._context.timers.await_progress(turn.number, now_ms)
         else:
             self._await_playback(turn, now_ms)
 
@@ -368,37 +369,37 @@ class AgentSide:
         if turn.reply.response_open or not turn.reply.released:
             return
         if not turn.all_sent:
-            self._floor.timers.await_progress(turn.number, now_ms)
-        elif turn.audio.plays_until_ms <= now_ms and self._floor.timers.lost_ms is None:
+            self._context.timers.await_progress(turn.number, now_ms)
+        elif turn.audio.plays_until_ms <= now_ms and self._context.timers.lost_ms is None:
             self._close(turn, *_how_it_went(turn), now_ms)
         else:
-            self._floor.timers.await_nothing(turn.number)
-            timers, timer = self._floor.timers, Timer(Due.PLAYBACK)
+            self._context.timers.await_nothing(turn.number)
+            timers, timer = self._context.timers, Timer(Due.PLAYBACK)
             timers.set(timer, min(turn.audio.plays_until_ms, timers.due.get(timer, turn.audio.plays_until_ms)))
 
     def _cut(self, turn: Turn, at_ms: int) -> None:
         whole = turn.reply.voice_done and at_ms >= turn.audio.arrived_ms
         if turn.settings.audible and turn.reply.released and turn.audio.cut_ms is None and not whole:
             turn.audio.cut_ms = at_ms
-            telling.write_down(self._floor, turn)
+            responses.write_down(self._context, turn)
 
     def _recut(self, turn: Turn, cut_ms: int) -> bool:
         """Move the cut of a reply; return whether the cut is beyond the reply's end, so that the reply is whole."""
         whole = turn.reply.voice_done and cut_ms >= turn.audio.arrived_ms
         turn.audio.cut_ms = None if whole else cut_ms
-        telling.write_down(self._floor, turn)
+        responses.write_down(self._context, turn)
         return whole
 
     def _stop(self, turn: Turn) -> None:
         if turn.reply.item_id:  # otherwise the reply was never started
-            self._floor.order(StopReply(turn.number, turn.reply.revision))
-        self._floor.timers.await_nothing(turn.number)
+            self._context.order(StopReply(turn.number, turn.reply.revision))
+        self._context.timers.await_nothing(turn.number)
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
-        self._floor.timers.await_nothing(turn.number)
-        self._floor.learned.speculation.put_away(turn)
-        ledger.close(self._floor, turn, outcome, reason, now_ms)
-        self._steps.changed = True
+        self._context.timers.await_nothing(turn.number)
+        self._context.learned.speculation.put_away(turn)
+        record_builder.close(self._context, turn, outcome, reason, now_ms)
+        self._transitions.changed = True
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._asides.pop(turn.number, None)
         if turn in self._tails:
@@ -416,16 +417,16 @@ class AgentSide:
         """Flush playback after a cut: the client's buffer holds only what the other replies have sent."""
         self._playback.flush(max([now_ms, *(turn.audio.plays_until_ms for turn in self._running())]))
 
-    def _mark_heard(self, turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
+    def _mark_audible(self, turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
         """Stamp when the first audible sample was sent, and when it plays if the client plays at once."""
         audible_ms = turn.audio.audible_at_ms
-        if audible_ms is None or budget.HEARD in turn.marks or turn.audio.sent_ms <= audible_ms:
+        if audible_ms is None or attribution.FIRST_AUDIBLE in turn.marks or turn.audio.sent_ms <= audible_ms:
             return
-        turn.mark(budget.FIRST_SENT, now_ms)
-        turn.mark(budget.HEARD, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
+        turn.mark(attribution.FIRST_SENT, now_ms)
+        turn.mark(attribution.FIRST_AUDIBLE, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
 
     def _move(self, to: Agent) -> None:
-        self.state = self._steps.take(self.state, to)
+        self.state = self._transitions.move(self.state, to)
 
 
 def _awaited(turn: Turn) -> str:

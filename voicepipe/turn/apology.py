@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.turn.floor import Floor
-from voicepipe.turn.turns import Turn
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.turn import Turn
 
 APOLOGY: Final = "apology"
 
@@ -26,26 +26,26 @@ WORDS: Final = {
 """By the first part of a language's tag. A session without a configured language is taken for English."""
 
 
-def words_for(floor: Floor) -> str:
+def words_for(context: TurnContext) -> str:
     """Return what to say; empty: nothing."""
-    rescue = floor.core.rescue
-    if rescue.apology or not rescue.apologises:
-        return rescue.apology
-    language = (floor.settings.language or "en").partition("-")[0].lower()
+    budget_actions = context.core.budget_actions
+    if budget_actions.apology or not budget_actions.apologises:
+        return budget_actions.apology
+    language = (context.settings.language or "en").partition("-")[0].lower()
     return WORDS.get(language, "")
 
 
-def phrases_of(floor: Floor) -> tuple[str, ...]:
+def phrases_of(context: TurnContext) -> tuple[str, ...]:
     """Return all phrases that must be ready to be said at once."""
-    return tuple(words for words in (floor.core.rescue.filler, words_for(floor)) if words)
+    return tuple(words for words in (context.core.budget_actions.filler, words_for(context)) if words)
 
 
-def is_owed(floor: Floor, turn: Turn, stage: str) -> bool:
+def is_owed(context: TurnContext, turn: Turn, stage: str) -> bool:
     """Return whether this turn's failure in that stage is followed by a spoken apology.
 
     There is none if the client is what failed, nor for an apology that failed. If the TTS failed, there is one only if
     its audio is cached.
     """
-    words, reply = words_for(floor), turn.settings
-    can_be_said = stage != "client" and (stage != "tts" or words in floor.phrases)
+    words, reply = words_for(context), turn.settings
+    can_be_said = stage != "client" and (stage != "tts" or words in context.phrases)
     return bool(words) and can_be_said and reply.audible and reply.in_conversation and not turn.words

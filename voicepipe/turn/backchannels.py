@@ -151,8 +151,8 @@ def meaning(text: str, language: str | None = None, *, agent: str = "") -> Meani
         return "acknowledgement"
     if _echoes(words, _words(agent)):
         return "echo"
-    wish = _without(words, acknowledges | lists.polite, leading=True)
-    return "stop_word" if _begins(words, lists.stops) or _begins(wish, lists.stops) else "words"
+    request = _without(words, acknowledges | lists.polite, leading=True)
+    return "stop_word" if _begins(words, lists.stops) or _begins(request, lists.stops) else "words"
 
 
 def _words(text: str) -> list[str]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voicepipe.turn.announcements import Announcement
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record import TurnRecord
+from voicepipe.turn.notifications import Notification
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import ReplySettings
 
 
@@ -28,7 +28,7 @@ class EndUtterance:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetUtterance:
+class DropUtterance:
     """Drop what was said in this utterance: the next speech starts a new utterance."""
 
     utterance: int
@@ -115,10 +115,10 @@ class StopReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class Notify:
     """Send a notification to the client."""
 
-    what: Announcement
+    what: Notification
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class NoteOverrun:
 class NoteStuck:
     """Log that the core ended work that no deadline would have ended."""
 
-    caller: str
+    user: str
     agent: str
     """The states that the two machines were in."""
 
@@ -166,7 +166,7 @@ class NoteStrategyFailure:
 Order = (
     BeginUtterance
     | EndUtterance
-    | ForgetUtterance
+    | DropUtterance
     | Duck
     | FlushTranscript
     | DropAudio
@@ -176,7 +176,7 @@ Order = (
     | ShortenClause
     | SayFiller
     | StopReply
-    | Announce
+    | Notify
     | WakeAt
     | KeepRecord
     | NoteOverrun

@@ -65,14 +65,14 @@ class OutputAudio:
     transcript: str
     clauses: tuple[ClauseSound, ...] = ()
 
-    def heard_until(self, heard_ms: int) -> str:
-        """Return the words of this speech that have begun by `heard_ms` of its audio.
+    def played_until(self, played_ms: int) -> str:
+        """Return the words of this speech that have begun by `played_ms` of its audio.
 
         Within a clause words are placed where the TTS reports them, or else by proportion of characters. The word that
         is being spoken counts as heard: the history holds at most one word beyond the exact position.
         """
         words: list[str] = []
-        left_ms = heard_ms
+        left_ms = played_ms
         for clause in self.clauses:
             if left_ms <= 0:
                 break
@@ -81,15 +81,15 @@ class OutputAudio:
         return " ".join(part for part in words if part)
 
 
-def _begun_words(clause: ClauseSound, heard_ms: int) -> str:
+def _begun_words(clause: ClauseSound, played_ms: int) -> str:
     text = clause.text.strip()
-    if heard_ms >= clause.sound_ms or not text:
+    if played_ms >= clause.sound_ms or not text:
         return text
     words = list(re.finditer(r"\S+", text))
     if 0 < len(clause.word_starts_ms) <= len(words):
-        n_begun = sum(start_ms < heard_ms for start_ms in clause.word_starts_ms)
+        n_begun = sum(start_ms < played_ms for start_ms in clause.word_starts_ms)
     else:
-        n_begun = sum(word.start() < len(text) * heard_ms / clause.sound_ms for word in words)
+        n_begun = sum(word.start() < len(text) * played_ms / clause.sound_ms for word in words)
     return text[: words[n_begun - 1].end()] if n_begun else ""
 
 
@@ -223,7 +223,7 @@ class Conversation:
         return next(self._backwards(), None)
 
     @property
-    def asked(self) -> bool:
+    def ends_with_question(self) -> bool:
         """Return whether the agent's latest words are a question."""
         said = (item.text() for item in self._backwards() if isinstance(item, Message) and item.role == "assistant")
         return next(said, "").rstrip().endswith("?")
@@ -320,8 +320,8 @@ class Conversation:
         if not isinstance(part, OutputAudio):
             raise _untruncatable("content_index", "expected a part with audio, got text")
         cut_ms = min(max(0, audio_end_ms), sum(clause.sound_ms for clause in part.clauses))
-        heard = replace(part, transcript=part.heard_until(cut_ms))
-        parts = tuple(heard if i == content_index else old for i, old in enumerate(item.parts))
+        played = replace(part, transcript=part.played_until(cut_ms))
+        parts = tuple(played if i == content_index else old for i, old in enumerate(item.parts))
         self.put(replace(item, parts=parts))
         return cut_ms
 

@@ -9,7 +9,7 @@ from typing import Final
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, Item, Message
 
-KEPT_SHARE: Final = 0.75
+RETAINED_SHARE: Final = 0.75
 """Share of the limits that the LLM goes on reading once its history is too long.
 
 Less than all: the history's beginning, which vendors keep in a cache, then changes once in many turns instead of with
@@ -136,12 +136,14 @@ class ModelHistory:
         if not self._left and len(items) <= limits.history_items and conversation.n_chars <= limits.history_chars:
             return tuple(items)
         self._left = self._with_results(items)
-        kept = [item for item in items if item.id not in self._left]
-        if len(kept) > limits.history_items or _n_chars(kept) > limits.history_chars:
-            stays = _newest(kept, round(limits.history_items * KEPT_SHARE), round(limits.history_chars * KEPT_SHARE))
-            self._left |= {item.id for item in kept if item.id not in stays}
-            kept = [item for item in kept if item.id in stays]
-        return tuple(kept)
+        retained = [item for item in items if item.id not in self._left]
+        if len(retained) > limits.history_items or _n_chars(retained) > limits.history_chars:
+            stays = _newest(
+                retained, round(limits.history_items * RETAINED_SHARE), round(limits.history_chars * RETAINED_SHARE)
+            )
+            self._left |= {item.id for item in retained if item.id not in stays}
+            retained = [item for item in retained if item.id in stays]
+        return tuple(retained)
 
     def _with_results(self, items: Iterable[Item]) -> set[str]:
         """Return the items that have left and are still in the conversation, plus later results of their calls."""

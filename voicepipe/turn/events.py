@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record import ModelAttempt
+from voicepipe.turn.record.values import ModelAttempt
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -39,7 +39,7 @@ class SpeechWentOn:
     echoes: bool = False
     """Its latest second resembles what the agent is saying."""
 
-    hums: bool = True
+    nonlexical: bool = True
     """It may be only a hum: no sound that makes it words was found. That is decided at a pause, and this event comes
     before one.
     """
@@ -92,7 +92,7 @@ class SilenceCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class EarReached:
+class TranscriberConnected:
     """The STT has its connection, which is kept between utterances."""
 
     took_ms: int
@@ -103,7 +103,7 @@ class EarReached:
 
 
 @dataclass(frozen=True, slots=True)
-class EarChanged:
+class TranscriberChanged:
     """The session's STT provider changed. The new provider also transcribes what was said of the utterance before."""
 
     utterance: int
@@ -129,7 +129,7 @@ class TranscriptFinished:
     text: str
     language: str | None = None
     provider: str = ""
-    heard_ms: int = 0
+    audio_ms: int = 0
     """How much audio the transcriber was given since its text before, in ms."""
 
 
@@ -191,7 +191,7 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemOffered:
+class ItemCreateRequested:
     """The client adds an item to the conversation. With an empty `item.id` the server chooses the id."""
 
     event_id: str | None
@@ -201,7 +201,7 @@ class ItemOffered:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemTruncated:
+class ItemTruncateRequested:
     """The client reports how much of an audio reply was heard."""
 
     event_id: str | None
@@ -211,7 +211,7 @@ class ItemTruncated:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemDeleted:
+class ItemDeleteRequested:
     """The client deletes an item."""
 
     event_id: str | None
@@ -219,7 +219,7 @@ class ItemDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemWanted:
+class ItemRetrieveRequested:
     """The client requests an item."""
 
     event_id: str | None
@@ -245,7 +245,7 @@ class PlaybackReported:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAsked:
+class ModelRequested:
     """The request was sent to the LLM."""
 
     turn: int
@@ -254,7 +254,7 @@ class ModelAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelReached:
+class ModelConnected:
     """The request has a connection to its provider, kept from before or new."""
 
     turn: int
@@ -294,7 +294,7 @@ class ModelAttempted:
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceChanged:
+class SynthesizerChanged:
     """Another TTS than the first choice speaks from here on."""
 
     turn: int
@@ -307,7 +307,7 @@ class VoiceChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceUnheard:
+class SynthesisUnused:
     """A TTS was given this text in vain: another TTS was sooner."""
 
     turn: int
@@ -317,7 +317,7 @@ class VoiceUnheard:
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceRecited:
+class CachedSpeechUsed:
     """This text was played from disk, without the TTS."""
 
     turn: int
@@ -327,7 +327,7 @@ class VoiceRecited:
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceReached:
+class SynthesizerConnected:
     """The reply has a connection to its TTS provider, kept from before or new."""
 
     turn: int
@@ -340,7 +340,7 @@ class VoiceReached:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSpoke:
+class ModelTextReceived:
     """The LLM sent text; never empty."""
 
     turn: int
@@ -438,7 +438,7 @@ class PhrasesReady:
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceFinished:
+class SynthesisFinished:
     """All audio of the reply has come (a text-only reply has none, and posts this with its end)."""
 
     turn: int
@@ -465,7 +465,7 @@ class TimePassed:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopHeld:
+class EventLoopStalled:
     """Our own event loop was blocked: events of that time are late, and their instants do not show it."""
 
     from_ms: int
@@ -473,12 +473,12 @@ class LoopHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class LineLost:
+class ConnectionLost:
     """The connection is lost, and the client may resume. Until then no audio comes in and nothing can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class LineResumed:
+class ConnectionResumed:
     """The client has resumed on another connection."""
 
     missed: tuple[tuple[int, int], ...] = ()
@@ -486,7 +486,7 @@ class LineResumed:
 
 
 @dataclass(frozen=True, slots=True)
-class CallerLeft:
+class UserLeft:
     """The session is over."""
 
     why: str
@@ -502,41 +502,41 @@ Fact = (
     | TranscriptGrew
     | TranscriptFinished
     | TranscriberFailed
-    | EarReached
-    | EarChanged
+    | TranscriberConnected
+    | TranscriberChanged
     | SettingsChanged
     | CommitRequested
     | ClearRequested
     | ReplyRequested
     | CancelRequested
-    | ItemOffered
-    | ItemTruncated
-    | ItemDeleted
-    | ItemWanted
+    | ItemCreateRequested
+    | ItemTruncateRequested
+    | ItemDeleteRequested
+    | ItemRetrieveRequested
     | PlaybackReported
-    | ModelAsked
-    | ModelReached
+    | ModelRequested
+    | ModelConnected
     | ModelJoined
     | ModelChosen
     | ModelAttempted
-    | ModelSpoke
+    | ModelTextReceived
     | CallGrew
     | TokensCounted
     | ModelFinished
     | ClauseHandedOver
-    | VoiceChanged
-    | VoiceReached
-    | VoiceUnheard
-    | VoiceRecited
+    | SynthesizerChanged
+    | SynthesizerConnected
+    | SynthesisUnused
+    | CachedSpeechUsed
     | SoundArrived
     | OutputSent
     | FillerSent
     | PhrasesReady
-    | VoiceFinished
+    | SynthesisFinished
     | StageFailed
     | TimePassed
-    | LoopHeld
-    | LineLost
-    | LineResumed
-    | CallerLeft
+    | EventLoopStalled
+    | ConnectionLost
+    | ConnectionResumed
+    | UserLeft
 )

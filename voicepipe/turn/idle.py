@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from voicepipe.turn import announcements as a
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.answers import Answers
-from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import CommitSilence
+from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
-from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.states import Agent, User
 from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.user import UserSide
 
 
 class Idle:
     """A timer from when the agent's last words were played; any speech or request restarts it."""
 
-    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
-        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
+    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
+        self._context, self._user, self._agent, self._answers = context, user, agent, answers
         self._spoke = False
         """The agent has spoken since its last idle prompt: a user is not prompted before the agent has spoken first."""
 
@@ -26,7 +26,7 @@ class Idle:
         """Update after an event: set the deadline while both sides are silent, and only then."""
         if self._agent.state is not Agent.IDLE:
             self._spoke = True
-        timers, timeout_ms = self._floor.timers, self._floor.settings.idle_timeout_ms
+        timers, timeout_ms = self._context.timers, self._context.settings.idle_timeout_ms
         if timeout_ms is None or not self._spoke or not self._all_silent():
             timers.clear(Timer(Due.IDLE))
         elif Timer(Due.IDLE) not in timers.due:
@@ -35,23 +35,23 @@ class Idle:
     def overdue(self) -> None:
         """Commit the silence: the timeout has passed."""
         self._spoke = False
-        self._floor.order(CommitSilence())
+        self._context.order(CommitSilence())
 
     def silence_committed(self, fact: e.SilenceCommitted, now_ms: int) -> None:
         """Make the silence an item, and start a reply to it."""
-        timeout_ms = self._floor.settings.idle_timeout_ms
+        timeout_ms = self._context.settings.idle_timeout_ms
         if timeout_ms is None or not self._all_silent():
             return
-        item = Message(self._floor.new_id("item"), "user", (InputAudio(None),))
+        item = Message(self._context.new_id("item"), "user", (InputAudio(None),))
         start_ms = max(0, fact.audio_end_ms - timeout_ms)
-        self._floor.say(a.SilenceTimedOut(item.id, start_ms, fact.audio_end_ms))
-        previous = self._floor.join(item)
-        self._floor.say(a.AudioCommitted(item.id, previous))
-        self._floor.say(a.ItemAdded(item, previous))
-        self._answers.ask(self._floor.new_turn("idle"), self._floor.settings.reply, now_ms)
+        self._context.notify(a.SilenceTimedOut(item.id, start_ms, fact.audio_end_ms))
+        previous = self._context.join(item)
+        self._context.notify(a.AudioCommitted(item.id, previous))
+        self._context.notify(a.ItemAdded(item, previous))
+        self._answers.reply_to(self._context.new_turn("idle"), self._context.settings.reply, now_ms)
 
     def _all_silent(self) -> bool:
-        settings = self._floor.settings
-        wanted = settings.detection == "vad" and settings.create_response
-        silent = self._caller.state is Caller.QUIET and self._agent.state is Agent.IDLE
-        return wanted and silent and not any(self._answers.n_pending)
+        settings = self._context.settings
+        enabled = settings.detection == "vad" and settings.create_response
+        silent = self._user.state is User.QUIET and self._agent.state is Agent.IDLE
+        return enabled and silent and not any(self._answers.n_pending)

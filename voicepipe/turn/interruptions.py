@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.turn import announcements as a
 from voicepipe.turn import backchannels
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.answers import Answers
-from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import Duck
-from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Agent, Caller, OverlapState
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.states import Agent, OverlapState, User
 from voicepipe.turn.timers import Due, Timer
-from voicepipe.turn.turns import Utterance
+from voicepipe.turn.turn import Utterance
+from voicepipe.turn.user import UserSide
 
 SUSTAINED_MS: Final = 1_000
 """How long near speech must last to be an interruption, whatever its words, in ms.
@@ -63,7 +63,7 @@ class Overlap:
     echoes: bool = False
     """Its current audio resembles the agent's."""
 
-    hums: bool = True
+    nonlexical: bool = True
     """It has been only a hum so far."""
 
     meaning: backchannels.Meaning = "nothing"
@@ -76,7 +76,7 @@ class Overlap:
         return OverlapState.OVER if self.over else OverlapState.TOLERATED
 
     @property
-    def kept_by(self) -> a.KeptBy:
+    def dismiss_reason(self) -> a.DismissReason:
         """Return why it is not an interruption so far."""
         if self.echoes or self.meaning == "echo":
             return "echo"
@@ -88,12 +88,12 @@ class Interruptions:
     judge.
     """
 
-    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
-        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
+    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
+        self._context, self._user, self._agent, self._answers = context, user, agent, answers
         self.overlap: Overlap | None = None
         """The speech over the agent's that is being judged."""
 
-        self._hears_itself = False
+        self._echoing = False
         """The latest overlap was the agent's own echo: the agent is not ducked for another until that proves to be no
         echo.
         """
@@ -111,9 +111,9 @@ class Interruptions:
         if overlap is None:
             if not self._to_be_judged():
                 return False
-            utterance = self._caller.listen_aside(fact)
+            utterance = self._user.begin_aside(fact)
             self.overlap = overlap = Overlap(utterance, fact.onset_ms)
-            self._floor.timers.set(Timer(Due.OVERLAP), now_ms + self._floor.core.deadlines.utterance_ms)
+            self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.utterance_ms)
         elif overlap.paused is None:
             return True
         overlap.paused, overlap.over = None, False
@@ -122,9 +122,9 @@ class Interruptions:
         return True
 
     def _to_be_judged(self) -> bool:
-        settings = self._floor.settings
-        wanted = settings.interrupt_response and settings.announce == "verdict" and not self._caller.manual
-        return wanted and self._caller.state is Caller.QUIET and self._agent.playing is not None
+        settings = self._context.settings
+        enabled = settings.interrupt_response and settings.interruption == "confirmed" and not self._user.manual
+        return enabled and self._user.state is User.QUIET and self._agent.playing is not None
 
     def speech_went_on(self, fact: e.SpeechWentOn, now_ms: int) -> None:
         """Handle speech that lasts: after the limit it is an interruption, unless it is the agent's own echo."""
@@ -132,7 +132,7 @@ class Interruptions:
         if overlap is None or overlap.paused is not None:
             return
         overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + fact.voiced_ms, fact.echoes
-        overlap.hums = overlap.hums and fact.hums
+        overlap.nonlexical = overlap.nonlexical and fact.nonlexical
         if not overlap.echoes and overlap.voiced_ms - overlap.excused_ms >= SUSTAINED_MS:
             self._take("sustained", now_ms)
 
@@ -143,7 +143,7 @@ class Interruptions:
             return False
         if overlap.paused is None:
             overlap.paused = fact
-            self._caller.pause_aside(overlap.utterance, fact)
+            self._user.pause_aside(overlap.utterance, fact)
         return True
 
     def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
@@ -151,10 +151,10 @@ class Interruptions:
         overlap = self.overlap
         if overlap is None:
             return
-        if overlap.paused and not overlap.over and fact.silence_ms >= self._caller.strategy.wait_ms():
+        if overlap.paused and not overlap.over and fact.silence_ms >= self._user.strategy.wait_ms():
             overlap.over = True
-            self._floor.timers.set(Timer(Due.OVERLAP), now_ms + self._floor.core.deadlines.transcript_ms)
-            self._caller.ask_aside(overlap.utterance)
+            self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
+            self._user.request_aside(overlap.utterance)
             self._dismiss(now_ms)
 
     # --- transcriber --------------------------------------------------------------------------
@@ -164,16 +164,16 @@ class Interruptions:
         overlap = self.overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
         if overlap is not None and overlap.utterance.number == fact.utterance and not known:
-            self._weigh(overlap, fact.text, self._floor.settings.language, now_ms)
+            self._weigh(overlap, fact.text, self._context.settings.language, now_ms)
 
     def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
         """Judge the final text."""
         overlap = self.overlap
         if overlap is None or overlap.utterance.number != fact.utterance:
             return
-        self._weigh(overlap, fact.text, fact.language or self._floor.settings.language, now_ms)
+        self._weigh(overlap, fact.text, fact.language or self._context.settings.language, now_ms)
         if self.overlap is overlap:
-            self._restore(overlap, now_ms)
+            self._unduck(overlap, now_ms)
             self._dismiss(now_ms)
 
     def transcript_failed(self, now_ms: int) -> None:
@@ -193,15 +193,15 @@ class Interruptions:
 
     def _believes(self, overlap: Overlap) -> bool:
         """Return whether this text can be the user's words, and words at all."""
-        spoke = overlap.voiced_ms >= SUSTAINED_MS or not overlap.hums
-        return not overlap.echoes and (self._floor.core.believes_short or spoke)
+        spoke = overlap.voiced_ms >= SUSTAINED_MS or not overlap.nonlexical
+        return not overlap.echoes and (self._context.core.believes_short or spoke)
 
     # --- time and other events ----------------------------------------------------------------
 
     def verdict_due(self, now_ms: int) -> None:
         """Restore the agent's volume: there was no evidence of an interruption in time. Later evidence still counts."""
         if self.overlap is not None:
-            self._restore(self.overlap, now_ms)
+            self._unduck(self.overlap, now_ms)
 
     def overdue(self, now_ms: int) -> None:
         """Drop the overlap: its transcript never came, or it neither lasts nor ends. The next speech starts anew."""
@@ -215,13 +215,13 @@ class Interruptions:
         overlap = self.overlap
         if overlap is None or self._agent.state is not Agent.IDLE or any(self._answers.n_pending):
             return
-        if overlap.kept_by != "echo":
+        if overlap.dismiss_reason != "echo":
             self._take("sustained", now_ms)
         elif overlap.paused:
             self.drop(now_ms)
         else:
             overlap.undecided = False
-            timers = self._floor.timers
+            timers = self._context.timers
             timers.clear(Timer(Due.VERDICT))
             timers.set(Timer(Due.OVERLAP), min(timers.due[Timer(Due.OVERLAP)], now_ms + _ECHO_TAIL_MS))
 
@@ -232,7 +232,7 @@ class Interruptions:
 
     def settings_changed(self, now_ms: int) -> None:
         """Drop the overlap if the new settings allow no interruption."""
-        settings = self._floor.settings
+        settings = self._context.settings
         if settings.detection == "none" or not settings.interrupt_response:
             self.drop(now_ms)
 
@@ -240,45 +240,47 @@ class Interruptions:
         """Drop the overlap."""
         overlap = self.overlap
         if overlap is not None:
-            self._restore(overlap, now_ms)
-            self._hears_itself = overlap.kept_by == "echo"
+            self._unduck(overlap, now_ms)
+            self._echoing = overlap.dismiss_reason == "echo"
             self._end()
-            self._caller.forget_aside(overlap.utterance)
+            self._user.drop_aside(overlap.utterance)
 
     # --- helpers ------------------------------------------------------------------------------
 
     def _duck(self, overlap: Overlap, now_ms: int) -> None:
         playing = self._agent.playing
-        overlap.undecided, overlap.ducked_ms = playing is not None and not self._hears_itself, now_ms
+        overlap.undecided, overlap.ducked_ms = playing is not None and not self._echoing, now_ms
         if playing is None:  # an answer is being generated, and none of it can be heard
             return
-        self._floor.order(Duck(playing.number))
+        self._context.order(Duck(playing.number))
         if not overlap.undecided:
             return
         self._agent.duck()
-        self._floor.timers.set(Timer(Due.VERDICT), now_ms + self._floor.core.deadlines.verdict_ms)
-        if self._floor.settings.ducks:
-            self._floor.say(a.AgentDucked(playing.id, playing.reply.item_id))
+        self._context.timers.set(Timer(Due.VERDICT), now_ms + self._context.core.deadlines.interruption_ms)
+        if self._context.settings.ducks:
+            self._context.notify(a.AgentDucked(playing.id, playing.reply.item_id))
 
-    def _restore(self, overlap: Overlap, now_ms: int) -> None:
+    def _unduck(self, overlap: Overlap, now_ms: int) -> None:
         if not overlap.undecided:
             return
         overlap.undecided = False
-        self._floor.timers.clear(Timer(Due.VERDICT))
-        self._agent.restore()
-        if self._floor.settings.ducks and (playing := self._agent.playing) is not None:
+        self._context.timers.clear(Timer(Due.VERDICT))
+        self._agent.unduck()
+        if self._context.settings.ducks and (playing := self._agent.playing) is not None:
             after_ms = now_ms - overlap.ducked_ms
-            self._floor.say(a.AgentRestored(playing.id, playing.reply.item_id, overlap.kept_by, after_ms))
+            self._context.notify(a.AgentUnducked(playing.id, playing.reply.item_id, overlap.dismiss_reason, after_ms))
 
-    def _take(self, reason: a.TakenBy, now_ms: int) -> None:
+    def _take(self, reason: a.InterruptReason, now_ms: int) -> None:
         """Make the overlap an interruption. The client is notified of the speech first, and then of what it ends."""
         overlap, playing = self.overlap, self._agent.playing
         assert overlap is not None
-        self._hears_itself = False
+        self._echoing = False
         self._end()
-        self._caller.take_floor(overlap.utterance, overlap.paused, now_ms)
-        if playing is not None and self._floor.settings.ducks:
-            self._floor.say(a.AgentYielded(playing.id, playing.reply.item_id, reason, now_ms - overlap.ducked_ms))
+        self._user.take_turn(overlap.utterance, overlap.paused, now_ms)
+        if playing is not None and self._context.settings.ducks:
+            self._context.notify(
+                a.AgentInterrupted(playing.id, playing.reply.item_id, reason, now_ms - overlap.ducked_ms)
+            )
         self._answers.interrupt(now_ms)
 
     def _dismiss(self, now_ms: int) -> None:
@@ -288,4 +290,4 @@ class Interruptions:
 
     def _end(self) -> None:
         self.overlap = None
-        self._floor.timers.clear(Timer(Due.VERDICT), Timer(Due.OVERLAP))
+        self._context.timers.clear(Timer(Due.VERDICT), Timer(Due.OVERLAP))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from voicepipe.turn.commands import Order
+from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.events import Fact
-from voicepipe.turn.machine import Core
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 

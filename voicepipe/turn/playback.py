@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from voicepipe.turn import budget
-from voicepipe.turn.turns import Turn
+from voicepipe.turn.record import attribution
+from voicepipe.turn.turn import Turn
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Playback:
         self.prompt_ends_ms = max(self.prompt_ends_ms, now_ms) + duration_ms
         return starts_ms
 
-    def resume(self, running: Iterable[Turn], missed: Mapping[int, int], now_ms: int, patience_ms: int) -> None:
+    def resume(self, running: Iterable[Turn], missed: Mapping[int, int], now_ms: int, grace_ms: int) -> None:
         """Resume playback after a reconnect: what had not arrived, turn -> ms of its audio, plays from now on."""
         ends_ms = now_ms
         for turn in sorted(running, key=lambda turn: turn.audio.plays_until_ms):
@@ -35,7 +35,7 @@ class Playback:
             if missed_ms:
                 _mark_missed(turn, missed_ms, now_ms)
                 turn.audio.plays_until_ms = max(turn.audio.plays_until_ms, ends_ms)
-            turn.audio.latest_ms = max(turn.audio.latest_ms, turn.audio.plays_until_ms + patience_ms)
+            turn.audio.latest_ms = max(turn.audio.latest_ms, turn.audio.plays_until_ms + grace_ms)
         self.ends_ms, self.prompt_ends_ms = max(self.ends_ms, ends_ms), max(self.prompt_ends_ms, ends_ms)
 
     def flush(self, until_ms: int) -> None:
@@ -46,15 +46,15 @@ class Playback:
 
 def _mark_missed(turn: Turn, missed_ms: int, now_ms: int) -> None:
     """Move the first audible sample to now, at the earliest, if it was sent and had not arrived."""
-    arrived_ms, heard_ms = turn.audio.sent_ms - missed_ms, turn.marks.get(budget.HEARD)
+    arrived_ms, first_audible_ms = turn.audio.sent_ms - missed_ms, turn.marks.get(attribution.FIRST_AUDIBLE)
     if (
         turn.audio.reported
-        or heard_ms is None
+        or first_audible_ms is None
         or turn.audio.audible_at_ms is None
         or arrived_ms > turn.audio.audible_at_ms
     ):
         return
-    turn.marks[budget.HEARD] = max(heard_ms, now_ms + turn.audio.audible_at_ms - arrived_ms)
+    turn.marks[attribution.FIRST_AUDIBLE] = max(first_audible_ms, now_ms + turn.audio.audible_at_ms - arrived_ms)
 
 
 def believed_ms(turn: Turn, played_ms: int) -> int:
@@ -62,7 +62,7 @@ def believed_ms(turn: Turn, played_ms: int) -> int:
     return min(max(0, played_ms), turn.audio.sent_ms)
 
 
-def note_heard(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
+def note_audible(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
     """Stamp when the user heard the reply's first audible sample, by the client's report; return False if it was known.
 
     Both ends of the wait are positions in the user's own audio: `input_ms` less what has played since that sample, and
@@ -70,14 +70,14 @@ def note_heard(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
     audio (there was no speech) the report's arrival counts. Impossible values are clamped: nothing is heard before it
     was sent, nor after it was reported.
     """
-    audible_ms, sent_ms = turn.audio.audible_at_ms, turn.marks.get(budget.FIRST_SENT)
+    audible_ms, sent_ms = turn.audio.audible_at_ms, turn.marks.get(attribution.FIRST_SENT)
     if turn.audio.reported or audible_ms is None or sent_ms is None or played_ms < audible_ms:
         return False
     since_ms = played_ms - audible_ms
-    heard_ms = now_ms - since_ms
+    first_audible_ms = now_ms - since_ms
     if turn.question.t0_audio_ms is not None:
-        heard_ms = turn.marks[budget.VOICED_LAST] + input_ms - since_ms - turn.question.t0_audio_ms
-    turn.marks[budget.HEARD] = min(max(heard_ms, sent_ms), now_ms)
+        first_audible_ms = turn.marks[attribution.VOICED_LAST] + input_ms - since_ms - turn.question.t0_audio_ms
+    turn.marks[attribution.FIRST_AUDIBLE] = min(max(first_audible_ms, sent_ms), now_ms)
     turn.audio.reported = True
     return True
 

@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from voicepipe.turn import budget
+from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import BudgetLimits
 
 LEGS: Final = (
-    ("llm_ttft", budget.ASKED, budget.FIRST_DELTA),
-    ("first_clause", budget.FIRST_DELTA, budget.FIRST_CLAUSE),
-    ("tts_ttfb", budget.FIRST_CLAUSE, budget.FIRST_SOUND),
-    ("overhead", budget.FIRST_SOUND, budget.FIRST_SENT),
-    ("playback", budget.FIRST_SENT, budget.HEARD),
+    ("llm_ttft", attribution.LLM_REQUESTED, attribution.FIRST_DELTA),
+    ("first_clause", attribution.FIRST_DELTA, attribution.FIRST_CLAUSE),
+    ("tts_ttfb", attribution.FIRST_CLAUSE, attribution.FIRST_SOUND),
+    ("overhead", attribution.FIRST_SOUND, attribution.FIRST_SENT),
+    ("playback", attribution.FIRST_SENT, attribution.FIRST_AUDIBLE),
 )
 """(stage, the mark that begins it, the mark that ends it), in the order of a spoken answer."""
 
@@ -56,18 +56,18 @@ class UsualTimes:
     def usual_ms(self, stage: str) -> int:
         """Return how long the stage is expected to take, in ms."""
         seen = sorted(self._seen[stage])
-        return seen[(len(seen) - 1) // 2] if seen else round(budget.limit_of(self._limits, stage) * PRIOR_SHARE)
+        return seen[(len(seen) - 1) // 2] if seen else round(attribution.limit_of(self._limits, stage) * PRIOR_SHARE)
 
-    def heard_ms(self, marks: Mapping[str, int], now_ms: int) -> int:
+    def first_audible_ms(self, marks: Mapping[str, int], now_ms: int) -> int:
         """Return the session time at which a requested answer is expected to be heard, as of now."""
-        at_ms = marks.get(budget.ASKED, now_ms)
+        at_ms = marks.get(attribution.LLM_REQUESTED, now_ms)
         for stage, _, end in LEGS:
             at_ms = marks[end] if end in marks else self._end_ms(stage, at_ms, now_ms)
         return at_ms
 
-    def late_from_ms(self, marks: Mapping[str, int], heard_by_ms: int) -> int:
-        """Return the session time from which, without a further mark, `heard_ms` is later than `heard_by_ms`."""
-        start_ms, later_ms = marks.get(budget.ASKED, 0), 0
+    def late_from_ms(self, marks: Mapping[str, int], audible_by_ms: int) -> int:
+        """Return when, without a further mark, `first_audible_ms` becomes later than `audible_by_ms`."""
+        start_ms, later_ms = marks.get(attribution.LLM_REQUESTED, 0), 0
         awaited = ""
         for stage, _, end in LEGS:
             if awaited:
@@ -76,7 +76,7 @@ class UsualTimes:
                 start_ms = marks[end]
             else:
                 awaited = stage
-        spare_ms = heard_by_ms - later_ms - start_ms
+        spare_ms = audible_by_ms - later_ms - start_ms
         if not awaited or spare_ms < self.usual_ms(awaited):
             return start_ms
         return start_ms + int(spare_ms / LATE_FACTOR) + 1
@@ -87,7 +87,7 @@ class UsualTimes:
         None: the usual limit applies, or the total is missed already.
         """
         later_ms = sum(self.usual_ms(stage) for stage, _, _ in LEGS[1:])
-        left_ms = marks.get(budget.VOICED_LAST, now_ms) + self._limits.total_ms - now_ms - later_ms
+        left_ms = marks.get(attribution.VOICED_LAST, now_ms) + self._limits.total_ms - now_ms - later_ms
         steps_ms = left_ms // STEP_MS * STEP_MS
         return steps_ms if LEAST_LEFT_MS <= steps_ms < self._limits.llm_ttft_ms else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.turn import events as e
-from voicepipe.turn.turns import Turn
+from voicepipe.turn.turn import Turn
 
 ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "continuation"}
 """Role of a request -> the action to save the budget that it stands for."""
@@ -18,28 +18,28 @@ def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
         turn.reply.route.append(fact.why)
 
 
-def voice_changed(turn: Turn, fact: e.VoiceChanged, now_ms: int) -> None:
+def voice_changed(turn: Turn, fact: e.SynthesizerChanged, now_ms: int) -> None:
     """Record that a router replaced the first choice of TTS from here on."""
-    turn.account.voiced.move(fact.n_chars, since=turn.account.providers.get("tts", fact.provider), to=fact.provider)
+    turn.account.tts_usage.move(fact.n_chars, since=turn.account.providers.get("tts", fact.provider), to=fact.provider)
     turn.account.providers["tts"] = fact.provider
     turn.reply.route.append(f"{fact.provider} speaks: {fact.why}")
     turn.reply.actions.append(ACTIONS[fact.role])
 
 
-def voice_unheard(turn: Turn, fact: e.VoiceUnheard, now_ms: int) -> None:
+def voice_unheard(turn: Turn, fact: e.SynthesisUnused, now_ms: int) -> None:
     """Record a TTS that was asked in vain."""
-    turn.account.voiced.waste(fact.provider, fact.n_chars)
+    turn.account.tts_usage.waste(fact.provider, fact.n_chars)
 
 
-def voice_recited(turn: Turn, fact: e.VoiceRecited, now_ms: int) -> None:
+def voice_recited(turn: Turn, fact: e.CachedSpeechUsed, now_ms: int) -> None:
     """Record audio that needed no request to the TTS."""
-    turn.account.voiced.recite(fact.provider, fact.n_chars)
+    turn.account.tts_usage.recite(fact.provider, fact.n_chars)
 
 
-def voice_reached(turn: Turn, fact: e.VoiceReached, now_ms: int) -> None:
+def voice_reached(turn: Turn, fact: e.SynthesizerConnected, now_ms: int) -> None:
     """Record that the TTS has its connection. Of several, the first one reached is recorded."""
-    if turn.reply.connect_hidden_ms is None:
-        turn.reply.connect_hidden_ms = fact.hidden_ms
+    if turn.reply.tts_connect_hidden_ms is None:
+        turn.reply.tts_connect_hidden_ms = fact.hidden_ms
 
 
 def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
@@ -57,12 +57,16 @@ def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
         turn.reply.actions.append(action)
 
 
-def ear_actions(turn: Turn) -> tuple[str, ...]:
+def stt_actions(turn: Turn) -> tuple[str, ...]:
     """Return the fallback actions of the STT."""
-    return tuple(ACTIONS[each.role] for utterance in turn.question.utterances for each in utterance.ears)
+    return tuple(ACTIONS[each.role] for utterance in turn.question.utterances for each in utterance.stt_changes)
 
 
 def whole_route(turn: Turn) -> str:
     """Return the route: the fallbacks of STT, and why that LLM and TTS."""
-    ears = (f"{each.provider} hears: {each.why}" for utterance in turn.question.utterances for each in utterance.ears)
-    return "; ".join([*ears, *turn.reply.route])
+    changes = (
+        f"{each.provider} transcribes: {each.why}"
+        for utterance in turn.question.utterances
+        for each in utterance.stt_changes
+    )
+    return "; ".join([*changes, *turn.reply.route])

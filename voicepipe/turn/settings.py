@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from voicepipe.errors import ConfigError
+from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
-from voicepipe.turn.prices import PriceList
-from voicepipe.turn.rescue import RescueSettings
+from voicepipe.turn.pricing import PriceList
 
-Announce = Literal["verdict", "immediate"]
+InterruptionMode = Literal["confirmed", "immediate"]
 SilenceSetBy = Literal["agent_silence", "client_silence", "client_eagerness", "client_commit"]
 
 
@@ -79,7 +79,7 @@ class TurnSettings:
     watched: bool = False
     """Whether the client wants live updates of its turns."""
 
-    announce: Announce = "verdict"
+    interruption: InterruptionMode = "confirmed"
     """When the client is notified of speech over the agent's: once it is an interruption, or at once. A client that is
     notified silences the agent by itself, so `immediate` makes all such speech an interruption.
     """
@@ -136,7 +136,7 @@ class Deadlines:
     utterance_ms: int = 120_000
     """Speech without a pause. Then the turn ends as if the user had stopped, so that noise cannot keep a turn open."""
 
-    verdict_ms: int = 280
+    interruption_ms: int = 280
     """How long the agent stays ducked while an interruption is undecided. Longer sounds like a broken connection."""
 
     transcript_ms: int = 5_000
@@ -202,7 +202,7 @@ class CoreSettings:
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
 
-    rescue: RescueSettings = field(default_factory=RescueSettings)
+    budget_actions: BudgetActionSettings = field(default_factory=BudgetActionSettings)
     """The actions for when the user would wait too long."""
 
     prices: PriceList = field(default_factory=PriceList)

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from voicepipe.turn import budget
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, Item
-from voicepipe.turn.record import Speculation
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import Speculation
 from voicepipe.turn.settings import ReplySettings, SpeculationLimits
 
 if TYPE_CHECKING:
-    from voicepipe.turn.turns import Turn
+    from voicepipe.turn.turn import Turn
 
 _TOKEN_CHARS: Final = 4
 """Characters per token, about, in English prose with the vocabularies of today's LLMs."""
@@ -27,7 +27,7 @@ _MEMORY: Final = 0.9
 """The weight of a bet relative to the next one: about 10 of them count."""
 
 _PRIOR_BETS: Final = 2.0
-_PRIOR_KEPT: Final = 0.5
+_PRIOR_USED: Final = 0.5
 _PRIOR_SAVED_MS: Final = 300.0
 """The assumption for a provider before the first bet, with the weight of 2 bets. Half are kept, and save the part of a
 usual answer that the wait of 500 ms and more hides.
@@ -46,34 +46,34 @@ class _Account:
     """One provider's bets, the latest weighing most."""
 
     bets: float = _PRIOR_BETS
-    kept: float = _PRIOR_BETS * _PRIOR_KEPT
-    saved_ms: float = _PRIOR_BETS * _PRIOR_KEPT * _PRIOR_SAVED_MS
+    used: float = _PRIOR_BETS * _PRIOR_USED
+    saved_ms: float = _PRIOR_BETS * _PRIOR_USED * _PRIOR_SAVED_MS
     output_tokens: float = 0.0
     """Tokens written in vain."""
 
     # Bounded: the oldest answer is dropped.
     answers_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_ANSWERS))
 
-    def note(self, *, kept: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
+    def note(self, *, used: bool, saved_ms: int = 0, output_tokens: int = 0) -> None:
         self.bets = self.bets * _MEMORY + 1
-        self.kept = self.kept * _MEMORY + kept
+        self.used = self.used * _MEMORY + used
         self.saved_ms = self.saved_ms * _MEMORY + saved_ms
         self.output_tokens = self.output_tokens * _MEMORY + output_tokens
 
     def pays(self, input_tokens: int, ms_per_1000_tokens: float) -> bool:
         """Return whether one more bet is expected to save more than its tokens are worth: both sides for all bets."""
-        wasted_tokens = (self.bets - self.kept) * input_tokens + self.output_tokens
+        wasted_tokens = (self.bets - self.used) * input_tokens + self.output_tokens
         return self.saved_ms >= wasted_tokens * ms_per_1000_tokens / 1_000
 
 
-class SpeculationBook:
+class SpeculationStats:
     """The statistics of one session. Pure: the same turns give the same advice."""
 
     def __init__(self) -> None:
         self.total = Speculation()
         self._accounts: dict[str, _Account] = {}  # bounded by the providers that a pool has
         self._provider = ""
-        self._heard_tokens = 0
+        self._used_tokens = 0
 
     # --- advice -------------------------------------------------------------------------------
 
@@ -92,14 +92,14 @@ class SpeculationBook:
         wasted, most = self.total.wasted_tokens, limits.max_wasted_tokens
         if most is not None and wasted + input_tokens > most:
             return False
-        spent = wasted + self._heard_tokens
+        spent = wasted + self._used_tokens
         if limits.max_wasted_share is not None and spent >= _SHARE_TOKENS and wasted > limits.max_wasted_share * spent:
             return False
         return self._account().pays(input_tokens, limits.ms_per_1000_tokens)
 
     # --- results ------------------------------------------------------------------------------
 
-    def asked(self, provider: str) -> None:
+    def llm_requested(self, provider: str) -> None:
         """Record which provider answers: the next reply is expected from it too."""
         self._provider = provider
 
@@ -117,7 +117,7 @@ class SpeculationBook:
         """Record that the user goes on, or went on: a waived start would have been wasted."""
         if turn.question.waived is not None:
             turn.question.waived = None
-            self._account().note(kept=False)
+            self._account().note(used=False)
 
     def ended(self, turn: Turn, now_ms: int) -> None:
         """Record that the turn is over: a waived start would have been kept."""
@@ -130,37 +130,37 @@ class SpeculationBook:
         turn.question.waived = None
         head_start_ms = now_ms - at_ms
         answer_ms = self.answer_ms
-        self._account().note(kept=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
+        self._account().note(used=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
 
-    def opened(self, turn: Turn, now_ms: int) -> None:
+    def output_released(self, turn: Turn, now_ms: int) -> None:
         """Record that the reply may be heard: if it was started early, it is kept."""
         if turn.words:
             return  # no early start was considered
-        ready_ms = turn.marks.get(budget.FIRST_SOUND if turn.settings.audible else budget.FIRST_DELTA)
+        ready_ms = turn.marks.get(attribution.FIRST_SOUND if turn.settings.audible else attribution.FIRST_DELTA)
         if ready_ms is not None:
             self._account().answers_ms.append(ready_ms - turn.reply.began_ms)
         if not turn.reply.guess:
             return
-        over_ms = turn.marks.get(budget.ENDED, now_ms)
+        over_ms = turn.marks.get(attribution.ENDED, now_ms)
         saved_ms = max(0, min(over_ms, now_ms if ready_ms is None else ready_ms) - turn.reply.began_ms)
         turn.reply.guess = False
-        self._account().note(kept=True, saved_ms=saved_ms)
-        self._add(turn, kept=1, saved_ms=saved_ms)
+        self._account().note(used=True, saved_ms=saved_ms)
+        self._add(turn, used=1, saved_ms=saved_ms)
 
     def put_away(self, turn: Turn) -> None:
         """Record that the reply is cancelled or over: if it was started early and is not kept, it is wasted."""
         was_guess, turn.reply.guess = turn.reply.guess, False
-        told = turn.reply.tokens.input + turn.reply.tokens.output > 0
-        input_tokens = turn.reply.tokens.input if told else turn.account.input_tokens
+        reported = turn.reply.tokens.input + turn.reply.tokens.output > 0
+        input_tokens = turn.reply.tokens.input if reported else turn.account.input_tokens
         output_tokens = (
-            turn.reply.tokens.output if told else tokens_of(turn.reply.text, *_arguments(turn.reply.calls.values()))
+            turn.reply.tokens.output if reported else tokens_of(turn.reply.text, *_arguments(turn.reply.calls.values()))
         )
         if not was_guess:
-            self._heard_tokens += input_tokens + output_tokens
+            self._used_tokens += input_tokens + output_tokens
             return
-        self._account().note(kept=False, output_tokens=output_tokens)
+        self._account().note(used=False, output_tokens=output_tokens)
         self._add(
-            turn, wasted_input_tokens=input_tokens, wasted_output_tokens=output_tokens, estimated=0 if told else 1
+            turn, wasted_input_tokens=input_tokens, wasted_output_tokens=output_tokens, estimated=0 if reported else 1
         )
 
     def _account(self) -> _Account:

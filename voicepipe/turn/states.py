@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from voicepipe.turn import events as e
 
 
-class Caller(Enum):
+class User(Enum):
     """The user's state in an utterance."""
 
     QUIET = "quiet"
@@ -53,7 +53,7 @@ class Agent(Enum):
     DUCKED = "ducked"
     """The same while the user speaks over the agent and an interruption is undecided, for a moment."""
 
-    YIELDED = "yielded"
+    INTERRUPTED = "interrupted"
     """The user interrupted; the reply is being cancelled."""
 
 
@@ -70,22 +70,22 @@ class OverlapState(Enum):
     """The user is silent again; only the words are still to come."""
 
 
-_State = TypeVar("_State", Caller, Agent)
+_State = TypeVar("_State", User, Agent)
 _Rows = dict[tuple[_State, type], frozenset[_State]]
 
 _TRANSCRIPT = (e.TranscriptFinished, e.TranscriberFailed)
-_OUTPUT = (e.ModelSpoke, e.CallGrew, e.ModelFinished, e.SoundArrived, e.VoiceFinished)
-_COMPLETE = (e.ModelFinished, e.VoiceFinished)
+_OUTPUT = (e.ModelTextReceived, e.CallGrew, e.ModelFinished, e.SoundArrived, e.SynthesisFinished)
+_COMPLETE = (e.ModelFinished, e.SynthesisFinished)
 _BREAK = (e.StageFailed, e.TimePassed)
 _PUT_AWAY = (e.CommitRequested, e.ClearRequested, e.SettingsChanged)
 _REVISE = (e.SpeechStarted, e.TranscriptFinished, e.TranscriberFailed, e.ReplyRequested)
 _TAKE = (e.SpeechWentOn, e.TranscriptGrew, e.TranscriptFinished, e.CommitRequested)
 """Events that may show that speech over the agent's is an interruption."""
 
-_PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.LineResumed)
+_PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed)
 """Events that may end a reply that is being heard; then the overlap becomes the user's turn."""
 
-_GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.CallerLeft)
+_GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.UserLeft)
 """Events that may show that there was no interruption."""
 
 _EVIDENCE = (e.SilenceGrew, e.EndpointScored)
@@ -103,38 +103,42 @@ def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
     return table
 
 
-CALLER_LAW: Final[_Rows[Caller]] = _rows(
-    (Caller.QUIET, (e.SpeechStarted,), Caller.SPEAKING),
-    (Caller.QUIET, (*_TAKE, *_PLAYED), Caller.SPEAKING),
-    (Caller.SPEAKING, (e.SpeechPaused, e.TranscriptFinished, e.TranscriptGrew, e.CommitRequested), Caller.HOLDING),
-    (Caller.SPEAKING, _PLAYED, Caller.HOLDING),
-    (Caller.SPEAKING, (e.TimePassed,), Caller.ENDED),
-    (Caller.SPEAKING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
-    (Caller.HOLDING, (e.SpeechStarted, e.TimePassed), Caller.SPEAKING),
-    (Caller.HOLDING, (e.SilenceGrew, e.TimePassed), Caller.ENDED),
-    (Caller.HOLDING, (*_PUT_AWAY, e.CallerLeft), Caller.QUIET),
-    (Caller.ENDED, (e.SpeechStarted,), Caller.SPEAKING),
-    (Caller.ENDED, (e.SpeechStarted, e.SilenceGrew, e.CallerLeft, *_TRANSCRIPT), Caller.QUIET),
-    (Caller.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), Caller.QUIET),
+USER_TRANSITIONS: Final[_Rows[User]] = _rows(
+    (User.QUIET, (e.SpeechStarted,), User.SPEAKING),
+    (User.QUIET, (*_TAKE, *_PLAYED), User.SPEAKING),
+    (User.SPEAKING, (e.SpeechPaused, e.TranscriptFinished, e.TranscriptGrew, e.CommitRequested), User.HOLDING),
+    (User.SPEAKING, _PLAYED, User.HOLDING),
+    (User.SPEAKING, (e.TimePassed,), User.ENDED),
+    (User.SPEAKING, (*_PUT_AWAY, e.UserLeft), User.QUIET),
+    (User.HOLDING, (e.SpeechStarted, e.TimePassed), User.SPEAKING),
+    (User.HOLDING, (e.SilenceGrew, e.TimePassed), User.ENDED),
+    (User.HOLDING, (*_PUT_AWAY, e.UserLeft), User.QUIET),
+    (User.ENDED, (e.SpeechStarted,), User.SPEAKING),
+    (User.ENDED, (e.SpeechStarted, e.SilenceGrew, e.UserLeft, *_TRANSCRIPT), User.QUIET),
+    (User.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), User.QUIET),
 )
 """(state, event) -> states that may follow. An event that is not named leaves the user's state unchanged."""
 
-AGENT_LAW: Final[_Rows[Agent]] = _rows(
+AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
     (Agent.IDLE, (e.SilenceCommitted,), Agent.PREPARING),
     (Agent.IDLE, _FREE, Agent.PREPARING),
     (Agent.PREPARING, _OUTPUT, Agent.READY),
-    (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.CallerLeft), Agent.IDLE),
+    (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), Agent.IDLE),
     (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), Agent.SPEAKING),
-    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CallerLeft), Agent.IDLE),
+    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.UserLeft), Agent.IDLE),
     (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
-    (Agent.SPEAKING, (e.CancelRequested, e.ItemTruncated, e.PlaybackReported, e.LineResumed, e.CallerLeft), Agent.IDLE),
+    (
+        Agent.SPEAKING,
+        (e.CancelRequested, e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed, e.UserLeft),
+        Agent.IDLE,
+    ),
     (Agent.SPEAKING, (e.SpeechStarted,), Agent.DUCKED),
     (Agent.DUCKED, _GO_ON, Agent.SPEAKING),
     (Agent.DUCKED, _PLAYED, Agent.IDLE),
-    (Agent.DUCKED, _TAKE, Agent.YIELDED),
-    (Agent.SPEAKING, (e.SpeechStarted, *_TAKE), Agent.YIELDED),
-    (Agent.YIELDED, (e.SpeechStarted, *_TAKE), Agent.IDLE),
-    (Agent.IDLE, (e.ItemTruncated, e.PlaybackReported, e.LineResumed), Agent.PREPARING),
+    (Agent.DUCKED, _TAKE, Agent.INTERRUPTED),
+    (Agent.SPEAKING, (e.SpeechStarted, *_TAKE), Agent.INTERRUPTED),
+    (Agent.INTERRUPTED, (e.SpeechStarted, *_TAKE), Agent.IDLE),
+    (Agent.IDLE, (e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed), Agent.PREPARING),
     (Agent.SPEAKING, (e.ClearRequested,), Agent.PREPARING),
     (Agent.PREPARING, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
     (Agent.READY, (e.SpeechWentOn, e.TranscriptGrew), Agent.IDLE),
@@ -146,23 +150,23 @@ AGENT_LAW: Final[_Rows[Agent]] = _rows(
 """(state, event) -> states that may follow."""
 
 
-def may_follow(source: Caller | Agent, fact: type) -> frozenset[Caller] | frozenset[Agent]:
+def may_follow(source: User | Agent, fact: type) -> frozenset[User] | frozenset[Agent]:
     """Return the states that the table allows after this kind of event; an empty set means that it moves nothing."""
-    if isinstance(source, Caller):
-        return CALLER_LAW.get((source, fact), frozenset())
-    return AGENT_LAW.get((source, fact), frozenset())
+    if isinstance(source, User):
+        return USER_TRANSITIONS.get((source, fact), frozenset())
+    return AGENT_TRANSITIONS.get((source, fact), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A move of one machine from one state to another, caused by that kind of event."""
 
-    source: Caller | Agent
+    source: User | Agent
     fact: type
-    target: Caller | Agent
+    target: User | Agent
 
     @property
-    def lawful(self) -> bool:
+    def is_allowed(self) -> bool:
         """Return whether the table names it."""
         return self.target in may_follow(self.source, self.fact)
 
@@ -172,38 +176,38 @@ class Move:
 
 
 @dataclass(slots=True)
-class Steps:
+class Transitions:
     """The moves of the latest event, and all moves ever made against the table."""
 
     fact: type = object
     """The kind of the latest event."""
 
     moves: list[Move] = field(default_factory=list)
-    unlawful: list[str] = field(default_factory=list)
+    illegal_moves: list[str] = field(default_factory=list)
     changed: bool = False
     """The latest event has moved a machine, or a reply has begun, become audible, or ended."""
 
-    def take(self, source: _State, target: _State) -> _State:
+    def move(self, source: _State, target: _State) -> _State:
         """Go from `source` to `target`; return the machine's state."""
         if target is not source:
             move = Move(source, self.fact, target)
             self.moves.append(move)
             self.changed = True
-            if not move.lawful:
-                self.unlawful.append(str(move))
+            if not move.is_allowed:
+                self.illegal_moves.append(str(move))
         return target
 
 
 def diagram() -> str:
     """Return both machines as one Mermaid state diagram, for the docs."""
-    caller = _machine("caller", Caller.QUIET, CALLER_LAW)
-    agent = _machine("agent", Agent.IDLE, AGENT_LAW)
-    return "\n".join(["stateDiagram-v2", *caller, *agent]) + "\n"
+    user = _machine("user", User.QUIET, USER_TRANSITIONS)
+    agent = _machine("agent", Agent.IDLE, AGENT_TRANSITIONS)
+    return "\n".join(["stateDiagram-v2", *user, *agent]) + "\n"
 
 
-def _machine(title: str, first: Caller | Agent, law: _Rows[_State]) -> list[str]:
+def _machine(title: str, first: User | Agent, table: _Rows[_State]) -> list[str]:
     causes: dict[tuple[str, str], list[str]] = {}
-    for (source, fact), targets in law.items():
+    for (source, fact), targets in table.items():
         for target in sorted(targets, key=lambda state: state.value):
             causes.setdefault((source.value, target.value), []).append(fact.__name__)
     lines: list[str] = [f"    state {title} {{", f"        [*] --> {title}_{first.value}"]

@@ -9,47 +9,47 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.answers import Answers
-from voicepipe.turn.caller import CallerSide
 from voicepipe.turn.commands import NoteStuck
-from voicepipe.turn.floor import Floor
-from voicepipe.turn.states import Agent, Caller
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.states import Agent, User
 from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.user import UserSide
 
-_PATIENCE_MS: Final = 15_000
+_TIMEOUT_MS: Final = 15_000
 """Longer than any step may take, in ms, so that the watchdog never acts before a deadline."""
 
 
 class Watchdog:
     """Check after each event whether work would wait forever."""
 
-    def __init__(self, floor: Floor, caller: CallerSide, agent: AgentSide, answers: Answers) -> None:
-        self._floor, self._caller, self._agent, self._answers = floor, caller, agent, answers
+    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
+        self._context, self._user, self._agent, self._answers = context, user, agent, answers
         self.n_stuck = 0
         """How often the watchdog had to act; more than 0 is a bug of ours."""
 
     def follow(self, now_ms: int) -> None:
         """Update the watchdog's deadline after the latest event."""
         under_way = (
-            self._caller.state is not Caller.QUIET
+            self._user.state is not User.QUIET
             or self._agent.state is not Agent.IDLE
             or any(self._answers.n_pending)
             or self._agent.n_asides
         )
-        timers, watchdog = self._floor.timers, Timer(Due.WATCHDOG)
+        timers, watchdog = self._context.timers, Timer(Due.WATCHDOG)
         if not under_way or timers.end_work:
             timers.clear(watchdog)
         elif watchdog not in timers.due:
-            timers.set(watchdog, now_ms + _PATIENCE_MS)
+            timers.set(watchdog, now_ms + _TIMEOUT_MS)
 
     def overdue(self, now_ms: int) -> None:
         """End the user's turn, or all replies that are being made: nothing has moved."""
         self.n_stuck += 1
-        self._floor.order(NoteStuck(self._caller.state.value, self._agent.state.value))
-        if self._caller.state in (Caller.SPEAKING, Caller.HOLDING):
-            self._caller.end(now_ms)
+        self._context.order(NoteStuck(self._user.state.value, self._agent.state.value))
+        if self._user.state in (User.SPEAKING, User.HOLDING):
+            self._user.end(now_ms)
             return
         self._agent.hang_up("stuck", now_ms)
         self._answers.interrupt(now_ms)
-        if self._caller.turn is not None:
-            self._answers.drop(self._caller.turn, "stuck", now_ms)
+        if self._user.turn is not None:
+            self._answers.drop(self._user.turn, "stuck", now_ms)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from voicepipe.config.pools import POOL
+from voicepipe.config.routing import POOL
 from voicepipe.config.settings import Settings
+from voicepipe.ports.model import Model, Usage
 from voicepipe.registry import Spec
-from voicepipe.server.chat_route import ChatRoute
-from voicepipe.stages.model import Model, Usage
-from voicepipe.wiring.routes import LOCAL
+from voicepipe.server.chat_ports import ChatRoute
+from voicepipe.wiring.model_routing import LOCAL
 from voicepipe.wiring.stages import Stages
 
 KEY = "server.chat_models"

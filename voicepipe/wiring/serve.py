@@ -14,7 +14,7 @@ from voicepipe import __version__
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.server.tls import lan_address
 from voicepipe.telemetry.log import logging_to
-from voicepipe.wiring.house import Running, running
+from voicepipe.wiring.server import Running, running
 
 USUAL = "http://127.0.0.1:8080"
 """The default address of `voicepipe talk`."""
@@ -22,7 +22,7 @@ USUAL = "http://127.0.0.1:8080"
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 """Hosts that mean every address of this machine."""
 
-VERBS = {"stt": "hears with", "llm": "thinks with", "tts": "speaks with"}
+VERBS = {"stt": "transcribes with", "llm": "answers with", "tts": "speaks with"}
 
 
 def run(settings: Settings, say: Callable[[str], None] | None = None) -> None:
@@ -49,7 +49,7 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 async def _until_stopped(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
-    with told_to_stop() as stopped:
+    with stop_signals() as stopped:
         async with asyncio.TaskGroup() as group:
             greeter = group.create_task(_greet(settings, server, say), name="greeter")
             await stopped.wait()
@@ -75,19 +75,19 @@ def _set_aside_what_stays() -> None:
 
 
 @contextmanager
-def told_to_stop() -> Iterator[asyncio.Event]:
+def stop_signals() -> Iterator[asyncio.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets; the second signal has its default effect."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
-    def forget() -> None:
+    def restore_handlers() -> None:
         for each in signals:
             with suppress(NotImplementedError):
                 loop.remove_signal_handler(each)
 
     def stop() -> None:
         stopped.set()
-        forget()
+        restore_handlers()
 
     for each in signals:
         with suppress(NotImplementedError):  # not available on Windows, where Ctrl-C raises KeyboardInterrupt
@@ -95,7 +95,7 @@ def told_to_stop() -> Iterator[asyncio.Event]:
     try:
         yield stopped
     finally:
-        forget()
+        restore_handlers()
 
 
 def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[str]:
@@ -106,7 +106,7 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[st
             f"{VERBS[stage]} {' or '.join(map(str, agent.specs(stage)))}" for stage in STAGES
         )
     if not is_open:
-        yield "callers need a key: `voicepipe keys create` makes one, `voicepipe token` one for a browser."
+        yield "clients need a key: `voicepipe keys create` makes one, `voicepipe token` one for a browser."
     yield "talk to it in a browser:"
     yield f"  {base_url}/talk"
     lan = lan_address() if settings.server.tls_dev and settings.server.host in EVERYWHERE else None
@@ -132,7 +132,7 @@ def dangers(settings: Settings) -> Iterator[str]:
             "127.0.0.1 and name it with --trust-proxy."
         )
     if server.tls_dev:
-        yield "The certificate was made for trying out: browsers warn once, and nobody else should trust it."
+        yield "The certificate was made for trying out: browsers warn once, and no other machine should trust it."
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -10,36 +10,42 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.config.settings import AgentSettings, Settings
-from voicepipe.protocol.beyond import Beyond, event_of
-from voicepipe.protocol.locked import check_reply, check_update, shown
+from voicepipe.ports.model import Model, ModelRequest, Said, Text
+from voicepipe.protocol.extension_events import ExtensionNotification, event_of
+from voicepipe.protocol.field_locks import check_reply, check_update, visible
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
-from voicepipe.protocol.session_parts import ServerVad
+from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
-from voicepipe.server.parts import Charge, NoteTurn, Offer
+from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks
-from voicepipe.stages.model import Model, ModelRequest, Said, Text
-from voicepipe.telemetry.apart import apart
-from voicepipe.telemetry.feed import Feed
-from voicepipe.telemetry.journal_keeper import JournalKeeper
+from voicepipe.telemetry.event_loop import EventLoopMonitor
+from voicepipe.telemetry.isolation import isolated
+from voicepipe.telemetry.journal.writer import JournalWriter
+from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.log import log_overrun, log_strategy_failure, log_stuck
-from voicepipe.telemetry.loop_health import LoopHealth
-from voicepipe.telemetry.sink import TurnSink
-from voicepipe.turn.announcements import ActionTaken, Announcement, StageJudged, TurnMarked
+from voicepipe.telemetry.record_writer import RecordWriter
+from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
-from voicepipe.turn.record import TurnRecord
-from voicepipe.turn.rescue import RescueSettings
+from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
 from voicepipe.wiring.prices import Prices
-from voicepipe.wiring.records import way_of
 from voicepipe.wiring.stages import LOCAL, Stages
+from voicepipe.wiring.store import route_parser
 
 
 class Sessions:
     """Opens sessions."""
 
     def __init__(
-        self, settings: Settings, stages: Stages, sink: TurnSink, journals: JournalKeeper, loop: LoopHealth, feed: Feed
+        self,
+        settings: Settings,
+        stages: Stages,
+        sink: RecordWriter,
+        journals: JournalWriter,
+        loop: EventLoopMonitor,
+        feed: Feed,
     ) -> None:
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
@@ -84,7 +90,9 @@ class Sessions:
             speculate=its.speculate,
             speculation=limits,
             conversation=settings.conversation,
-            rescue=RescueSettings(filler=its.filler, apology=its.apology or "", apologises=its.apology is None),
+            budget_actions=BudgetActionSettings(
+                filler=its.filler, apology=its.apology or "", apologises=its.apology is None
+            ),
             prices=self._prices.of_agent(agent),
         )
 
@@ -95,11 +103,11 @@ class Sessions:
             began_unix_ms=clock.unix_ms(),
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
-            way=way_of(self._settings, grant.agent),
+            parse_route=route_parser(self._settings, grant.agent),
         )
 
         def keep_record(record: TurnRecord) -> None:
-            with apart("records"):
+            with isolated("records"):
                 store(record)
             note_turn(record)
 
@@ -113,7 +121,7 @@ class Sessions:
 
         def note_stuck(order: NoteStuck) -> None:
             self.n_stuck += 1
-            log_stuck(grant.session_id, caller=order.caller, agent=order.agent, so_far=self.n_stuck)
+            log_stuck(grant.session_id, user=order.user, agent=order.agent, so_far=self.n_stuck)
 
         def note_strategy_failure(order: NoteStrategyFailure) -> None:
             self.n_strategy_failures[order.strategy] += 1
@@ -128,21 +136,23 @@ class Sessions:
             note_strategy_failure=note_strategy_failure,
             check_update=partial(check_update, locks=grant.locks),
             check_reply=partial(check_reply, locks=grant.locks),
-            show=partial(shown, locks=grant.locks),
+            show=partial(visible, locks=grant.locks),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
-            hear_of_holds=self._loop.listen,
+            subscribe_stalls=self._loop.listen,
             is_watched=lambda: self._feed.is_watched,
-            tell_live=partial(_tell_live, self._feed, grant),
+            publish_live=partial(_publish_live, self._feed, grant),
         )
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each provider."""
         return self._all_stages.healths()
 
-    def offered(self) -> tuple[Offer, ...]:
+    def agent_choices(self) -> tuple[AgentChoice, ...]:
         """Return the agents that a client may choose, with their voices."""
         voices = {name: stages.synthesizer.voices for name, stages in self._stages.items()}
-        return tuple(Offer(name, None if known is None else tuple(sorted(known))) for name, known in voices.items())
+        return tuple(
+            AgentChoice(name, None if known is None else tuple(sorted(known))) for name, known in voices.items()
+        )
 
     async def warm(self) -> None:
         """Let local models process their agents' instructions before the first session; other models warm up with a
@@ -156,14 +166,14 @@ class Sessions:
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
 
 
-def _tell_live(feed: Feed, grant: SessionGrant, what: Announcement) -> None:
+def _publish_live(feed: Feed, grant: SessionGrant, what: Notification) -> None:
     """Send to subscribers what a client with `turn_events` would get, with its session, agent and project."""
     if isinstance(what, TurnMarked | StageJudged | ActionTaken):
         whose = {"session": grant.session_id, "agent": grant.agent, "project": grant.project}
-        feed.tell_live(grant.project, grant.session_id, lambda: {**whose, **_plain(what)})
+        feed.publish_live(grant.project, grant.session_id, lambda: {**whose, **_plain(what)})
 
 
-def _plain(what: Beyond) -> dict[str, Any]:
+def _plain(what: ExtensionNotification) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(event_of(what, ""))
     del plain["event_id"]
     return plain
@@ -187,5 +197,5 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         temperature=agent.temperature,
         language=agent.language,
         end_of_turn=agent.end_of_turn,
-        announce=agent.announce,
+        interruption=agent.interruption,
     )

@@ -8,31 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from voicepipe.config.settings import STAGES, Settings
-from voicepipe.config.speech import for_stage
+from voicepipe.config.speech_vendors import for_stage
+from voicepipe.ports.endpointing import strategies_named
+from voicepipe.ports.synthesizer import Synthesizer
+from voicepipe.ports.transcriber import Transcriber
 from voicepipe.registry import ProviderSettings, Spec, Stage, factory
 from voicepipe.router.health import Health
 from voicepipe.router.limited import limited
-from voicepipe.router.sound_store import SoundStore
-from voicepipe.router.stored_voice import StoredVoice
-from voicepipe.session.phrases import PhraseBook
+from voicepipe.router.tts.audio_cache import AudioCache
+from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import SessionStages
-from voicepipe.stages.endpointing import strategies_named
-from voicepipe.stages.synthesizer import Synthesizer
-from voicepipe.stages.transcriber import Transcriber
-from voicepipe.wiring.routes import LOCAL as LOCAL
-from voicepipe.wiring.routes import Router
-from voicepipe.wiring.stand_ins import StandIns
+from voicepipe.wiring.model_routing import LOCAL as LOCAL
+from voicepipe.wiring.model_routing import Router
+from voicepipe.wiring.speech_routing import SpeechRouting
 
 
 class Stages:
     """Builds each provider once, on first use; its code is imported then, and not before."""
 
-    def __init__(self, settings: Settings, *, sounds: SoundStore | None = None) -> None:
+    def __init__(self, settings: Settings, *, sounds: AudioCache | None = None) -> None:
         """`sounds`: the cache of synthesized speech."""
         self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
-        self._stand_ins = StandIns(settings.router)
+        self._speech_routing = SpeechRouting(settings.router)
 
     @property
     def router(self) -> Router:
@@ -60,7 +60,7 @@ class Stages:
             made = factory(connection.kind, stage, key=key)(spec, connection)
             made = limited(stage, made, self._settings.provider_limits)
             if stage == "tts" and self._sounds is not None:
-                made = StoredVoice(made, self._sounds, settings=_sounds_like(connection))
+                made = CachedSynthesizer(made, self._sounds, settings=_sounds_like(connection))
             self._made[stage, spec] = made
         return self._made[stage, spec]
 
@@ -72,31 +72,31 @@ class Stages:
         """
         its = self._settings.agents[name]
         specs = {stage: its.spec(stage) for stage in STAGES}
-        transcriber = self.ear_of(name)
+        transcriber = self.transcriber_of(name)
         model = self.router.of_agent(name)
-        synthesizer = self.voice_of(name)
+        synthesizer = self.synthesizer_of(name)
         return SessionStages(
             transcriber=transcriber,
             model=model,
             synthesizer=synthesizer,
             strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
-            phrases=PhraseBook(synthesizer, prepared=tuple(words for words in (its.filler, its.apology) if words)),
+            phrases=PhraseCache(synthesizer, prepared=tuple(words for words in (its.filler, its.apology) if words)),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,
         )
 
-    def ear_of(self, name: str) -> Transcriber:
+    def transcriber_of(self, name: str) -> Transcriber:
         """Return the STT of an agent; raises as `get`."""
-        return self._stand_ins.ear(self._settings.agents[name].specs("stt"), self._all(name, "stt"))
+        return self._speech_routing.transcriber(self._settings.agents[name].specs("stt"), self._all(name, "stt"))
 
-    def voice_of(self, name: str) -> Synthesizer:
+    def synthesizer_of(self, name: str) -> Synthesizer:
         """Return the TTS of an agent; raises as `get`."""
-        return self._stand_ins.voice(self._settings.agents[name].specs("tts"), self._all(name, "tts"))
+        return self._speech_routing.synthesizer(self._settings.agents[name].specs("tts"), self._all(name, "tts"))
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of every STT, LLM and TTS of the agents, as far as they were asked."""
-        return (*self.router.healths(), *self._stand_ins.healths())
+        return (*self.router.healths(), *self._speech_routing.healths())
 
     def _all(self, name: str, stage: Stage) -> list[Any]:
         key = f"agents.{name}.{stage}"
@@ -115,8 +115,8 @@ class Stages:
         for agent in self._settings.agents.values():
             yield from agent.specs(stage)
         server = self._settings.server
-        asked = {"stt": server.transcription_models, "tts": server.speech_models, "llm": ()}
-        yield from map(Spec.parse, asked[stage])
+        configured = {"stt": server.transcription_models, "tts": server.speech_models, "llm": ()}
+        yield from map(Spec.parse, configured[stage])
         if stage == "llm":
             for name in self._settings.routing.reached:
                 yield from map(Spec.parse, self._settings.routing.pools[name].specs)

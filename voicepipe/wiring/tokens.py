@@ -8,7 +8,7 @@ from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import SigningKey, read_pem
 from voicepipe.cluster.port import Cluster
 from voicepipe.config.settings import Settings
-from voicepipe.server.desk import Desk
+from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.storage import StorageHealth
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import config_of
@@ -28,9 +28,9 @@ def key_store(settings: Settings, health: StorageHealth | None = None) -> KeySto
     return KeyStore(settings.data_path, signing=signing, verifying=verifying, health=health)
 
 
-def desk(settings: Settings, cluster: Cluster, keys: KeyStore) -> Desk:
+def token_issuer(settings: Settings, cluster: Cluster, keys: KeyStore) -> TokenIssuer:
     """Return the issuer of client secrets for these settings."""
-    return Desk(
+    return TokenIssuer(
         key_store=keys,
         cluster=cluster,
         agent_named=settings.agent_named,

@@ -66,19 +66,19 @@ function oneOf(known, value, otherwise) {
  * @returns {View} what nobody knows is left out
  */
 export function read(search) {
-  const asked = new URLSearchParams(search);
-  const at_ms = Date.parse(asked.get("at") ?? "");
+  const params = new URLSearchParams(search);
+  const at_ms = Date.parse(params.get("at") ?? "");
   const names = /** @type {Filter[]} */ (Object.keys(FILTERS));
-  const filters = names.map((name) => [name, asked.get(name) ?? ""]).filter(([, value]) => value);
+  const filters = names.map((name) => [name, params.get(name) ?? ""]).filter(([, value]) => value);
   return {
-    view: oneOf(VIEWS, asked.get("view"), "overview"),
-    turn: asked.get("turn") ?? "",
-    session: asked.get("session") ?? "",
-    window: oneOf(WINDOWS, asked.get("window"), "15m"),
+    view: oneOf(VIEWS, params.get("view"), "overview"),
+    turn: params.get("turn") ?? "",
+    session: params.get("session") ?? "",
+    window: oneOf(WINDOWS, params.get("window"), "15m"),
     at_ms: Number.isNaN(at_ms) ? null : at_ms,
-    order: asked.get("order") === "newest" ? "newest" : "slowest",
-    over: asked.get("over") === "true",
-    by: oneOf(GROUPS, asked.get("by"), "agent"),
+    order: params.get("order") === "newest" ? "newest" : "slowest",
+    over: params.get("over") === "true",
+    by: oneOf(GROUPS, params.get("by"), "agent"),
     filters: Object.fromEntries(filters),
   };
 }
@@ -89,17 +89,17 @@ export function read(search) {
  * @param {View} view
  */
 export function write(view) {
-  const asked = new URLSearchParams();
-  if (view.view !== "overview") asked.set("view", view.view);
-  if (view.turn) asked.set("turn", view.turn);
-  if (view.session) asked.set("session", view.session);
-  if (view.window !== "15m") asked.set("window", view.window);
-  if (view.at_ms !== null) asked.set("at", new Date(view.at_ms).toISOString());
-  if (view.order !== "slowest") asked.set("order", view.order);
-  if (view.over) asked.set("over", "true");
-  if (view.by !== "agent") asked.set("by", view.by);
-  for (const [name, value] of Object.entries(view.filters)) asked.set(name, value);
-  const text = asked.toString();
+  const params = new URLSearchParams();
+  if (view.view !== "overview") params.set("view", view.view);
+  if (view.turn) params.set("turn", view.turn);
+  if (view.session) params.set("session", view.session);
+  if (view.window !== "15m") params.set("window", view.window);
+  if (view.at_ms !== null) params.set("at", new Date(view.at_ms).toISOString());
+  if (view.order !== "slowest") params.set("order", view.order);
+  if (view.over) params.set("over", "true");
+  if (view.by !== "agent") params.set("by", view.by);
+  for (const [name, value] of Object.entries(view.filters)) params.set(name, value);
+  const text = params.toString();
   return text ? `?${text}` : "";
 }
 
@@ -111,13 +111,13 @@ export function write(view) {
  * @param {Record<string, string | number>} [more]
  */
 export function figures(view, window, more = {}) {
-  const asked = new URLSearchParams();
-  if (view.at_ms === null) asked.set("window", window);
+  const params = new URLSearchParams();
+  if (view.at_ms === null) params.set("window", window);
   else {
-    asked.set("since", String(view.at_ms - WINDOWS[window]));
-    asked.set("until", String(view.at_ms));
+    params.set("since", String(view.at_ms - WINDOWS[window]));
+    params.set("until", String(view.at_ms));
   }
-  return `/v1/stats?${filtered(asked, view, more)}`;
+  return `/v1/stats?${filtered(params, view, more)}`;
 }
 
 /**
@@ -127,20 +127,20 @@ export function figures(view, window, more = {}) {
  */
 export function turns(view, more, now_ms) {
   const end_ms = view.at_ms ?? now_ms;
-  const asked = new URLSearchParams();
-  if (view.session) asked.set("session", view.session);
-  else asked.set("since", String(end_ms - WINDOWS[view.window]));
-  if (view.at_ms !== null) asked.set("until", String(end_ms));
-  if (view.over) asked.set("over", "true");
-  return `/v1/turns?${filtered(asked, view, more)}`;
+  const params = new URLSearchParams();
+  if (view.session) params.set("session", view.session);
+  else params.set("since", String(end_ms - WINDOWS[view.window]));
+  if (view.at_ms !== null) params.set("until", String(end_ms));
+  if (view.over) params.set("over", "true");
+  return `/v1/turns?${filtered(params, view, more)}`;
 }
 
 /**
- * @param {URLSearchParams} asked
+ * @param {URLSearchParams} params
  * @param {View} view
  * @param {Record<string, string | number>} more
  */
-function filtered(asked, view, more) {
-  for (const [name, value] of Object.entries({ ...view.filters, ...more })) asked.set(name, String(value));
-  return asked.toString();
+function filtered(params, view, more) {
+  for (const [name, value] of Object.entries({ ...view.filters, ...more })) params.set(name, String(value));
+  return params.toString();
 }

@@ -1,11 +1,11 @@
 /**
- * The same over time: a bar for each step, stacked of what callers waited for on average, and the 95th percentile.
+ * The same over time: a bar for each step, stacked of what users waited for on average, and the 95th percentile.
  * Drawn by uPlot, which stands unmodified in web/vendor/uplot.
  *
  * @module
  */
 
-import { stageName } from "../bars.js";
+import { stageName } from "../latency_bar.js";
 import { make } from "../elements.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { whole } from "./figures.js";
@@ -165,7 +165,7 @@ function words(points, { limit_ms }) {
   const late = points.filter(({ p95_ms }) => p95_ms !== null && p95_ms > limit_ms).length;
   const worst = Math.max(0, ...points.map(({ p95_ms }) => p95_ms ?? 0));
   return (
-    `What callers waited for over time, stacked by stage: ${points.length} steps with turns; ` +
+    `What users waited for over time, stacked by stage: ${points.length} steps with turns; ` +
     `the 95th percentile was over the limit of ${limit_ms} ms in ${late} of them, ${whole(worst)} ms at most.`
   );
 }

@@ -7,7 +7,7 @@
 import { make, part } from "../elements.js";
 import { FILTERS, GROUPS, WINDOWS, figures } from "./address.js";
 import { NAMES } from "./overview.js";
-import { choices } from "./pieces.js";
+import { choices } from "./components.js";
 
 /** @typedef {import("./address.js").View} View */
 /** @typedef {import("./address.js").Filter} Filter */
@@ -16,12 +16,12 @@ const OUTCOMES = ["completed", "interrupted", "failed", "abandoned"];
 
 export class Filters {
   /**
-   * @param {import("./door.js").Door} door
+   * @param {import("./sign_in.js").OperatorKey} operator
    * @param {() => View} view
    * @param {(changes: Partial<View>) => void} go
    */
-  constructor(door, view, go) {
-    this.door = door;
+  constructor(operator, view, go) {
+    this.operator = operator;
     this.view = view;
     this.go = go;
     this.panel = part("filters", HTMLElement);
@@ -112,7 +112,7 @@ export class Filters {
   async values(by) {
     if (by === "outcome") return OUTCOMES;
     const unfiltered = { ...this.view(), filters: {} };
-    const answer = await this.door.ask(figures(unfiltered, "24h", { by }));
+    const answer = await this.operator.fetch(figures(unfiltered, "24h", { by }));
     const chosen = this.view().filters[by];
     const names = answer.ok ? answer.data.groups.map((/** @type {any} */ { name }) => name).filter(Boolean) : [];
     return [...new Set([...names, ...(chosen ? [chosen] : [])])].toSorted();

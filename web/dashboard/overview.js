@@ -4,12 +4,12 @@
  * @module
  */
 
-import { stageName } from "../bars.js";
+import { stageName } from "../latency_bar.js";
 import { make } from "../elements.js";
 import { GROUPS, WINDOWS } from "./address.js";
 import { burn, count, ms, share, times, usd, whole } from "./figures.js";
-import { choices, empty, link, row, section, table, tile } from "./pieces.js";
-import { second, stagesOf, totalOf } from "./second.js";
+import { choices, empty, link, row, section, table, tile } from "./components.js";
+import { second, stagesOf, totalOf } from "./stage_bar.js";
 import { turnList } from "./turn_list.js";
 
 /** @typedef {import("./address.js").View} View */
@@ -36,7 +36,7 @@ const GROUP_NAMES = {
 };
 
 /**
- * @typedef {object} Shown
+ * @typedef {object} OverviewData
  * @property {View} view
  * @property {any} about the server
  * @property {Windows} windows
@@ -47,30 +47,30 @@ const GROUP_NAMES = {
  * @property {(changes: Partial<View>) => void} go
  */
 
-/** @param {Shown} shown */
-export function overview(shown) {
-  const { view, windows, about } = shown;
+/** @param {OverviewData} shown */
+export function overview(data) {
+  const { view, windows, about } = data;
   const stats = windows[view.window];
-  const now = section("now", view.at_ms === null ? "Now" : "The newest then", shown.now);
-  if (!stats.turns) return [nothing(shown), now];
+  const now = section("now", view.at_ms === null ? "Now" : "The newest then", data.now);
+  if (!stats.turns) return [nothing(data), now];
   const limit_ms = totalOf(stats)?.limit_ms ?? about.limits.total;
   return [
     ...(stats.partial ? [make("p", { class: "faint" }, PARTIAL)] : []),
     tiles(stats, windows, limit_ms, about.over_allowed),
-    section("second", "Where the second goes", ...second(stats, limit_ms), shown.chart.place, chartWords()),
-    make("div", { class: "columns" }, slowest(shown), now),
+    section("second", "Where the second goes", ...second(stats, limit_ms), data.chart.place, chartWords()),
+    make("div", { class: "columns" }, slowest(data), now),
     section("stages", "Stages", stageTable(view, windows)),
-    section("groups", "Side by side", ...groups(shown)),
+    section("groups", "Side by side", ...groups(data)),
   ];
 }
 
 function chartWords() {
   const words =
-    "Each bar: what callers waited for on average. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
+    "Each bar: what users waited for on average. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
   return make("p", { class: "faint" }, words);
 }
 
-/** @param {Shown} shown */
+/** @param {OverviewData} shown */
 function nothing({ view, windows }) {
   const filtered = Object.keys(view.filters).length > 0;
   const longer = windows["24h"].turns && view.window !== "24h";
@@ -97,21 +97,21 @@ function nothing({ view, windows }) {
  */
 function tiles(stats, windows, limit_ms, allowed) {
   const total = totalOf(stats);
-  const rate = burn(stats.over, stats.heard, allowed);
+  const rate = burn(stats.over, stats.measured, allowed);
   const rates = Object.entries(windows).map(([name, its]) => {
-    return `${NAMES[/** @type {Window} */ (name)]} ${times(burn(its.over, its.heard, allowed))}`;
+    return `${NAMES[/** @type {Window} */ (name)]} ${times(burn(its.over, its.measured, allowed))}`;
   });
   const failed = stats.outcomes.failed ?? 0;
-  const losers = stats.cost_usd.losers_usd + stats.cost_usd.speculation_usd;
+  const losers = stats.cost_usd.hedge_usd + stats.cost_usd.speculation_usd;
   return make(
     "dl",
     { class: "tiles" },
-    tile("Half heard within", ms(total?.p50_ms), "p50, from the caller's last sound", (total?.p50_ms ?? 0) > limit_ms),
+    tile("Half heard within", ms(total?.p50_ms), "p50, from the user's last sound", (total?.p50_ms ?? 0) > limit_ms),
     tile("95 % heard within", ms(total?.p95_ms), `p99 ${ms(total?.p99_ms)}`, (total?.p95_ms ?? 0) > limit_ms),
     tile(
       `Over ${limit_ms} ms`,
-      share(stats.over, stats.heard),
-      `${stats.over} of ${count(stats.heard, "turn")}`,
+      share(stats.over, stats.measured),
+      `${stats.over} of ${count(stats.measured, "turn")}`,
       stats.over > 0 && (rate ?? 0) > 1,
     ),
     tile("Error budget burns", times(rate), rates.join(" · "), (rate ?? 0) > 1),
@@ -125,7 +125,7 @@ function tiles(stats, windows, limit_ms, allowed) {
   );
 }
 
-/** @param {Shown} shown */
+/** @param {OverviewData} shown */
 function slowest({ view, slowest, now_ms }) {
   const all = link(view, { view: "turns", order: "slowest" }, {}, "All of them");
   const list = slowest.length ? turnList(view, slowest, now_ms) : empty("Nothing was heard yet.");
@@ -187,7 +187,7 @@ function figuresOf(stats, look) {
   ];
 }
 
-/** @param {Shown} shown */
+/** @param {OverviewData} shown */
 function groups({ view, windows, go }) {
   const buttons = choices("by", Object.fromEntries(GROUPS.map((by) => [by, GROUP_NAMES[by]])), view.by, (by) =>
     go({ by }),

@@ -6,7 +6,7 @@
 
 import { make } from "../elements.js";
 import { percent, rate, share, usd, whole } from "./figures.js";
-import { empty, link, row, section, table } from "./pieces.js";
+import { empty, link, row, section, table } from "./components.js";
 
 /** @typedef {import("./address.js").View} View */
 

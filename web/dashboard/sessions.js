@@ -6,28 +6,28 @@
 
 import { make } from "../elements.js";
 import { clock, ms, share, short, usd } from "./figures.js";
-import { empty, link, row, section, table } from "./pieces.js";
+import { empty, link, row, section, table } from "./components.js";
 
 /** @typedef {import("./address.js").View} View */
 
 /**
  * @param {View} view
  * @param {any[]} open
- * @param {any[]} kept
+ * @param {any[]} past
  * @param {number} now_ms
  */
-export function sessions(view, open, kept, now_ms) {
+export function sessions(view, open, past, now_ms) {
   const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
   return [
     section(
       "open",
       "Open now",
-      open.length ? list(view, "open-table", "Open sessions", open, now_ms) : empty("Nobody talks. ", talk),
+      open.length ? list(view, "open-table", "Open sessions", open, now_ms) : empty("No session is open. ", talk),
     ),
     section(
-      "kept",
+      "past",
       "Of the past",
-      kept.length ? list(view, "kept-table", "Sessions of the past", kept, now_ms) : empty("None was kept yet."),
+      past.length ? list(view, "past-table", "Sessions of the past", past, now_ms) : empty("None was kept yet."),
     ),
   ];
 }

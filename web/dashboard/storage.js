@@ -1,5 +1,5 @@
 /**
- * The notice of stores that fail: which, since when, and what that means for callers.
+ * The notice of stores that fail: which, since when, and what that means for users.
  *
  * @module
  */
@@ -19,7 +19,7 @@ const STORES = {
 };
 
 /** @type {Record<string, string>} */
-const TROUBLES = {
+const REASONS = {
   full: "no room left",
   locked: "locked by another program",
   read_only: "can only be read",
@@ -30,25 +30,25 @@ const TROUBLES = {
 };
 
 const MEANS =
-  "Calls go on and no caller is refused. What can’t be stored now waits in memory, and is stored when the store works " +
+  "Calls go on and no user is refused. What can’t be stored now waits in memory, and is stored when the store works " +
   "again; a server that ends before loses it. The log’s event storage_failed names the file and the reason.";
 
 /**
- * @param {Trouble[]} troubles
+ * @param {Trouble[]} failures
  * @returns {Node[]} nothing while nothing is wrong
  */
-export function storageNotice(troubles) {
-  if (!troubles.length) return [];
-  const told = troubles.map(({ store, trouble, since }) => {
+export function storageNotice(failures) {
+  if (!failures.length) return [];
+  const stores = failures.map(({ store, trouble, since }) => {
     const at = new Date(since).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-    return `${STORES[store] ?? store} (${TROUBLES[trouble] ?? trouble}, since ${at})`;
+    return `${STORES[store] ?? store} (${REASONS[trouble] ?? trouble}, since ${at})`;
   });
   const more = make("a", { href: "/docs/operating#when-storage-is-in-trouble" }, "What to do");
   return [
     make(
       "details",
       { id: "storage-details" },
-      make("summary", {}, `▲ Storage in trouble: ${told.join("; ")}. Calls go on.`),
+      make("summary", {}, `▲ Storage in trouble: ${stores.join("; ")}. Calls go on.`),
       make("p", {}, `${MEANS} `, more),
     ),
   ];

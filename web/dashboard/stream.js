@@ -4,7 +4,7 @@
  * @module
  */
 
-/** @typedef {{kind: string, id: string, data: any}} Told */
+/** @typedef {{kind: string, id: string, data: any}} StreamEvent */
 
 /** How long to wait before the line is opened again: doubled at each failure, up to the last. */
 const FIRST_PAUSE_MS = 500;
@@ -19,7 +19,7 @@ export class Events {
 
   /**
    * @param {string} text the next piece, cut anywhere
-   * @returns {Told[]} the events that it completes
+   * @returns {StreamEvent[]} the events that it completes
    */
   push(text) {
     const blocks = (this.rest + text).replaceAll("\r\n", "\n").split("\n\n");
@@ -29,7 +29,7 @@ export class Events {
 
   /**
    * @param {string} block
-   * @returns {Told[]}
+   * @returns {StreamEvent[]}
    */
   read(block) {
     let kind = "message";
@@ -50,25 +50,25 @@ export class Events {
 /**
  * Follow the stream until `signal`; it is opened again after each break, from where it broke.
  *
- * @param {import("./door.js").Door} door
- * @param {(told: Told) => void} tell
+ * @param {import("./sign_in.js").OperatorKey} operator
+ * @param {(event: StreamEvent) => void} onEvent
  * @param {(state: "connecting" | "open" | "waiting") => void} changed
  * @param {AbortSignal} signal
  */
-export async function follow(door, tell, changed, signal) {
+export async function follow(operator, onEvent, changed, signal) {
   let pause_ms = FIRST_PAUSE_MS;
   let lastId = "";
   while (!signal.aborted) {
     changed("connecting");
     try {
-      const headers = { ...door.headers, Accept: "text/event-stream", ...(lastId && { "Last-Event-ID": lastId }) };
+      const headers = { ...operator.headers, Accept: "text/event-stream", ...(lastId && { "Last-Event-ID": lastId }) };
       const answer = await fetch("/v1/turns/stream", { headers, cache: "no-store", signal });
       if (answer.ok && answer.body) {
         changed("open");
         pause_ms = FIRST_PAUSE_MS;
         const events = new Events();
         for await (const text of pieces(answer.body)) {
-          events.push(text).forEach(tell);
+          events.push(text).forEach(onEvent);
           lastId = events.lastId || lastId;
         }
       }

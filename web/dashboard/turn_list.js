@@ -4,11 +4,11 @@
  * @module
  */
 
-import { stageName } from "../bars.js";
+import { stageName } from "../latency_bar.js";
 import { make } from "../elements.js";
 import { waterfall } from "../turns.js";
 import { clock, ms, short } from "./figures.js";
-import { link } from "./pieces.js";
+import { link } from "./components.js";
 import { ACTIONS, why } from "./why.js";
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */

@@ -4,10 +4,10 @@
  * @module
  */
 
-import { latencyCard, stageName } from "../bars.js";
+import { latencyCard, stageName } from "../latency_bar.js";
 import { make } from "../elements.js";
 import { clock, count, ms, share, usd, whole } from "./figures.js";
-import { empty, link, row, section, table } from "./pieces.js";
+import { empty, link, row, section, table } from "./components.js";
 import { ACTIONS, MARKS, culprit, why } from "./why.js";
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */
@@ -41,9 +41,9 @@ export function turnPage(view, turn, now_ms) {
  * @param {number} now_ms
  */
 function head(turn, now_ms) {
-  const told = [clock(turn.started_at, now_ms), turn.agent, turn.outcome ?? "running", turn.reason].filter(Boolean);
+  const facts = [clock(turn.started_at, now_ms), turn.agent, turn.outcome ?? "running", turn.reason].filter(Boolean);
   const question = turn.total_verdict === "over" ? "Why was it slow?" : "Where did its time go?";
-  return make("div", { class: "head" }, make("h2", {}, question), make("p", { class: "faint" }, told.join(" · ")));
+  return make("div", { class: "head" }, make("h2", {}, question), make("p", { class: "faint" }, facts.join(" · ")));
 }
 
 /** @param {TurnRecord} turn the one sentence, and what would move it */
@@ -60,7 +60,7 @@ function answer(turn) {
   return make("div", { class: "answer" }, says, make("p", {}, lead, setting));
 }
 
-/** @param {TurnRecord} turn each mark in time, and whether the caller waited for what it ends */
+/** @param {TurnRecord} turn each mark in time, and whether the user waited for what it ends */
 function marks(turn) {
   const { marks, projected } = turn;
   const began_ms = marks.voiced_last ?? Math.min(...Object.values(marks));
@@ -117,28 +117,28 @@ function card(turn) {
 }
 
 function pinLegend() {
-  const on = make("span", {}, make("i", { class: "pin on" }), "a mark on the way that the caller waited");
+  const on = make("span", {}, make("i", { class: "pin on" }), "a mark on the way that the user waited");
   const beside = make("span", {}, make("i", { class: "pin" }), "a mark beside it");
   return make("p", { class: "legend faint", "aria-hidden": "true" }, on, " ", beside);
 }
 
 /** @param {TurnRecord} turn */
-function words({ caller_text, agent_text, heard_text, filler, outcome }) {
-  if (!caller_text && !agent_text) {
+function words({ user_text, agent_text, played_text, filler, outcome }) {
+  if (!user_text && !agent_text) {
     return [empty("The words were not kept. ", make("code", {}, "records.text"), " is the setting that decides.")];
   }
   const said = make("div", { class: "words" });
   if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "faint" }, "(a filler) "));
-  if (agent_text.startsWith(heard_text) && heard_text !== agent_text) {
+  if (agent_text.startsWith(played_text) && played_text !== agent_text) {
     said.append(
-      heard_text,
-      make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the caller spoke " : " ✂ "),
+      played_text,
+      make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the user spoke " : " ✂ "),
     );
-    said.append(make("del", {}, make("span", { class: "unseen" }, "Not heard: "), agent_text.slice(heard_text.length)));
-  } else said.append(heard_text || "Nothing was heard.");
+    said.append(make("del", {}, make("span", { class: "unseen" }, "Not played: "), agent_text.slice(played_text.length)));
+  } else said.append(played_text || "Nothing was heard.");
   return [
-    make("p", { class: "who" }, "Caller"),
-    make("div", { class: "words caller" }, caller_text || "(nothing was understood)"),
+    make("p", { class: "who" }, "User"),
+    make("div", { class: "words user" }, user_text || "(nothing was understood)"),
     make("p", { class: "who" }, "Agent"),
     said,
   ];
@@ -168,9 +168,9 @@ function speculation({ speculation: its }) {
   if (!its.starts && !its.refused) return [empty("Nothing was started before the turn was over.")];
   const wasted = its.wasted_input_tokens + its.wasted_output_tokens;
   return [
-    ledger([
+    definitions([
       ["Replies started before the turn was over", String(its.starts)],
-      ["Of these heard", String(its.kept)],
+      ["Of these heard", String(its.used)],
       ["Heard sooner by", ms(its.saved_ms)],
       ["Not started: it would not have paid", String(its.refused)],
       ["Tokens for nothing", `${wasted}${its.estimated ? " (reckoned)" : ""}`],
@@ -181,12 +181,12 @@ function speculation({ speculation: its }) {
 /** @param {TurnRecord} turn */
 function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
   const unknown = its.whole ? "" : " (not all prices are known)";
-  return ledger([
+  return definitions([
     ["Answer", usd(its.answer_usd)],
-    ["Models that were slower or failed", usd(its.losers_usd)],
+    ["Models that were slower or failed", usd(its.hedge_usd)],
     ["Replies nobody heard", usd(its.speculation_usd)],
-    ["Voice", usd(its.speech_usd)],
-    ...(its.hearing_usd === undefined ? [] : [/** @type {[string, string]} */ (["Ear", usd(its.hearing_usd)])]),
+    ["Voice", usd(its.tts_usd)],
+    ...(its.stt_usd === undefined ? [] : [/** @type {[string, string]} */ (["STT", usd(its.stt_usd)])]),
     ["Sum", `${usd(its.usd)}${unknown}`],
     ["Tokens read, of them cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
     ["Tokens written", String(tokens.output)],
@@ -209,7 +209,7 @@ function facts(view, turn) {
     turn.session,
   );
   /** @type {[string, Node | string][]} */
-  const told = [
+  const facts = [
     ["Turn", turn.id],
     ["Session", session],
     ["Which", `${turn.turn}${turn.revision ? `, after ${count(turn.revision, "revision")}` : ""}`],
@@ -218,29 +218,29 @@ function facts(view, turn) {
     ["Parts of stages", parts.join(", ")],
     [
       "Measured",
-      turn.heard_by === "reported"
-        ? "at the caller"
-        : turn.heard_by === "estimated"
+      turn.latency_source === "reported"
+        ? "at the user"
+        : turn.latency_source === "estimated"
           ? "estimated here"
-          : "nobody heard it",
+          : "not played",
     ],
     ["Time without a name", ms(turn.unattributed_ms)],
-    ["Connecting to the voice, hidden", turn.connect_hidden_ms === null ? "" : ms(turn.connect_hidden_ms)],
-    ["Connecting to the ear, hidden", turn.ear_connect_hidden_ms === null ? "" : ms(turn.ear_connect_hidden_ms)],
+    ["Connecting to the voice, hidden", turn.tts_connect_hidden_ms === null ? "" : ms(turn.tts_connect_hidden_ms)],
+    ["Connecting to STT, hidden", turn.stt_connect_hidden_ms === null ? "" : ms(turn.stt_connect_hidden_ms)],
     ["Language", turn.language ?? ""],
     ["Route", turn.pool ?? ""],
     ["A/B arm", turn.arm ?? ""],
     ["User", turn.user ?? ""],
     ["Project", turn.project ?? ""],
   ];
-  return ledger(told.filter(([, value]) => value !== ""));
+  return definitions(facts.filter(([, value]) => value !== ""));
 }
 
 /** @param {[string, Node | string][]} lines */
-function ledger(lines) {
+function definitions(lines) {
   return make(
     "dl",
-    { class: "ledger" },
+    { class: "definitions" },
     ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
   );
 }

@@ -8,17 +8,17 @@ import { make } from "../elements.js";
 import { WINDOWS, figures, turns } from "./address.js";
 import { Chart } from "./chart.js";
 import { SPANS, overview } from "./overview.js";
-import { empty, link, swap } from "./pieces.js";
+import { empty, link, swap } from "./components.js";
 import { providers } from "./providers.js";
-import { totalOf } from "./second.js";
+import { totalOf } from "./stage_bar.js";
 import { sessions } from "./sessions.js";
 import { turnList } from "./turn_list.js";
 import { turnPage } from "./turn_page.js";
 
 /** @typedef {import("./address.js").View} View */
 /** @typedef {import("./address.js").Window} Window */
-/** @typedef {import("./pieces.js").Piece} Piece */
-/** @typedef {(signal: AbortSignal, ...paths: string[]) => Promise<any[] | null>} Ask null: not all of it could be had */
+/** @typedef {import("./components.js").Piece} Piece */
+/** @typedef {(signal: AbortSignal, ...paths: string[]) => Promise<any[] | null>} Request null: not all of it could be had */
 
 /** So many turns, or sessions, are listed at once. */
 const PAGE = 50;
@@ -39,13 +39,13 @@ const STALE_MS = 10_000;
 
 export class Views {
   /**
-   * @param {Ask} ask
+   * @param {Request} request
    * @param {(changes: Partial<View>) => void} go to another view
-   * @param {import("./now.js").Now} now
+   * @param {import("./live_turns.js").Now} now
    * @param {HTMLElement} place where they are shown
    */
-  constructor(ask, go, now, place) {
-    this.ask = ask;
+  constructor(request, go, now, place) {
+    this.request = request;
     this.go = go;
     this.now = now;
     this.place = place;
@@ -55,14 +55,14 @@ export class Views {
     /** Where it ends; null: there are no more. @type {string | null} */
     this.next = null;
     /** Figures of many turns by what was asked; bounded by the windows of one view. */
-    this.kept = /** @type {Map<string, {stats: any, at_ms: number}>} */ (new Map());
+    this.cached = /** @type {Map<string, {stats: any, at_ms: number}>} */ (new Map());
   }
 
   /** Another view was chosen, or another person came. */
-  forget() {
+  clearCache() {
     this.listed = [];
     this.next = null;
-    this.kept.clear();
+    this.cached.clear();
   }
 
   /**
@@ -88,18 +88,18 @@ export class Views {
     const end_ms = view.at_ms ?? now_ms;
     const [long, step_ms] = STEPS[view.window];
     const names = /** @type {Window[]} */ (Object.keys(WINDOWS));
-    const asked = names.map((name) =>
+    const paths = names.map((name) =>
       figures(view, name, { ...(name === view.window && { by: view.by }), ...(name === long && { step: step_ms }) }),
     );
     const slow = turns({ ...view, session: "" }, { order: "slowest", limit: 5 }, now_ms);
     const newest = turns({ ...view, session: "", window: "24h" }, { order: "newest", limit: 6 }, now_ms);
-    const stale = asked.filter((path) => now_ms - (this.kept.get(path)?.at_ms ?? -Infinity) > STALE_MS);
-    const got = await this.ask(signal, slow, newest, ...stale);
+    const stale = paths.filter((path) => now_ms - (this.cached.get(path)?.at_ms ?? -Infinity) > STALE_MS);
+    const got = await this.request(signal, slow, newest, ...stale);
     if (!got) return null;
     const [worst, latest, ...figured] = got;
     const fresh = new Map(stale.map((path, i) => [path, figured[i]]));
-    for (const [path, stats] of fresh) if (stats.turns >= MANY) this.kept.set(path, { stats, at_ms: now_ms });
-    const all = asked.map((path, i) => [names[i], fresh.get(path) ?? this.kept.get(path)?.stats]);
+    for (const [path, stats] of fresh) if (stats.turns >= MANY) this.cached.set(path, { stats, at_ms: now_ms });
+    const all = paths.map((path, i) => [names[i], fresh.get(path) ?? this.cached.get(path)?.stats]);
     const windows = /** @type {Record<Window, any>} */ (Object.fromEntries(all));
     const limit_ms = totalOf(windows["24h"])?.limit_ms ?? about.limits.total;
     this.now.limit_ms = limit_ms;
@@ -116,7 +116,7 @@ export class Views {
   async turns(view, signal) {
     if (this.listed.length > MOST) return this.list(view, signal); // so long a list stays as it is
     const limit = Math.max(PAGE, this.listed.length);
-    const got = await this.ask(signal, turns(view, { order: view.order, limit }, Date.now()));
+    const got = await this.request(signal, turns(view, { order: view.order, limit }, Date.now()));
     if (!got) return null;
     this.listed = got[0].data;
     this.next = got[0].next;
@@ -148,7 +148,7 @@ export class Views {
    */
   async more(view, signal) {
     const before = this.next ?? "";
-    const got = await this.ask(signal, turns(view, { order: view.order, limit: PAGE, before }, Date.now()));
+    const got = await this.request(signal, turns(view, { order: view.order, limit: PAGE, before }, Date.now()));
     if (!got) return;
     this.listed = [...this.listed, ...got[0].data];
     this.next = got[0].next;
@@ -160,7 +160,7 @@ export class Views {
    * @param {AbortSignal} signal
    */
   async turn(view, signal) {
-    const got = await this.ask(signal, `/v1/turns/${encodeURIComponent(view.turn)}`);
+    const got = await this.request(signal, `/v1/turns/${encodeURIComponent(view.turn)}`);
     return got && turnPage(view, got[0], Date.now());
   }
 
@@ -170,7 +170,7 @@ export class Views {
    * @param {AbortSignal} signal
    */
   async providers(view, about, signal) {
-    const got = await this.ask(signal, figures(view, view.window), "/v1/providers");
+    const got = await this.request(signal, figures(view, view.window), "/v1/providers");
     return got && providers(view, got[0], got[1].data, about.published);
   }
 
@@ -182,8 +182,8 @@ export class Views {
     const { agent, text, project } = view.filters;
     const chosen = { ...(agent && { agent }), ...(text && { text }), ...(project && { project }) };
     const open = new URLSearchParams({ ...chosen, live: "true" });
-    const kept = new URLSearchParams({ ...chosen, limit: String(PAGE) });
-    const got = await this.ask(signal, `/v1/sessions?${open}`, `/v1/sessions?${kept}`);
+    const past = new URLSearchParams({ ...chosen, limit: String(PAGE) });
+    const got = await this.request(signal, `/v1/sessions?${open}`, `/v1/sessions?${past}`);
     return got && sessions(view, got[0].data, got[1].data, Date.now());
   }
 }

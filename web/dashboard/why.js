@@ -4,45 +4,45 @@
  * @module
  */
 
-import { stageName } from "../bars.js";
+import { stageName } from "../latency_bar.js";
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */
 
 /** The end of the turn, where no ear is to blame. @type {Record<string, (ms: number) => string>} */
 const ENDED = {
-  settings: (ms) => `it took ${ms} ms to be sure that the caller had finished`,
+  settings: (ms) => `it took ${ms} ms to be sure that the user had finished`,
   client: (ms) => `it took ${ms} ms until the client wanted an answer`,
   server: (ms) => `the server took ${ms} ms to ask the model`,
 };
 
 /** What a stage did, with whom and for how long put in. @type {Record<string, (who: string, ms: number) => string>} */
 const DID = {
-  endpoint: (who, ms) => `the ear ${who} was late with its text, ${ms} ms until the model was asked`,
+  endpoint: (who, ms) => `the STT ${who} was late with its text, ${ms} ms until the model was asked`,
   llm_ttft: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to its first words`,
   first_clause: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to finish its first clause`,
   tts_ttfb: (who, ms) => `the voice${who && ` ${who}`} took ${ms} ms to its first sound`,
   overhead: (_, ms) => `the server itself held it up for ${ms} ms`,
-  playback: (_, ms) => `the sound took ${ms} ms to reach the caller`,
+  playback: (_, ms) => `the sound took ${ms} ms to reach the user`,
 };
 
 /** What the marks are, in words. */
 export const MARKS = /** @type {Record<string, string>} */ ({
-  voiced_last: "Last sound of the caller, or their request",
-  flushed: "Ear asked for its text",
+  voiced_last: "Last sound of the user, or their request",
+  flushed: "Final transcript requested",
   transcribed: "Text final",
   ended: "Turn judged to be over",
   requested: "Reply asked for",
-  asked: "Question sent to the model",
+  llm_requested: "Question sent to the model",
   connected: "Model's provider connected",
   first_delta: "First words of the model",
   first_clause: "First clause given to the voice",
   first_sound: "First sound of the voice",
   gate_opened: "Gate opened: the answer may leave",
   first_sent: "First sound sent",
-  heard: "Heard by the caller",
+  first_audible: "Heard by the user",
   last_delta: "Last words of the model",
   filler_sent: "Filler sent",
-  filler_heard: "Filler heard",
+  filler_audible: "Filler heard",
 });
 
 /** @type {Record<string, string>} */
@@ -56,7 +56,7 @@ export const ACTIONS = {
 };
 
 /**
- * The stage that took most beyond its limit while the caller waited; without one, the longest wait.
+ * The stage that took most beyond its limit while the user waited; without one, the longest wait.
  *
  * @param {TurnRecord} turn
  * @returns {any} of `turn.stages`, with `waited_ms`; null when nothing was waited for
@@ -80,7 +80,7 @@ export function culprit(turn) {
  */
 export function why(turn) {
   if (turn.outcome === null) return "This turn is still being spoken.";
-  if (turn.total_ms === null) return unheard(turn);
+  if (turn.total_ms === null) return unplayed(turn);
   const stage = culprit(turn);
   if (turn.total_verdict !== "over") return within(turn, stage);
   return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage)}` : ""}.`;
@@ -110,7 +110,7 @@ function within(turn, stage) {
 }
 
 /** @param {TurnRecord} turn */
-function unheard(turn) {
+function unplayed(turn) {
   const reason = turn.reason ? ` (${turn.reason})` : "";
   if (turn.outcome === "failed") return `It failed before anything was heard${reason}.`;
   return `Nothing of it was heard: ${turn.outcome}${reason}.`;

@@ -61,7 +61,7 @@ _ALL = (
     Attack(name="slow-headers", run=connections.slow_headers, sees={"a good call completed": 1}),
     Attack(name="slow-uploads", run=connections.slow_uploads, sees={"a good upload 200": 1}),
     Attack(name="garbage", run=connections.garbage, sees={"a good call completed": 1}),
-    Attack(name="connect-storm", run=connections.connect_storm, never=FAULTS),
+    Attack(name="connection-flood", run=connections.connection_flood, never=FAULTS),
     Attack(name="bad-keys", run=credentials.bad_keys, sees={"good key 200": 1, "good call 101": 1}),
     Attack(name="foreign-pages", run=credentials.foreign_pages, sees={"good key 200": 1, "good call 101": 1}),
     Attack(name="resume-places", run=credentials.resume_places, sees={"resumed": 1}),

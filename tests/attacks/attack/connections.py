@@ -80,7 +80,7 @@ async def garbage(target: Target) -> Sent:
     return sent
 
 
-async def connect_storm(target: Target) -> Sent:
+async def connection_flood(target: Target) -> Sent:
     """400 calls that begin and break: at once, after the first event, or with a goodbye."""
     sent = Sent()
 
@@ -101,10 +101,12 @@ async def connect_storm(target: Target) -> Sent:
     return sent
 
 
-async def _held(target: Target, sent: Sent, n_wanted: int, first: Callable[[], bytes]) -> list[asyncio.StreamWriter]:
+async def _held(
+    target: Target, sent: Sent, n_connections: int, first: Callable[[], bytes]
+) -> list[asyncio.StreamWriter]:
     """Open connections and leave them open."""
     held: list[asyncio.StreamWriter] = []
-    for _ in range(n_wanted):
+    for _ in range(n_connections):
         try:
             _, writer = await target.tcp()
         except OSError as why:

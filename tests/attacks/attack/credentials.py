@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from attack.target import HANG_S, Event, Sent, Target, session_update, until
 
 BAD = 30
-STRANGERS = 80
+N_SILENT_CLIENTS = 80
 BROKEN = 8
 PINGS = 30
 """On their way when the line breaks: the server's pongs fail."""
@@ -23,7 +23,7 @@ FOREIGN = "https://evil.example"
 
 
 async def bad_keys(target: Target) -> Sent:
-    """Unknown keys and tokens from the address of a good caller."""
+    """Unknown keys and tokens from the address of a good user."""
     sent = Sent()
     async with _http() as http:
         for n in range(BAD):
@@ -53,12 +53,12 @@ async def resume_places(target: Target) -> Sent:
     sent = Sent()
     line, came_back_with = await _resumable(target)
     async with asyncio.TaskGroup() as group:
-        strangers = [group.create_task(_stranger(target, sent)) for _ in range(STRANGERS)]
+        silent_clients = [group.create_task(_silent_client(target, sent)) for _ in range(N_SILENT_CLIENTS)]
         await asyncio.sleep(0.5)  # that they are there first is what is tried
         line.transport.abort()
-        sent.seen[await _come_back(target, came_back_with)] += 1
-        for stranger in strangers:
-            stranger.cancel()
+        sent.seen[await _resume(target, came_back_with)] += 1
+        for task in silent_clients:
+            task.cancel()
     return sent
 
 
@@ -72,7 +72,7 @@ async def broken_pings(target: Target) -> Sent:
             await line.ping()
             sent.events += 1
         reset(line)
-        sent.seen[await _come_back(target, came_back_with)] += 1
+        sent.seen[await _resume(target, came_back_with)] += 1
 
     for _ in range(BROKEN):
         await one()
@@ -93,17 +93,17 @@ async def _resumable(target: Target) -> tuple[ClientConnection, Event]:
     await line.send(_json(session_update(providerData={"voicepipe": {"resume": True}})))
     updated = await until(line, "session.updated")
     secret = updated["session"]["providerData"]["voicepipe"]["resume_secret"]
-    asked = {"session_id": session_id, "secret": secret, "last_event_id": updated["event_id"]}
-    return line, {"type": "voicepipe.resume", **asked}
+    request = {"session_id": session_id, "secret": secret, "last_event_id": updated["event_id"]}
+    return line, {"type": "voicepipe.resume", **request}
 
 
-async def _come_back(target: Target, asked: Event) -> str:
+async def _resume(target: Target, request: Event) -> str:
     """Resume as the clients do: again and again while the server waits; what came of it in the end."""
     found = "not tried"
     for _ in range(20):
         try:
             async with await target.line("resume=1", credential=target.key) as line:
-                await line.send(_json(asked))
+                await line.send(_json(request))
                 event = await until(line, "voicepipe.resumed", "error")
         except (OSError, WebSocketException) as why:
             found = _name(why)
@@ -113,7 +113,7 @@ async def _come_back(target: Target, asked: Event) -> str:
     return found
 
 
-async def _stranger(target: Target, sent: Sent) -> None:
+async def _silent_client(target: Target, sent: Sent) -> None:
     while True:
         try:
             await target.line("resume=1", credential="")

@@ -99,7 +99,7 @@ def few_descriptors(n_files: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n_files, n_files))
 
 
-# --- a caller who is told of each turn's record -----------------------------------------------------
+# --- a user who is told of each turn's record -----------------------------------------------------
 
 
 @asynccontextmanager
@@ -107,8 +107,8 @@ async def recorded_call(target: Target) -> AsyncIterator[Connection]:
     """A written call that is told of its turns' records."""
     async with await target.line(credential=target.key) as line:
         await until(line, "session.created")
-        wishes = session_update(output_modalities=["text"], providerData={"voicepipe": {"turn_events": True}})
-        await line.send(json.dumps(wishes))
+        update = session_update(output_modalities=["text"], providerData={"voicepipe": {"turn_events": True}})
+        await line.send(json.dumps(update))
         await until(line, "session.updated")
         yield line
 
@@ -117,16 +117,16 @@ async def recorded_turn(line: Connection) -> tuple[str, str]:
     """Have a turn; its id and its outcome."""
     await line.send(json.dumps(user_item([{"type": "input_text", "text": "hello"}])))
     await line.send('{"type":"response.create"}')
-    record = (await until(line, "voicepipe.turn.record"))["record"]
+    record = (await until(line, "voicepipe.turn.record.values"))["record"]
     return record["id"], record["outcome"]
 
 
-async def stored(server: ServerProcess, wanted: set[str]) -> set[str]:
+async def stored(server: ServerProcess, expected: set[str]) -> set[str]:
     """Which of these turns the store has, once it has all or had `HANG_S`."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + HANG_S
     while True:
-        found: set[str] = wanted & await in_thread(server.stored_turns)
-        if found == wanted or loop.time() > end_s:
+        found: set[str] = expected & await in_thread(server.stored_turns)
+        if found == expected or loop.time() > end_s:
             return found
         await asyncio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""One caller who sends as fast as the line takes it."""
+"""One user who sends as fast as the line takes it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from attack.innocent import spoken_frames, spoken_pcm
+from attack.bystanders import spoken_frames, spoken_pcm
 from attack.target import Event, Sent, Target, count_events, session_update, until, user_item
-from voicepipe.protocol.binary import caller_frame
+from voicepipe.protocol.binary import user_frame
 
 BREATH = 50
 """Messages between two turns of the attacker's own loop."""
@@ -46,7 +46,7 @@ async def sound(target: Target) -> Sent:
 async def binary_sound(target: Target) -> Sent:
     """The same in binary frames of 20 ms."""
     pcm, sent = spoken_pcm(), Sent()
-    frames = itertools.cycle([caller_frame(pcm[at : at + 960]) for at in range(0, len(pcm) - 960, 960)])
+    frames = itertools.cycle([user_frame(pcm[at : at + 960]) for at in range(0, len(pcm) - 960, 960)])
     async with _reading(target, sent) as line:
         await sent.send(line, session_update(providerData={"voicepipe": {"binary_audio": True}}))
         await _send_all(sent, line, itertools.islice(frames, 15_000))
@@ -55,8 +55,8 @@ async def binary_sound(target: Target) -> Sent:
 
 async def responses(target: Target) -> Sent:
     """400 responses, each asked for while another runs."""
-    asked: Event = {"type": "response.create", "response": {"conversation": "none", "input": []}}
-    return await _flood(target, itertools.repeat(asked, 400))
+    request: Event = {"type": "response.create", "response": {"conversation": "none", "input": []}}
+    return await _flood(target, itertools.repeat(request, 400))
 
 
 async def updates(target: Target) -> Sent:
@@ -82,7 +82,7 @@ async def pictures(target: Target) -> Sent:
 
 
 async def twenty_at_once(target: Target) -> Sent:
-    """20 callers with 2,000 small events each, so that each one's share of the loop adds up."""
+    """20 users with 2,000 small events each, so that each one's share of the loop adds up."""
     sents = await asyncio.gather(*(_flood(target, itertools.repeat("[]", 2_000)) for _ in range(20)))
     total = Sent(sum(s.events for s in sents), sum(s.n_bytes for s in sents))
     for sent in sents:

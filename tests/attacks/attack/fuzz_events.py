@@ -11,7 +11,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from attack.innocent import append
+from attack.bystanders import append
 from attack.target import Event, Sent, Target, count_events, session_update, user_item
 
 LINES = 12

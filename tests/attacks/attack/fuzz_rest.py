@@ -104,11 +104,11 @@ async def requests(target: Target) -> Sent:
     timeout = aiohttp.ClientTimeout(total=HANG_S)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
         for _ in range(0, round(REQUESTS * target.scale), AT_ONCE):
-            asked = [_odd(chance) for _ in range(AT_ONCE)]
-            await asyncio.gather(*(_ask(http, target, sent, *each) for each in asked))
+            drawn = [_odd(chance) for _ in range(AT_ONCE)]
+            await asyncio.gather(*(_send(http, target, sent, *each) for each in drawn))
     for _ in range(0, round(RAW * target.scale), AT_ONCE):
         raw = [_cut(chance, chance.choice(RAW_REQUESTS)) for _ in range(AT_ONCE)]
-        await asyncio.gather(*(_ask_raw(target, sent, each) for each in raw))
+        await asyncio.gather(*(_send_raw(target, sent, each) for each in raw))
     return sent
 
 
@@ -130,7 +130,7 @@ def _cut(chance: random.Random, data: bytes) -> bytes:
     return data[: chance.randrange(1, len(data))] if chance.random() < 0.3 else data
 
 
-async def _ask(
+async def _send(
     http: aiohttp.ClientSession,
     target: Target,
     sent: Sent,
@@ -152,7 +152,7 @@ async def _ask(
         sent.seen[type(why).__name__] += 1
 
 
-async def _ask_raw(target: Target, sent: Sent, data: bytes) -> None:
+async def _send_raw(target: Target, sent: Sent, data: bytes) -> None:
     reader, writer = await target.tcp()
     sent.write(writer, data)
     try:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from attack.innocent import Felt, Innocents
+from attack.bystanders import Bystanders, Experience
 from attack.server import ServerProcess, in_thread
 from attack.target import HANG_S, Sent
 
@@ -17,7 +17,7 @@ SPARE_DESCRIPTORS = 32
 PROBE_S = 0.2
 RSS_EVERY_S = 0.2
 
-HOLDS = "voicepipe_loop_hold_cpu_seconds_bucket"
+HOLDS = "voicepipe_event_loop_stall_cpu_seconds_bucket"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Outcome:
     """All of it."""
 
     sent: Sent
-    felt: Felt
+    felt: Experience
     growth_mb: float
     """Of resident memory, at its highest during the attack."""
 
@@ -66,15 +66,15 @@ async def state(server: ServerProcess) -> State:
 
 
 async def under_attack(
-    server: ServerProcess, them: Innocents, run: Callable[[], Awaitable[Sent]], *, turns_after: int = 2
+    server: ServerProcess, them: Bystanders, run: Callable[[], Awaitable[Sent]], *, turns_after: int = 2
 ) -> Outcome:
-    """Attack a server beside innocent callers, who are in their calls already, and say what came of it.
+    """Attack a server beside innocent users, who are in their calls already, and say what came of it.
 
     Raises:
         TimeoutError: the innocent got no answer any more.
     """
     before, cpu_s, crashed = await state(server), server.cpu_s(), server.logged("crashed")
-    server.forget_peak()
+    server.reset_peak()
     them.begin_anew()
     sent = await run()
     await them.turns(turns_after)

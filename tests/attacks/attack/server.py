@@ -24,14 +24,14 @@ from voicepipe.clock import unix_s
 START_S = 90.0
 """The bound of a start and of an end; only a hang meets it."""
 
-PROGRAM = "import sys; from voicepipe.cli.entry import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = "import sys; from voicepipe.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 SECRET_SCOPES = ("realtime", "turns", "chat", "audio")
 
 TOML = """
 [server]
 port = 0
-metrics_from = ["127.0.0.1"]
+metrics_allow = ["127.0.0.1"]
 max_sessions = 400
 drain_ms = 0
 {server}
@@ -129,11 +129,11 @@ class ServerProcess:
     # --- what it took -------------------------------------------------------------------------
 
     def memory_mb(self) -> tuple[float, float]:
-        """Resident memory now, and at its highest since `forget_peak`."""
+        """Resident memory now, and at its highest since `reset_peak`."""
         found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text(), re.M))
         return int(found["VmRSS"]) / 1_024, int(found["VmHWM"]) / 1_024
 
-    def forget_peak(self) -> None:
+    def reset_peak(self) -> None:
         """Let the highest resident memory begin anew: proc(5), clear_refs."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
@@ -160,9 +160,9 @@ class ServerProcess:
         """Ask over HTTP; the status and the body, read as JSON where it is."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {credential or self.key}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
+        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(asked, timeout=START_S) as answer:
+            with urllib.request.urlopen(request, timeout=START_S) as answer:
                 return answer.status, _read(answer.read())
         except urllib.error.HTTPError as refusal:
             return refusal.code, _read(refusal.read())
@@ -192,8 +192,8 @@ class ServerProcess:
 
     def mint(self, **voicepipe: Any) -> str:
         """A client secret."""
-        wanted = {"scopes": SECRET_SCOPES, **voicepipe}
-        status, body = self.request("POST", "/v1/realtime/client_secrets", {"voicepipe": wanted})
+        claims = {"scopes": SECRET_SCOPES, **voicepipe}
+        status, body = self.request("POST", "/v1/realtime/client_secrets", {"voicepipe": claims})
         assert status == 200, body
         return str(body["value"])
 

@@ -1,4 +1,4 @@
-"""Callers who make the server speak and do not listen."""
+"""Users who make the server speak and do not listen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attack.target import HANG_S, Event, Sent, Target, session_update, until, us
 ITEM_CHARS = 149_000
 """Of a control character, which JSON writes in six bytes: the longest answer for the shortest question."""
 
-ASKED = 2_000
+N_REQUESTS = 2_000
 INSTRUCTIONS_CHARS = (8 << 20, 1 << 20, 256 << 10, 60 << 10)
 """The first that is taken is used."""
 
@@ -24,7 +24,7 @@ async def retrieve_unread(target: Target) -> Sent:
     """Have one long item read out again and again, and read nothing."""
     sent, line = Sent(), await target.line()
     await _long_item(sent, line)
-    await _ask_unread(sent, line, {"type": "conversation.item.retrieve", "item_id": "big"})
+    await _send_unread(sent, line, {"type": "conversation.item.retrieve", "item_id": "big"})
     return sent
 
 
@@ -33,7 +33,9 @@ async def retrieve_slowly_read(target: Target) -> Sent:
     sent, line = Sent(), await target.line(max_queue=1)
     await _long_item(sent, line)
     async with asyncio.TaskGroup() as group:
-        asking = group.create_task(_ask(sent, line, {"type": "conversation.item.retrieve", "item_id": "big"}))
+        sending = group.create_task(
+            _send_requests(sent, line, {"type": "conversation.item.retrieve", "item_id": "big"})
+        )
         for _ in range(READS):
             await asyncio.sleep(READ_EVERY_S)
             try:
@@ -41,7 +43,7 @@ async def retrieve_slowly_read(target: Target) -> Sent:
             except ConnectionClosed:
                 break
             sent.seen["read"] += 1
-        asking.cancel()
+        sending.cancel()
     line.transport.abort()
     return sent
 
@@ -55,7 +57,7 @@ async def session_echo(target: Target) -> Sent:
         if (await until(line, "session.updated", "error"))["type"] == "session.updated":
             sent.seen[f"instructions of {n_chars} characters"] += 1
             break
-    await _ask_unread(sent, line, session_update(audio={"output": {"speed": 1.0}}))
+    await _send_unread(sent, line, session_update(audio={"output": {"speed": 1.0}}))
     return sent
 
 
@@ -63,7 +65,7 @@ async def error_echo(target: Target) -> Sent:
     """Events that nobody knows, with long names, each of which is answered with an `error`; unread."""
     sent, line = Sent(), await target.line()
     await until(line, "session.created")
-    await _ask_unread(sent, line, {"type": "x" * 2_000, "event_id": "e" * 500}, n=20_000)
+    await _send_unread(sent, line, {"type": "x" * 2_000, "event_id": "e" * 500}, n=20_000)
     return sent
 
 
@@ -72,7 +74,7 @@ async def _long_item(sent: Sent, line: ClientConnection) -> None:
     await until(line, "conversation.item.added", "conversation.item.created", "error")
 
 
-async def _ask(sent: Sent, line: ClientConnection, question: Event, n: int = ASKED) -> None:
+async def _send_requests(sent: Sent, line: ClientConnection, question: Event, n: int = N_REQUESTS) -> None:
     try:
         for _ in range(n):
             await sent.send(line, question)
@@ -80,13 +82,13 @@ async def _ask(sent: Sent, line: ClientConnection, question: Event, n: int = ASK
         sent.seen["closed while it asked"] += 1
 
 
-async def _ask_unread(sent: Sent, line: ClientConnection, question: Event, n: int = ASKED) -> None:
+async def _send_unread(sent: Sent, line: ClientConnection, question: Event, n: int = N_REQUESTS) -> None:
     """Ask, and wait until the server has dropped the line."""
     transport = line.transport
     transport.pause_reading()
     try:
         async with asyncio.timeout(HANG_S):
-            await _ask(sent, line, question, n)
+            await _send_requests(sent, line, question, n)
             transport.resume_reading() if sent.seen["closed while it asked"] else await _dropped(line)
         sent.seen["dropped"] += 1
     except TimeoutError:

@@ -28,7 +28,7 @@ class Target:
     """`http://HOST:PORT`."""
 
     key: str
-    """An API key: only good callers have it."""
+    """An API key: only good users have it."""
 
     secret: str
     """A client secret without limits: attackers have it."""
@@ -147,7 +147,7 @@ async def written_turn(line: Connection, text: str = "hello") -> tuple[str, floa
 
 
 def user_item(content: list[Event], **more: Any) -> Event:
-    """A `conversation.item.create` of the caller's."""
+    """A `conversation.item.create` of the user's."""
     return {
         "type": "conversation.item.create",
         "item": {"type": "message", "role": "user", "content": content, **more},

@@ -20,7 +20,7 @@ const { values: given } = parseArgs({
   },
 });
 
-const turn = { events: {}, heard: [], said: [], bytes: 0, running: false, answered: false, spoken: false, changedAt: Date.now() };
+const turn = { events: {}, transcripts: [], said: [], bytes: 0, running: false, answered: false, spoken: false, changedAt: Date.now() };
 const more = {};
 
 function finish(error) {
@@ -28,7 +28,7 @@ function finish(error) {
   const sound_ms = Math.floor(turn.bytes / 2 / (RATE_HZ / 1_000));
   if (!error && (!said || sound_ms < 200)) error = `expected words and sound, got '${said}' and ${sound_ms} ms`;
   const result = { client: given.native ? 'openai-js-native' : 'openai-js-ws', ok: !error, error: error ? String(error?.stack ?? error) : null,
-    heard: turn.heard.join(' '), said, sound_ms, events: turn.events, ...more };
+    transcript: turn.transcripts.join(' '), said, sound_ms, events: turn.events, ...more };
   process.stdout.write(`${JSON.stringify(result)}\n`, () => process.exit(error ? 1 : 0));
 }
 
@@ -81,7 +81,7 @@ async function main() {
   line.on('event', (event) => { turn.events[event.type] = (turn.events[event.type] ?? 0) + 1; turn.changedAt = Date.now(); });
   line.on('session.created', () => line.send({ type: 'session.update', session }));
   line.once('session.updated', () => speak((audio) => line.send({ type: 'input_audio_buffer.append', audio })));
-  line.on('conversation.item.input_audio_transcription.completed', (event) => turn.heard.push(event.transcript));
+  line.on('conversation.item.input_audio_transcription.completed', (event) => turn.transcripts.push(event.transcript));
   line.on('response.created', () => { turn.running = true; });
   line.on('response.output_audio.delta', (event) => { turn.bytes += Buffer.from(event.delta, 'base64').length; });
   line.on('response.output_audio_transcript.delta', (event) => turn.said.push(event.delta));

@@ -18,12 +18,12 @@ import numpy as np
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
-from voicepipe.stages.transcriber import Samples
-from voicepipe.telemetry.journal_lines import read_journal
-from voicepipe.testing.caller import WIRE_HZ, Caller, calling
+from voicepipe.ports.transcriber import Samples
+from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.testing.replaying import journal_of
+from voicepipe.testing.journal_check import journal_of
+from voicepipe.testing.user import WIRE_HZ, User, calling
 from voicepipe.turn.journal import Entry
 from voicepipe.wiring import running
 
@@ -47,94 +47,94 @@ def usual(text: str, *, ttft_ms: int = 250) -> LlmCue:
     return LlmCue(tokens=tokens(text), ttft_ms=ttft_ms, gap_ms=12)
 
 
-async def answer(caller: Caller, vendor: FakeVendor) -> None:
+async def answer(user: User, vendor: FakeVendor) -> None:
     """Two questions, two answers."""
     for text in ("It is noon. Anything else?", "Goodbye, then."):
         vendor.llm.usual = usual(text)
-        await say(caller, word(), pause(900))
-        await caller.until("response.done")
-        await say(caller, pause(2_400))
+        await say(user, word(), pause(900))
+        await user.until("response.done")
+        await say(user, pause(2_400))
 
 
-async def interruption(caller: Caller, vendor: FakeVendor) -> None:
-    """The caller speaks over a long answer, and is answered."""
+async def interruption(user: User, vendor: FakeVendor) -> None:
+    """The user speaks over a long answer, and is answered."""
     vendor.llm.usual = usual("I could tell you a long story about that, and I will. It began in spring. It was cold.")
-    await say(caller, word(), pause(900))
-    await caller.until("response.output_audio.delta")
+    await say(user, word(), pause(900))
+    await user.until("response.output_audio.delta")
     vendor.stt.cue(SttCue(text="stop, what about today", delay_ms=120))
     vendor.llm.usual = usual("Today it is warm.")
-    await say(caller, pause(600), word(), pause(1_000))
-    await caller.until("response.done")
-    await caller.until("response.done")
-    await say(caller, pause(1_200))
+    await say(user, pause(600), word(), pause(1_000))
+    await user.until("response.done")
+    await user.until("response.done")
+    await say(user, pause(1_200))
 
 
-async def revision(caller: Caller, vendor: FakeVendor) -> None:
-    """The caller goes on after a long pause, before anything of the answer was heard."""
+async def revision(user: User, vendor: FakeVendor) -> None:
+    """The user goes on after a long pause, before anything of the answer was heard."""
     vendor.stt.cue(SttCue(text="what time is it", delay_ms=120))
     vendor.stt.cue(SttCue(text="in Paris", delay_ms=120))
     vendor.llm.usual = usual("In Paris it is noon.", ttft_ms=900)
-    await say(caller, word(), pause(300), word(), pause(1_800))
-    await caller.until("response.done", lambda event: event["response"]["status"] == "completed")
-    await say(caller, pause(1_200))
+    await say(user, word(), pause(300), word(), pause(1_800))
+    await user.until("response.done", lambda event: event["response"]["status"] == "completed")
+    await say(user, pause(1_200))
 
 
-async def tool(caller: Caller, vendor: FakeVendor) -> None:
+async def tool(user: User, vendor: FakeVendor) -> None:
     """The agent calls a function of the client, which takes its time, and reads what it gave back."""
-    await caller.send("session.update", session={"type": "realtime", "tools": [TOOL]})
+    await user.send("session.update", session={"type": "realtime", "tools": [TOOL]})
     vendor.llm.cue(LlmCue(tokens=(), calls=(CallCue("get_weather"),), finish="tool_calls", ttft_ms=250))
     vendor.llm.usual = usual("It is sunny.")
-    await say(caller, word(), pause(900))
-    call = await caller.until("response.function_call_arguments.done")
-    await caller.until("response.done")
-    await say(caller, pause(300))
+    await say(user, word(), pause(900))
+    call = await user.until("response.function_call_arguments.done")
+    await user.until("response.done")
+    await say(user, pause(300))
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
-    await caller.send("conversation.item.create", item=output)
-    await caller.send("response.create")
-    await caller.until("response.done")
-    await say(caller, pause(1_200))
+    await user.send("conversation.item.create", item=output)
+    await user.send("response.create")
+    await user.until("response.done")
+    await say(user, pause(1_200))
 
 
-async def failure(caller: Caller, vendor: FakeVendor) -> None:
+async def failure(user: User, vendor: FakeVendor) -> None:
     """The model refuses one turn, for which the agent apologises, and answers the next."""
     vendor.llm.cue(LlmCue(fault=Status(500), ttft_ms=250))
     vendor.llm.cue(LlmCue(fault=Status(500), ttft_ms=250))
-    await say(caller, word(), pause(900))
-    await caller.until("response.done")
-    await say(caller, pause(1_500))
+    await say(user, word(), pause(900))
+    await user.until("response.done")
+    await say(user, pause(1_500))
     vendor.llm.usual = usual("It is noon.")
-    await say(caller, word(), pause(900))
-    await caller.until("response.done")
-    await say(caller, pause(1_200))
+    await say(user, word(), pause(900))
+    await user.until("response.done")
+    await say(user, pause(1_200))
 
 
-async def reported(caller: Caller, vendor: FakeVendor) -> None:
+async def reported(user: User, vendor: FakeVendor) -> None:
     """Two answers, of which the client says when it played them: 80 ms after they came."""
     extensions = {"voicepipe": {"playback_reports": True}}
-    await caller.send("session.update", session={"type": "realtime", "providerData": extensions})
+    await user.send("session.update", session={"type": "realtime", "providerData": extensions})
     vendor.llm.usual = usual("It is noon. Anything else?")
     started_ms = clock.monotonic_ms()
     async with asyncio.TaskGroup() as group:
-        group.create_task(say(caller, word(), pause(2_600), word(), pause(2_600)))
+        group.create_task(say(user, word(), pause(2_600), word(), pause(2_600)))
         for _ in range(2):
-            delta = await caller.until("response.output_audio.delta")
+            delta = await user.until("response.output_audio.delta")
             await asyncio.sleep(0.18)
             played = {"item_id": delta["item_id"], "played_ms": 100, "buffered_ms": 100}
-            await caller.send("voicepipe.playback", **played, input_ms=clock.monotonic_ms() - started_ms)
-            await caller.until("response.done")
+            await user.send("voicepipe.playback", **played, input_ms=clock.monotonic_ms() - started_ms)
+            await user.until("response.done")
 
 
-SCENES: dict[str, Callable[[Caller, FakeVendor], Awaitable[None]]] = {
+SCENES: dict[str, Callable[[User, FakeVendor], Awaitable[None]]] = {
     scene.__name__: scene for scene in (answer, interruption, revision, tool, failure, reported)
 }
 
 
-async def say(caller: Caller, *sounds: Samples) -> None:
-    await caller.say_in_real_time(np.concatenate(sounds))
+async def say(user: User, *sounds: Samples) -> None:
+    await user.say_in_real_time(np.concatenate(sounds))
 
 
 async def recorded(
-    scene: Callable[[Caller, FakeVendor], Awaitable[None]], settings: dict[str, object] | None = None
+    scene: Callable[[User, FakeVendor], Awaitable[None]], settings: dict[str, object] | None = None
 ) -> bytes:
     """The journal of one scene."""
     async with FakeVendor() as vendor:
@@ -147,16 +147,16 @@ async def recorded(
                 "server.data_dir": folder,
                 "journals.enabled": True,
                 "providers.fake.base_url": vendor.base_url,
-                "agents.default.stt": "fake/ear",
-                "agents.default.llm": "fake/mind",
-                "agents.default.tts": "fake/mouth",
+                "agents.default.stt": "fake/stt",
+                "agents.default.llm": "fake/llm",
+                "agents.default.tts": "fake/tts",
                 "agents.default.instructions": "Be brief.",
                 **(settings or {}),
             }
             async with running(load(overrides=overrides, environ={"HOME": folder}, folder=Path(folder))) as server:
                 await server.ready.wait()
-                async with calling(server.base_url) as caller:
-                    await scene(caller, vendor)
+                async with calling(server.base_url) as user:
+                    await scene(user, vendor)
             (path,) = (Path(folder) / "journals").glob("*.jsonl")
             return await asyncio.to_thread(path.read_bytes)
 
@@ -170,9 +170,9 @@ def renewed(data: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    told = set(sys.argv[1:]) - {"--renew"}
+    names = set(sys.argv[1:]) - {"--renew"}
     for name, scene in SCENES.items():
-        if told and name not in told:
+        if names and name not in names:
             continue
         path = HERE / f"{name}.jsonl"
         path.write_bytes(renewed(path.read_bytes()) if "--renew" in sys.argv else asyncio.run(recorded(scene)))

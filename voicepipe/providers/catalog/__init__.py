@@ -5,6 +5,6 @@ makes no connections and imports no code that does.
 """
 
 from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, Rule
-from voicepipe.providers.catalog.reading import load
+from voicepipe.providers.catalog.load import load
 
 __all__ = ["Catalog", "ModelFacts", "ProviderFacts", "Rule", "load"]

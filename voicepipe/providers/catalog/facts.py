@@ -68,10 +68,10 @@ class ModelFacts:
         if fresh is None or written is None:
             return None
         cached = fresh if self.cached_usd_per_million is None else self.cached_usd_per_million
-        kept = fresh if self.cache_write_usd_per_million is None else self.cache_write_usd_per_million
+        cache_write = fresh if self.cache_write_usd_per_million is None else self.cache_write_usd_per_million
         from_cache = min(cached_tokens, input_tokens)
         for_cache = min(cache_write_tokens, input_tokens - from_cache)
-        read = (input_tokens - from_cache - for_cache) * fresh + from_cache * cached + for_cache * kept
+        read = (input_tokens - from_cache - for_cache) * fresh + from_cache * cached + for_cache * cache_write
         return (read + output_tokens * written) / MILLION
 
 

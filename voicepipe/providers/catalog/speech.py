@@ -89,11 +89,11 @@ def published_usd(stage: Literal["stt", "tts"], spec: Spec, base_url: str) -> fl
     host, home = urlsplit(base_url).hostname or "", HOMES.get(spec.provider, "")
     if not home or not f".{host}".endswith(f".{home}"):
         return None
-    rows = EARS if stage == "stt" else VOICES
+    rows = TRANSCRIBERS if stage == "stt" else VOICES
     return next((its.usd for its in rows if its.prices(spec)), None)
 
 
-EARS: Final = (
+TRANSCRIBERS: Final = (
     SpeechFacts(
         spec="deepgram/nova-3",
         stage="stt",

@@ -1,1 +1,1 @@
-"""Language model vendors, one module each."""
+"""Code that adapters of several language model vendors share."""

@@ -11,7 +11,7 @@ _BREATH: Final = " "
 """The agent's message between a function's result and a user who interrupted: content-free text."""
 
 
-def kept(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def reordered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return chat messages in an order that such a server accepts."""
     written: list[dict[str, Any]] = []
     opening = True

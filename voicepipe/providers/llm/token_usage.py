@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from voicepipe.stages.model import Usage
+from voicepipe.ports.model import Usage
 
 T = TypeVar("T")
 Fields = dict[str, Any]
@@ -23,10 +23,10 @@ def fields_of(raw: msgspec.Raw) -> Fields:
     if not len(raw):
         return {}
     try:
-        told = msgspec.json.decode(raw)
+        value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def inner(fields: Fields, name: str) -> Fields:
@@ -35,7 +35,7 @@ def inner(fields: Fields, name: str) -> Fields:
     return value if isinstance(value, dict) else {}
 
 
-def told_usage(*, input: Any, output: Any, cached: Any = None, written: Any = None) -> Usage | None:
+def usage_of(*, input: Any, output: Any, cached: Any = None, written: Any = None) -> Usage | None:
     """Return the usage of these counts, each of them None where the vendor sends none.
 
     Cache reads and writes are part of the input, so never more. None: no counts were sent, or one of them is malformed.

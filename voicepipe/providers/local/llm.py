@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from voicepipe.errors import StageError
+from voicepipe.ports.model import Finished, Message, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.link import Exchange, Link, link, new_session
+from voicepipe.providers.local.connection import Exchange, Link, link, new_session
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.model import Finished, Message, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
 
 MODEL: Final = "smollm2-135m"
 
@@ -60,7 +60,7 @@ class LocalModel:
             raise self._link.refused(f"it has no parameter {request.passed[0][0]!r}", status=400)
         exchange = Exchange(self._link)
         try:
-            await exchange.ask(self._job(request))
+            await exchange.send(self._job(request))
             if request.reached is not None:  # at once, or when a broken engine is back
                 request.reached()
             yield self._events(exchange)
@@ -73,7 +73,7 @@ class LocalModel:
         job = wire.Warm(request.session, fitting(_plain(request.messages), CONTEXT_TOKENS))
         exchange = Exchange(self._link)
         try:
-            await exchange.ask(job)
+            await exchange.send(job)
             while isinstance(await exchange.next(), wire.Reading):
                 pass
         except StageError:
@@ -106,15 +106,15 @@ class LocalModel:
 
 def fitting(messages: tuple[tuple[str, str], ...], n_tokens: int) -> tuple[tuple[str, str], ...]:
     """Remove the oldest messages, except instructions and the last, until the rest should fit."""
-    kept = list(messages)
-    spare = n_tokens - sum(map(_tokens, kept))
+    remaining = list(messages)
+    spare = n_tokens - sum(map(_tokens, remaining))
     for message in messages[:-1]:
         if spare >= 0:
             break
         if message[0] != "system":
-            kept.remove(message)
+            remaining.remove(message)
             spare += _tokens(message)
-    return tuple(kept)
+    return tuple(remaining)
 
 
 def _tokens(message: tuple[str, str]) -> int:

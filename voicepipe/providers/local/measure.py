@@ -19,14 +19,14 @@ from typing import Final
 import soundfile
 
 from voicepipe.clock import monotonic_ms
+from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
+from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.transcriber import Samples, Transcriber, TranscriptionOptions
 from voicepipe.providers.local import llm, stt, tts
 from voicepipe.providers.local.engine.smollm import SLOTS
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.wire import STT_RATE_HZ, Progress
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.model import Model, ModelRequest, Said, Text, TextDelta
-from voicepipe.stages.synthesizer import Synthesizer, Voice
-from voicepipe.stages.transcriber import Hearing, Samples, Transcriber
 
 SETTLE_S: Final = 1.0
 """Wait after a cancel: long enough for any of the engines to react."""
@@ -61,7 +61,7 @@ async def report(name: str, once: Callable[[int], Awaitable[int]], times: int) -
 
 async def final_ms(transcriber: Transcriber, samples: Samples) -> int:
     """Time from flush to final."""
-    async with transcriber.open(Hearing(model=stt.MODEL)) as stream:
+    async with transcriber.open(TranscriptionOptions(model=stt.MODEL)) as stream:
         stream.begin(1)
         stream.push(samples)
         began_ms = monotonic_ms()
@@ -105,7 +105,7 @@ async def cancel(
         await asyncio.sleep(SETTLE_S)
         wasted_ms.append(cpu_ms(engine.pid) - cpu_before_ms)
     median, most = statistics.median(wasted_ms), max(wasted_ms)
-    say(f"cancel {name:<39} caller free in {max(waited_ms)} ms at most, engine works on for")
+    say(f"cancel {name:<39} user free in {max(waited_ms)} ms at most, engine works on for")
     say(f"{'':<46} median {median:6.0f} ms   max {most:6.0f} ms CPU")
 
 
@@ -134,27 +134,27 @@ async def measure(clip: Path, folder: Path, *, times: int = 9) -> None:
     async with start_engine(path, on_progress) as engine:
         say(f"all ready after {monotonic_ms() - began_ms} ms, {resident_mb(engine.pid)} MB resident")
         settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
-        ear = stt.open_transcriber(Spec("local", stt.MODEL), settings)
-        mind = llm.open_model(Spec("local", llm.MODEL), settings)
-        mouth = tts.open_synthesizer(Spec("local", tts.MODEL), settings)
+        transcriber = stt.open_transcriber(Spec("local", stt.MODEL), settings)
+        model = llm.open_model(Spec("local", llm.MODEL), settings)
+        synthesizer = tts.open_synthesizer(Spec("local", tts.MODEL), settings)
         seconds = samples.size / STT_RATE_HZ
 
         async def cold(n: int) -> int:
-            return await first_text_ms(mind, request(f"Hi, {n}.", session=f"cold{n}"))
+            return await first_text_ms(model, request(f"Hi, {n}.", session=f"cold{n}"))
 
         async def cached(n: int) -> int:
-            return await first_text_ms(mind, request(f"What is {n}?", session="cached"))
+            return await first_text_ms(model, request(f"What is {n}?", session="cached"))
 
-        await report(f"stt: flush to final, {seconds:.1f} s clip", lambda n: final_ms(ear, samples), times)
+        await report(f"stt: flush to final, {seconds:.1f} s clip", lambda n: final_ms(transcriber, samples), times)
         await report("llm: first text, instructions not read", cold, min(times, SLOTS))
         await cached(0)
         await report("llm: first text, instructions cached", cached, times)
-        await report("tts: clause to first sound", lambda n: first_sound_ms(mouth), times)
+        await report("tts: clause to first sound", lambda n: first_sound_ms(synthesizer), times)
         long = request("Tell me a long story.", session="long")
-        await cancel("stt", engine, lambda: final_ms(ear, samples), 0.03, times)
-        await cancel("llm, while it writes", engine, lambda: _whole_ms(mind, long), 0.4, times)
-        await cancel("llm, while it reads", engine, lambda: _reading_ms(mind), 0.3, times)
-        await cancel("tts", engine, lambda: first_sound_ms(mouth, LONG), 0.02, times)
+        await cancel("stt", engine, lambda: final_ms(transcriber, samples), 0.03, times)
+        await cancel("llm, while it writes", engine, lambda: _whole_ms(model, long), 0.4, times)
+        await cancel("llm, while it reads", engine, lambda: _reading_ms(model), 0.3, times)
+        await cancel("tts", engine, lambda: first_sound_ms(synthesizer, LONG), 0.02, times)
         say(f"at the end {resident_mb(engine.pid)} MB resident")
 
 

@@ -79,7 +79,7 @@ class LocalEngine:
         self._on_progress, self._stages = on_progress, stages
         self._linger_ms, self._ready_timeout_ms = linger_ms, ready_timeout_ms
         self._tasks = asyncio.TaskGroup()
-        self._keeper: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
         self._lease: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def __aenter__(self) -> Self:
@@ -90,14 +90,14 @@ class LocalEngine:
         self.socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._attach()
         await self._tasks.__aenter__()
-        self._keeper = self._tasks.create_task(self._keep(), name="local-engine")
+        self._supervisor = self._tasks.create_task(self._keep(), name="local-engine")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._keeper is not None
-        self._keeper.cancel()
+        assert self._supervisor is not None
+        self._supervisor.cancel()
         await self._tasks.__aexit__(None, None, None)
         self.ready = False
         if self._lease is None:

@@ -11,13 +11,19 @@ from typing import Final
 
 import numpy as np
 
-from voicepipe.audio.quiet import quietest_cut
+from voicepipe.audio.silence_trim import quietest_cut
 from voicepipe.errors import StageError
+from voicepipe.ports.transcriber import Final as FinalText
+from voicepipe.ports.transcriber import (
+    Samples,
+    Transcriber,
+    TranscriberCapabilities,
+    TranscriptEvent,
+    TranscriptionOptions,
+)
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.link import Exchange, Link, link, new_session
+from voicepipe.providers.local.connection import Exchange, Link, link, new_session
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.transcriber import Final as FinalText
-from voicepipe.stages.transcriber import Heard, Hearing, Samples, Transcriber, TranscriberCapabilities
 
 MODEL: Final = "moonshine-tiny"
 
@@ -55,16 +61,16 @@ class LocalTranscriber:
         self._link = link
 
     @asynccontextmanager
-    async def open(self, hearing: Hearing) -> AsyncIterator[LocalStream]:
+    async def open(self, transcription: TranscriptionOptions) -> AsyncIterator[LocalStream]:
         """Open one session's STT stream. The prompt is ignored: the model takes none.
 
         Raises:
             StageRefused: another model, or another language than English, was requested.
         """
-        if hearing.model != MODEL:
-            raise self._link.refused(f"expected the model {MODEL!r}, got {hearing.model!r}")
-        if hearing.language and hearing.language.lower().split("-")[0] != "en":
-            raise self._link.refused(f"the model hears English only, got the language {hearing.language!r}")
+        if transcription.model != MODEL:
+            raise self._link.refused(f"expected the model {MODEL!r}, got {transcription.model!r}")
+        if transcription.language and transcription.language.lower().split("-")[0] != "en":
+            raise self._link.refused(f"the model hears English only, got the language {transcription.language!r}")
         stream = LocalStream(self._link)
         try:
             yield stream
@@ -154,7 +160,7 @@ class LocalStream:
     def __aiter__(self) -> LocalStream:
         return self
 
-    async def __anext__(self) -> Heard:
+    async def __anext__(self) -> TranscriptEvent:
         """Return the next final; one for each flush that was not replaced by a later one.
 
         Raises:
@@ -163,13 +169,13 @@ class LocalStream:
         while not self._closed:
             if self._failure is not None:
                 raise self._failure
-            asked = next(iter(self._flushes.values()), None)
-            undecoded = _undecoded(asked.pieces if asked else tuple(self._utterance.pieces))
+            pending = next(iter(self._flushes.values()), None)
+            undecoded = _undecoded(pending.pieces if pending else tuple(self._utterance.pieces))
             if undecoded is not None:
                 await self._decode(undecoded)
-            elif asked is not None:
-                del self._flushes[asked.utterance]
-                return FinalText(asked.utterance, asked.number, asked.text, "en")
+            elif pending is not None:
+                del self._flushes[pending.utterance]
+                return FinalText(pending.utterance, pending.number, pending.text, "en")
             else:
                 self._wake.clear()
                 await self._wake.wait()
@@ -187,9 +193,9 @@ class LocalStream:
     async def _decode(self, piece: _Piece) -> None:
         self._exchange = Exchange(self._link)
         try:
-            await self._exchange.ask(wire.Transcribe(self._session, piece.samples.tobytes()))
+            await self._exchange.send(wire.Transcribe(self._session, piece.samples.tobytes()))
             reply = await self._exchange.next()
-            if not isinstance(reply, wire.Heard):
+            if not isinstance(reply, wire.Transcribed):
                 raise self._link.broken("the engine answered without a text")
             piece.text = reply.text
         except StageError as error:

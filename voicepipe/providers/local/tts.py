@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from voicepipe.errors import StageError
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.link import Exchange, Link, link, new_session
+from voicepipe.providers.local.connection import Exchange, Link, link, new_session
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 
 MODEL: Final = "hibari"
 VOICES: Final = ("heart",)
@@ -139,7 +139,7 @@ class LocalSpeech:
             if self._speaking is None:
                 clause, text = self._waiting.popleft()
                 self._speaking = clause, Exchange(self._link)
-                await self._speaking[1].ask(wire.Speak(self._session, text, self._speed))
+                await self._speaking[1].send(wire.Speak(self._session, text, self._speed))
             clause, exchange = self._speaking
             reply = await exchange.next()
             if isinstance(reply, wire.Audio):

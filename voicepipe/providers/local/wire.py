@@ -41,7 +41,7 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
 
 
 class Transcribe(msgspec.Struct, frozen=True, tag="transcribe"):
-    """`audio`: int16 at `STT_RATE_HZ`, 30 s at most. Answered by one `Heard`."""
+    """`audio`: int16 at `STT_RATE_HZ`, 30 s at most. Answered by one `Transcribed`."""
 
     session: str
     audio: bytes
@@ -92,7 +92,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int
 
 
-class Heard(msgspec.Struct, frozen=True, tag="heard"):
+class Transcribed(msgspec.Struct, frozen=True, tag="transcribed"):
     """The text of a `Transcribe`."""
 
     text: str
@@ -141,8 +141,8 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     why: str
 
 
-Reply = Progress | Ready | Heard | Reading | Delta | Answered | Audio | Done | Refused | Broken
-FINAL: Final = (Heard, Answered, Done, Refused, Broken)
+Reply = Progress | Ready | Transcribed | Reading | Delta | Answered | Audio | Done | Refused | Broken
+FINAL: Final = (Transcribed, Answered, Done, Refused, Broken)
 """Replies after which a job's connection carries nothing more."""
 
 REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)

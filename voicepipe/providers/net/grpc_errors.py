@@ -8,13 +8,13 @@ import msgspec
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.endpoint import Endpoint
 
 STATUS: Final = {3: 400, 5: 404, 7: 403, 8: 429, 14: 503, 16: 401}
 """Codes as HTTP statuses. Source: google.rpc.Code."""
 
 
-def failure(peer: Peer, code: int, words: str) -> StageError:
+def failure(endpoint: Endpoint, code: int, words: str) -> StageError:
     """Return the stage error for a code and the vendor's text; without a known code the answer counts as broken."""
     body = msgspec.json.encode({"message": words})
-    return failures.refused(peer, STATUS[code], body) if code in STATUS else failures.in_band(peer, body)
+    return failures.refused(endpoint, STATUS[code], body) if code in STATUS else failures.in_band(endpoint, body)

@@ -17,8 +17,8 @@ import aiohttp
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.peer import Peer
-from voicepipe.telemetry.tracing import OUTGOING
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.telemetry.tracing.port import OUTGOING
 
 KEEP_ALIVE_S = 120
 """How long an unused connection is kept. Users think for seconds; a new TLS connection costs two round trips."""
@@ -53,12 +53,12 @@ def _connections() -> aiohttp.TraceConfig:
     """Calls each request's `reached` when it has its connection."""
     trace = aiohttp.TraceConfig()
 
-    async def tell(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    async def on_connection(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
         if context.trace_request_ctx is not None:
             context.trace_request_ctx()
 
-    trace.on_connection_create_end.append(tell)
-    trace.on_connection_reuseconn.append(tell)
+    trace.on_connection_create_end.append(on_connection)
+    trace.on_connection_reuseconn.append(on_connection)
     return trace
 
 
@@ -81,9 +81,9 @@ async def lifetime() -> AsyncIterator[None]:
 class Answer:
     """A vendor's answer with status 200, its body still arriving."""
 
-    def __init__(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, endpoint: Endpoint, response: aiohttp.ClientResponse) -> None:
         self._content = response.content
-        self._translated = failures.Translated(peer)
+        self._translated = failures.Translated(endpoint)
         self.content_type = response.content_type.lower()
         """The content type without parameters, such as `text/event-stream`."""
 
@@ -93,7 +93,7 @@ class Answer:
         """Return the next 1 to `most_bytes` bytes of the body, as soon as there are some; empty at its end.
 
         Raises:
-            StageTimeout: nothing arrived for the peer's idle time.
+            StageTimeout: nothing arrived for the endpoint's idle time.
             StageBroken: the connection was cut before the body's end.
         """
         with self._translated:
@@ -114,7 +114,7 @@ class Answer:
 
 @asynccontextmanager
 async def post(
-    peer: Peer,
+    endpoint: Endpoint,
     path: str,
     *,
     json: bytes | None = None,
@@ -122,15 +122,15 @@ async def post(
     headers: Mapping[str, str] | None = None,
     reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    """Send a request to `peer`, and yield its answer when its headers have arrived. `reached` is called when there is a
-    connection.
+    """Send a request to `endpoint`, and yield its answer when its headers have arrived. `reached` is called when there
+    is a connection.
 
     Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next request.
     Redirects are not followed: they would send the user's words to a host that is not in the settings.
 
     Raises:
         StageRefused: the status was not 200.
-        StageTimeout: no connection, or no headers, in the peer's time.
+        StageTimeout: no connection, or no headers, in the endpoint's time.
         StageBroken: no connection, or it was cut.
     """
     sent = dict(headers or {})
@@ -140,20 +140,20 @@ async def post(
         sent["Content-Type"] = "application/json"
     # aiohttp writes it in pieces, an iteration of the loop for each
     data = form if json is None else io.BytesIO(json)
-    async with _asked(peer, "POST", path, data=data, headers=sent, reached=reached) as answer:
+    async with _request(endpoint, "POST", path, data=data, headers=sent, reached=reached) as answer:
         yield answer
 
 
 @asynccontextmanager
-async def get(peer: Peer, path: str) -> AsyncIterator[Answer]:
+async def get(endpoint: Endpoint, path: str) -> AsyncIterator[Answer]:
     """Send a GET request, otherwise as `post`."""
-    async with _asked(peer, "GET", path, data=None, headers={}) as answer:
+    async with _request(endpoint, "GET", path, data=None, headers={}) as answer:
         yield answer
 
 
 @asynccontextmanager
-async def _asked(
-    peer: Peer,
+async def _request(
+    endpoint: Endpoint,
     method: str,
     path: str,
     *,
@@ -161,49 +161,52 @@ async def _asked(
     headers: Mapping[str, str],
     reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    with failures.Translated(peer):
+    with failures.Translated(endpoint):
         response = await _pool().request(
             method,
-            peer.base_url + path,
+            endpoint.base_url + path,
             data=data,
-            headers={**dict(peer.headers), **headers},
-            timeout=_timeout(peer),
+            headers={**dict(endpoint.headers), **headers},
+            timeout=_timeout(endpoint),
             allow_redirects=False,
             trace_request_ctx=reached,
         )
     try:
         if response.status != 200:
-            raise await _refusal(peer, response)
-        yield Answer(peer, response)
+            raise await _refusal(endpoint, response)
+        yield Answer(endpoint, response)
     finally:
         response.close()
 
 
-async def touch(peer: Peer, path: str) -> None:
-    """Open a connection to `peer` for the next request. Failures are not reported."""
+async def touch(endpoint: Endpoint, path: str) -> None:
+    """Open a connection to `endpoint` for the next request. Failures are not reported."""
     try:
-        with failures.Translated(peer):
+        with failures.Translated(endpoint):
             async with _pool().head(
-                peer.base_url + path, headers=dict(peer.headers), timeout=_timeout(peer), allow_redirects=False
+                endpoint.base_url + path,
+                headers=dict(endpoint.headers),
+                timeout=_timeout(endpoint),
+                allow_redirects=False,
             ) as response:
                 await response.read()
     except StageError:
         return
 
 
-async def _refusal(peer: Peer, response: aiohttp.ClientResponse) -> StageError:
+async def _refusal(endpoint: Endpoint, response: aiohttp.ClientResponse) -> StageError:
     try:
-        body = await Answer(peer, response).body(limit_bytes=ERROR_BODY_BYTES)
+        body = await Answer(endpoint, response).body(limit_bytes=ERROR_BODY_BYTES)
     except StageError:
         body = b""  # the status says enough
-    return failures.refused(peer, response.status, body, retry_after=response.headers.get("Retry-After"))
+    return failures.refused(endpoint, response.status, body, retry_after=response.headers.get("Retry-After"))
 
 
-def _timeout(peer: Peer) -> aiohttp.ClientTimeout:
+def _timeout(endpoint: Endpoint) -> aiohttp.ClientTimeout:
     # No total: an answer may be long. ceil_threshold keeps aiohttp from rounding timeouts up to whole seconds.
     return aiohttp.ClientTimeout(
         total=None,
-        connect=peer.connect_timeout_ms / 1_000,
-        sock_read=peer.idle_timeout_ms / 1_000,
+        connect=endpoint.connect_timeout_ms / 1_000,
+        sock_read=endpoint.idle_timeout_ms / 1_000,
         ceil_threshold=3_600,
     )

@@ -9,58 +9,58 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.peer import Peer
+from voicepipe.providers.net.endpoint import Endpoint
 
 LASTING_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
 """Close codes by which a vendor rejects our message; the same message fails again (RFC 6455, 7.4.1)."""
 
 
-def unreachable(peer: Peer, error: Exception) -> StageError | None:
+def unreachable(endpoint: Endpoint, error: Exception) -> StageError | None:
     """Return the stage error for a failed opening, or None if `error` is not one."""
     match error:
         case InvalidStatus(response=answer):
             return failures.refused(
-                peer, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
+                endpoint, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
             )
         case InvalidHandshake():
-            return failures.broken(peer, "the vendor hung up, or what it answered is not a WebSocket")
+            return failures.broken(endpoint, "the vendor hung up, or what it answered is not a WebSocket")
         case InvalidURI():
-            return failures.broken(peer, "its URL is not one", retryable=False)
+            return failures.broken(endpoint, "its URL is not one", retryable=False)
         case TimeoutError():
-            why = f"no connection within {peer.connect_timeout_ms} ms"
-            return StageTimeout(peer.stage, provider=peer.name, why=why, retryable=True)
+            why = f"no connection within {endpoint.connect_timeout_ms} ms"
+            return StageTimeout(endpoint.stage, provider=endpoint.name, why=why, retryable=True)
         case socket.gaierror():
-            return failures.broken(peer, "its name was not found (DNS)")
+            return failures.broken(endpoint, "its name was not found (DNS)")
         case ConnectionRefusedError():
-            return failures.broken(peer, "the connection was refused: is it running?")
+            return failures.broken(endpoint, "the connection was refused: is it running?")
         case ConnectionError():
-            return failures.broken(peer, "the connection was cut before it was up")
-    known = failures.explain(peer, error)  # TLS
+            return failures.broken(endpoint, "the connection was cut before it was up")
+    known = failures.explain(endpoint, error)  # TLS
     if known is None and isinstance(error, OSError):
-        return failures.broken(peer, f"no connection could be made ({error.strerror or 'no reason'})")
+        return failures.broken(endpoint, f"no connection could be made ({error.strerror or 'no reason'})")
     return known
 
 
-def cut(peer: Peer, error: ConnectionClosed, *, pong_ms: int) -> StageError:
+def cut(endpoint: Endpoint, error: ConnectionClosed, *, pong_ms: int) -> StageError:
     """Return the stage error for a connection that ended; only the vendor's own close frame can make it permanent."""
     said = error.rcvd
     if said is None:
         if error.sent is not None and "ping timeout" in error.sent.reason:
-            return failures.broken(peer, f"no answer to a ping for {pong_ms} ms")
+            return failures.broken(endpoint, f"no answer to a ping for {pong_ms} ms")
         why = f"it sent what is not WebSocket ({error.sent.reason})" if error.sent is not None else "it was cut"
-        return failures.broken(peer, f"the connection ended: {failures.quote(peer, why)}")
-    reason = failures.quote(peer, said.reason) or "no reason"
+        return failures.broken(endpoint, f"the connection ended: {failures.quote(endpoint, why)}")
+    reason = failures.quote(endpoint, said.reason) or "no reason"
     retryable = said.code not in LASTING_CODES
-    return failures.broken(peer, f"the vendor closed the connection ({said.code}: {reason})", retryable=retryable)
+    return failures.broken(endpoint, f"the vendor closed the connection ({said.code}: {reason})", retryable=retryable)
 
 
 class Opening:
-    """Turn failures of the dialling into stage errors: `with Opening(peer):`."""
+    """Turn failures of the dialling into stage errors: `with Opening(endpoint):`."""
 
-    __slots__ = ("_peer",)
+    __slots__ = ("_endpoint",)
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     def __enter__(self) -> None:
         return None
@@ -68,5 +68,5 @@ class Opening:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and (failure := unreachable(self._peer, error)) is not None:
+        if isinstance(error, Exception) and (failure := unreachable(self._endpoint, error)) is not None:
             raise failure from None

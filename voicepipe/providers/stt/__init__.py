@@ -1,1 +1,1 @@
-"""Speech-to-text vendors, one module each."""
+"""Code that adapters of several STT vendors share."""

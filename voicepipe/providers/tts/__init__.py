@@ -1,1 +1,1 @@
-"""Text-to-speech vendors, one module each."""
+"""Code that adapters of several TTS vendors share."""

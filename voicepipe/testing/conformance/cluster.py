@@ -84,7 +84,7 @@ async def a_project_revokes_only_its_own(open_cluster: OpenCluster) -> None:
         assert not await cluster.is_revoked(claims_of("shop"))
 
 
-async def a_revocation_is_forgotten_when_its_tokens_have_expired(open_cluster: OpenCluster) -> None:
+async def a_revocation_is_deleted_when_its_tokens_have_expired(open_cluster: OpenCluster) -> None:
     """Memory is bounded by the number of revocations in force."""
     async with open_cluster() as cluster:
         await cluster.revoke(RevokedToken("shop", "t1", until_s=LATER_S), now_s=NOW_S)
@@ -120,7 +120,7 @@ async def a_waiting_watch_is_woken(open_cluster: OpenCluster) -> None:
         assert [watch.result() for watch in watches] == [revocation, revocation]
 
 
-async def a_config_is_kept_until_its_token_expires(open_cluster: OpenCluster) -> None:
+async def a_config_is_stored_until_its_token_expires(open_cluster: OpenCluster) -> None:
     """And not a second longer."""
     async with open_cluster() as cluster:
         await cluster.keep_config("c1", b'{"instructions":"hi"}', project="shop", until_s=LATER_S, now_s=NOW_S)
@@ -186,7 +186,7 @@ async def counters_of_other_names_are_others(open_cluster: OpenCluster) -> None:
             assert tally.counted
 
 
-async def a_counter_lives_as_long_as_its_longest_count_asked(open_cluster: OpenCluster) -> None:
+async def a_counter_lives_as_long_as_its_longest_count(open_cluster: OpenCluster) -> None:
     """A shorter lifetime given later does not shorten it."""
     async with open_cluster() as cluster:
         await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
@@ -258,10 +258,10 @@ PROMISES: Final[tuple[Promise, ...]] = (
     a_revoked_subject_loses_what_was_issued_until_then,
     a_subject_revoked_again_loses_more,
     a_project_revokes_only_its_own,
-    a_revocation_is_forgotten_when_its_tokens_have_expired,
+    a_revocation_is_deleted_when_its_tokens_have_expired,
     a_watch_gives_what_is_in_force_and_then_what_comes,
     a_waiting_watch_is_woken,
-    a_config_is_kept_until_its_token_expires,
+    a_config_is_stored_until_its_token_expires,
     a_config_of_another_project_is_not_there,
     an_oversized_config_is_refused,
     a_counter_stops_at_its_limit,
@@ -269,7 +269,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     what_is_given_back_can_be_counted_again,
     a_counter_without_limit_only_counts,
     counters_of_other_names_are_others,
-    a_counter_lives_as_long_as_its_longest_count_asked,
+    a_counter_lives_as_long_as_its_longest_count,
     a_full_pool_takes_no_slot_anywhere,
     of_many_at_once_as_many_get_slots_as_there_are,
     a_holder_that_has_its_slots_keeps_them,

@@ -52,13 +52,13 @@ class Bench:
     rig: Rig
     cluster: Resilient
     health: StorageHealth
-    told: list[Change] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
     async def back(self) -> None:
         """Return when all pending changes are in the store, and the store is used again."""
 
         async def probe() -> bool | None:
-            return (not self.health.troubles() and not self.cluster.n_owed) or None
+            return (not self.health.failing_stores() and not self.cluster.n_owed) or None
 
         await eventually(probe)
 
@@ -71,11 +71,11 @@ class Bench:
 @asynccontextmanager
 async def bench(open_rig: OpenRig, unavailable: Unavailable = "admit") -> AsyncIterator[Bench]:
     """A cluster that retries its store every few ms."""
-    told: list[Change] = []
-    health = StorageHealth(unix_ms, told.append)
+    changes: list[Change] = []
+    health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(unavailable=unavailable, answer_ms=1_000, first_pause_ms=5, last_pause_ms=20)
     async with open_rig() as rig, rig.open_store() as store, open_resilient(store, health, options) as cluster:
-        yield Bench(rig, cluster, health, told)
+        yield Bench(rig, cluster, health, changes)
 
 
 async def _use(cluster: Cluster, name: str, limit: int | None, amount: int = 1) -> bool:
@@ -99,7 +99,7 @@ async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> 
             assert await _use(its.cluster, counter(claims, "sessions"), 1)
             await its.cluster.renew_slots("p", until_s=now_s + 30, now_s=now_s)
             await its.cluster.give_back_slots("s1")
-            assert its.health.troubles()
+            assert its.health.failing_stores()
         await its.back()
         assert await its.total(counter(claims, "sessions")) == 1
 
@@ -171,7 +171,7 @@ async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
             assert await its.cluster.is_revoked(claims)
 
 
-async def a_config_that_was_kept_here_is_found(open_rig: OpenRig) -> None:
+async def a_locally_stored_config_is_found(open_rig: OpenRig) -> None:
     """Data stored before or during the fault; and the store has both when it is back."""
     now_s = unix_s()
     async with bench(open_rig) as its:
@@ -188,7 +188,7 @@ async def a_config_that_was_kept_here_is_found(open_rig: OpenRig) -> None:
             assert await elsewhere.config("c2", project=str(more["project"]), now_s=now_s) == b'{"a":2}'
 
 
-async def slots_are_counted_here_and_told_later(open_rig: OpenRig) -> None:
+async def slots_are_counted_locally_and_reported_later(open_rig: OpenRig) -> None:
     """A full pool is full in trouble too; who left frees a slot; and the store has those who stayed."""
     async with bench(open_rig) as its:
         assert await _slot(its.cluster, "before", 2) is None
@@ -213,12 +213,12 @@ async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
             assert await _use(its.cluster, "known", 2)
             assert not await _use(its.cluster, "known", 2)
             assert await _use(its.cluster, "running", None, 3)
-            asked = (
+            request = (
                 its.cluster.is_revoked(claims_of(issued_at_s=now_s)),
                 its.cluster.config("c1", project="shop", now_s=now_s),
                 its.cluster.count("unknown", 1, limit=1, until_s=now_s + LIFE_S, now_s=now_s),
             )
-            answers = await asyncio.gather(*asked, return_exceptions=True)
+            answers = await asyncio.gather(*request, return_exceptions=True)
             refused = [str(answer) for answer in answers if isinstance(answer, StoreUnavailable)]
             assert len(refused) == (0 if its.rig.can_read else 3), answers
             assert set(refused) <= {"The server can't look that up at the moment."}
@@ -226,26 +226,26 @@ async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
         assert await its.total("running") == 3
 
 
-async def the_trouble_is_told_once_and_so_is_its_end(open_rig: OpenRig) -> None:
+async def a_fault_and_its_end_are_reported_once(open_rig: OpenRig) -> None:
     """However many sessions meet the fault."""
     async with bench(open_rig) as its:
         with its.rig.trouble():
             await asyncio.gather(*(_use(its.cluster, f"n{number}", None) for number in range(30)))
-            assert [trouble.store for trouble in its.health.troubles()] == ["shared"]
+            assert [trouble.store for trouble in its.health.failing_stores()] == ["shared"]
         await its.back()
-        assert [type(change) for change in its.told] == [StoreFailed, StoreRecovered]
+        assert [type(change) for change in its.changes] == [StoreFailed, StoreRecovered]
 
 
 async def leaving_in_trouble_says_what_is_lost(open_rig: OpenRig) -> None:
     """Counts that the store never received."""
-    told: list[Change] = []
-    health = StorageHealth(unix_ms, told.append)
+    changes: list[Change] = []
+    health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(answer_ms=100, first_pause_ms=5, last_pause_ms=20, close_ms=50)
     async with open_rig() as rig, rig.open_store() as store:
         with rig.trouble():
             async with open_resilient(store, health, options) as cluster:
                 await _use(cluster, "n", None)
-    assert [change.count for change in told if isinstance(change, StoreLost)] == [1]
+    assert [change.count for change in changes if isinstance(change, StoreLost)] == [1]
 
 
 PROMISES: Final[tuple[FaultPromise, ...]] = (
@@ -255,9 +255,9 @@ PROMISES: Final[tuple[FaultPromise, ...]] = (
     spending_is_counted_once,
     what_is_revoked_in_trouble_is_revoked_at_once,
     what_others_had_revoked_stays_so,
-    a_config_that_was_kept_here_is_found,
-    slots_are_counted_here_and_told_later,
+    a_locally_stored_config_is_found,
+    slots_are_counted_locally_and_reported_later,
     what_only_the_store_knows_may_be_refused,
-    the_trouble_is_told_once_and_so_is_its_end,
+    a_fault_and_its_end_are_reported_once,
     leaving_in_trouble_says_what_is_lost,
 )

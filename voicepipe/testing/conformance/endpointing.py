@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from voicepipe.testing.playbook import Playbook
+from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import NoteStrategyFailure
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence, StrategyFactory
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Caller
+from voicepipe.turn.states import User
 
 SILENCES_MS = (0, 200, 720, 10_000)
 """What operators and clients may set."""
@@ -119,7 +119,7 @@ class EndpointStrategyConformance:
     def test_it_ends_turns(self, make: StrategyFactory, words: str | None) -> None:
         """In the core, without a failure, also when the words are late and when the VAD goes silent."""
         for last_silence_ms in (MAX_WAIT_MS, 200):
-            book = Playbook(
+            book = CoreDriver(
                 TurnSettings(silence_ms=720, end_of_turn=NAME),
                 CoreSettings(speculate=True),
                 strategies={**BUILT_IN, NAME: make},
@@ -131,8 +131,8 @@ class EndpointStrategyConformance:
             for silence_ms in _silences(last_silence_ms, make(720).longest_ms):
                 book.at(2_000 + silence_ms, e.SilenceGrew(silence_ms))
             book.at(2_080 + MAX_WAIT_MS + 10_000)
-            assert book.core.caller.state in (Caller.ENDED, Caller.QUIET)
-            assert book.core.unlawful == []
+            assert book.core.user.state in (User.ENDED, User.QUIET)
+            assert book.core.illegal_moves == []
             assert [order for order in book.orders if isinstance(order, NoteStrategyFailure)] == []
 
 

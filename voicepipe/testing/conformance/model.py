@@ -9,16 +9,16 @@ from typing import Protocol
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.stages.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
-from voicepipe.testing.conformance.promptness import (
+from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.testing.conformance.waits import (
     REFUSALS,
     LeavesNothing,
     TakesCues,
     ends_when_cancelled,
-    impatient,
     lets_failures_out,
     names_its_provider,
     promptly,
+    short_timeout,
 )
 from voicepipe.testing.fakes.cues import (
     CallCue,
@@ -35,14 +35,14 @@ from voicepipe.testing.fakes.cues import (
     Stall,
     Status,
 )
-from voicepipe.testing.fakes.desk import Asked, soon
+from voicepipe.testing.fakes.script import ReceivedRequest, soon
 
 
-class LlmDesk(Protocol):
+class LlmScript(Protocol):
     """The part of a fake's desk that a scripted suite needs."""
 
     def cue(self, *cues: LlmCue) -> None: ...
-    async def nth(self, n: int) -> Asked: ...
+    async def nth(self, n: int) -> ReceivedRequest: ...
 
 
 async def answer(model: Model, request: ModelRequest) -> list[ModelEvent]:
@@ -104,16 +104,16 @@ class ModelConformance(LeavesNothing):
         """A task that is cancelled inside an answer ends as cancelled, promptly."""
         begun = asyncio.Event()
 
-        async def ask() -> None:
+        async def run() -> None:
             async with model.open(question) as events:
                 async for _ in events:
                     begun.set()
                     await asyncio.Event().wait()
 
-        await ends_when_cancelled(ask(), begun)
+        await ends_when_cancelled(run(), begun)
 
     async def test_body_failure_leaves_as_it_is(self, model: Model, question: ModelRequest) -> None:
-        """An exception of the caller comes out unchanged, and is not attributed to the provider."""
+        """An exception of the user comes out unchanged, and is not attributed to the provider."""
         await lets_failures_out(model.open(question))
 
     async def test_questions_side_by_side(self, model: Model, question: ModelRequest) -> None:
@@ -149,20 +149,20 @@ class ModelConformance(LeavesNothing):
 
 
 class ScriptedModelConformance(TakesCues, ModelConformance):
-    """For models that take cues. Fixtures: `model`, made with the suite's `patience_ms`, and `desk`."""
+    """For models that take cues. Fixtures: `model`, made with the suite's `timeout_ms`, and `script`."""
 
-    async def test_text_keeps_its_order(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+    async def test_text_keeps_its_order(self, model: Model, script: LlmScript, question: ModelRequest) -> None:
         """The answer's text is the vendor's, whole and in order, beyond ASCII too."""
-        desk.cue(LlmCue(tokens=("Ünter", " den", " 林", "檎", " 🌳"), input_tokens=7, cached_tokens=3))
+        script.cue(LlmCue(tokens=("Ünter", " den", " 林", "檎", " 🌳"), input_tokens=7, cached_tokens=3))
         events = await answer(model, question)
         assert text_of(events) == "Ünter den 林檎 🌳"
         assert Finished("stop") in events
         assert Usage(input_tokens=7, output_tokens=5, cached_tokens=3) in events
 
-    async def test_calls(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+    async def test_calls(self, model: Model, script: LlmScript, question: ModelRequest) -> None:
         """Function calls begin with their id and name, and their arguments add up."""
         first = CallCue("look_up", ('{"city"', ':"Oslo"}'), "call_1")
-        desk.cue(LlmCue(calls=(first, CallCue("hang_up", ("{}",), "call_2"))))
+        script.cue(LlmCue(calls=(first, CallCue("hang_up", ("{}",), "call_2"))))
         events = await answer(model, question)
         deltas = [event for event in events if isinstance(event, CallDelta)]
         begun = {delta.index: (delta.call_id, delta.name) for delta in deltas if delta.name}
@@ -172,27 +172,33 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
 
     @pytest.mark.parametrize(("status", "retry_after", "retryable"), REFUSALS)
     async def test_refusal(
-        self, model: Model, desk: LlmDesk, question: ModelRequest, status: int, retry_after: str | None, retryable: bool
+        self,
+        model: Model,
+        script: LlmScript,
+        question: ModelRequest,
+        status: int,
+        retry_after: str | None,
+        retryable: bool,
     ) -> None:
         """A refusal has its status, whether a retry may succeed, and when."""
-        desk.cue(LlmCue(fault=Status(status, retry_after=retry_after)))
+        script.cue(LlmCue(fault=Status(status, retry_after=retry_after)))
         with pytest.raises(StageRefused) as raised:
             await answer(model, question)
         names_its_provider(raised.value, stage="llm", provider=model.name)
         assert (raised.value.status, raised.value.retryable) == (status, retryable)
         assert raised.value.retry_after_ms == (2_000 if retry_after else None)
 
-    @impatient
+    @short_timeout
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=2)], ids=["headers", "first", "middle"])
-    async def test_stall(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
+    async def test_stall(self, model: Model, script: LlmScript, question: ModelRequest, fault: Fault) -> None:
         """A vendor that stalls is a timeout; text sent before is not lost, and the vendor sees the connection close."""
-        desk.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
+        script.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
         events, error = await outcome(model, question)
         assert isinstance(error, StageTimeout)
         names_its_provider(error, stage="llm", provider=model.name)
         assert error.retryable
         assert text_of(events) == ("One two" if fault == Stall(after=2) else "")
-        await soon((await desk.nth(0)).ended)
+        await soon((await script.nth(0)).ended)
 
     @pytest.mark.parametrize(
         "fault",
@@ -207,9 +213,9 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         ],
         ids=lambda fault: f"{type(fault).__name__}-{getattr(fault, 'after', 0)}",
     )
-    async def test_break(self, model: Model, desk: LlmDesk, question: ModelRequest, fault: Fault) -> None:
+    async def test_break(self, model: Model, script: LlmScript, question: ModelRequest, fault: Fault) -> None:
         """A cut, malformed data or an early end is never taken for an answer; earlier text is not lost."""
-        desk.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
+        script.cue(LlmCue(tokens=("One", " two", " three"), fault=fault))
         events, error = await outcome(model, question)
         assert isinstance(error, StageBroken)
         names_its_provider(error, stage="llm", provider=model.name)
@@ -219,37 +225,39 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
             assert text_of(events) == "One two"
         assert text_of(await answer(model, question))  # and the next question is answered
 
-    async def test_leaving_is_seen(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+    async def test_leaving_is_seen(self, model: Model, script: LlmScript, question: ModelRequest) -> None:
         """The vendor sees the connection close while it still has data to send."""
         hold = Hold(after=1)
-        desk.cue(LlmCue(hold=hold))
+        script.cue(LlmCue(hold=hold))
         async with model.open(question) as events:
             assert await anext(aiter(events)) == TextDelta("Hello")
         async with promptly():
-            await (await desk.nth(0)).gone.wait()
+            await (await script.nth(0)).gone.wait()
         assert not hold.release.is_set()
 
     async def test_cancel_before_the_first_token_is_seen(
-        self, model: Model, desk: LlmDesk, question: ModelRequest
+        self, model: Model, script: LlmScript, question: ModelRequest
     ) -> None:
         """A turn that is cancelled while it waits for headers closes the connection too."""
-        desk.cue(LlmCue(fault=Hang()))
+        script.cue(LlmCue(fault=Hang()))
         async with asyncio.TaskGroup() as group:
-            asking = group.create_task(answer(model, question))
-            asked = await desk.nth(0)
-            asking.cancel()
+            answering = group.create_task(answer(model, question))
+            request = await script.nth(0)
+            answering.cancel()
             async with promptly():
-                await asked.ended.wait()
-        assert asking.cancelled()
+                await request.ended.wait()
+        assert answering.cancelled()
 
-    async def test_held_answer_does_not_hold_others(self, model: Model, desk: LlmDesk, question: ModelRequest) -> None:
+    async def test_held_answer_does_not_hold_others(
+        self, model: Model, script: LlmScript, question: ModelRequest
+    ) -> None:
         """A slow answer delays no other, and arrives whole."""
         hold = Hold(after=1)
-        desk.cue(LlmCue(hold=hold), LlmCue(tokens=("Quick",)))
+        script.cue(LlmCue(hold=hold), LlmCue(tokens=("Quick",)))
         async with asyncio.TaskGroup() as group:
             slow = group.create_task(answer(model, question))
-            await desk.nth(0)
+            await script.nth(0)
             other = replace(question, session="other")
             assert text_of(await answer(model, other)) == "Quick"
             hold.release.set()
-        assert text_of(slow.result()) == "Hello there, caller."
+        assert text_of(slow.result()) == "Hello there, user."

@@ -9,28 +9,28 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.stages.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
-from voicepipe.stages.transcriber import Samples
-from voicepipe.testing.conformance.promptness import (
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.transcriber import Samples
+from voicepipe.testing.conformance.waits import (
     REFUSALS,
     LeavesNothing,
     TakesCues,
     ends_when_cancelled,
-    impatient,
     lets_failures_out,
     names_its_provider,
     promptly,
+    short_timeout,
 )
 from voicepipe.testing.fakes.cues import Cut, Fault, Hang, HangUp, Hold, Stall, Status, TtsCue
-from voicepipe.testing.fakes.desk import WAIT_S, Asked, soon
+from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, soon
 from voicepipe.testing.fakes.tone import tone
 
 
-class TtsDesk(Protocol):
+class TtsScript(Protocol):
     """The part of a fake's desk that a scripted suite needs."""
 
     def cue(self, *cues: TtsCue) -> None: ...
-    async def nth(self, n: int) -> Asked: ...
+    async def nth(self, n: int) -> ReceivedRequest: ...
 
 
 async def speak(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[Spoken]:
@@ -45,7 +45,7 @@ async def speak(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[S
 
 async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tuple[list[Spoken], StageError | None]:
     """Return the audio of one turn, and the error that it ended with, if any."""
-    heard: list[Spoken] = []
+    received: list[Spoken] = []
     try:
         async with synthesizer.open(voice) as speech:
             for clause in clauses:
@@ -53,15 +53,15 @@ async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tupl
             speech.finish()
             async with asyncio.timeout(WAIT_S):
                 async for spoken in speech:
-                    heard.append(spoken)  # noqa: PERF401  a comprehension would lose what came before the error
+                    received.append(spoken)  # noqa: PERF401  a comprehension would lose what came before the error
     except StageError as error:
-        return heard, error
-    return heard, None
+        return received, error
+    return received, None
 
 
-def sound_of(heard: list[Spoken], clause: int) -> Samples:
+def sound_of(received: list[Spoken], clause: int) -> Samples:
     """Return the samples of one clause: int16, (n_samples,)."""
-    pieces = [spoken.samples for spoken in heard if spoken.clause == clause]
+    pieces = [spoken.samples for spoken in received if spoken.clause == clause]
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int16)
 
 
@@ -75,14 +75,14 @@ class SynthesizerConformance(LeavesNothing):
 
     async def test_clauses_come_in_order(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """Audio comes clause after clause, audible, int16, in pieces that are not empty."""
-        heard = await speak(synthesizer, voice, "Good morning.", "The shop is open.", "Bye.")
-        clauses = [spoken.clause for spoken in heard]
+        received = await speak(synthesizer, voice, "Good morning.", "The shop is open.", "Bye.")
+        clauses = [spoken.clause for spoken in received]
         assert clauses == sorted(clauses)
         assert set(clauses) == {0, 1, 2}
-        assert all(spoken.samples.dtype == np.int16 and spoken.samples.ndim == 1 for spoken in heard)
-        assert all(len(spoken.samples) for spoken in heard)
+        assert all(spoken.samples.dtype == np.int16 and spoken.samples.ndim == 1 for spoken in received)
+        assert all(len(spoken.samples) for spoken in received)
         for clause in range(3):
-            assert np.abs(sound_of(heard, clause).astype(int)).max() > 300
+            assert np.abs(sound_of(received, clause).astype(int)).max() > 300
 
     async def test_nothing_said_ends_at_once(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """A turn without a clause has no audio."""
@@ -155,24 +155,24 @@ class SynthesizerConformance(LeavesNothing):
         await ends_when_cancelled(turn(), begun)
 
     async def test_body_failure_leaves_as_it_is(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """An exception of the caller comes out unchanged."""
+        """An exception of the user comes out unchanged."""
         await lets_failures_out(synthesizer.open(voice))
 
 
 class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
-    """For TTS that takes cues. Fixtures: `desk`, and `synthesizer` made with the suite's `patience_ms`."""
+    """For TTS that takes cues. Fixtures: `script`, and `synthesizer` made with the suite's `timeout_ms`."""
 
-    async def test_sound_is_the_vendors(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+    async def test_sound_is_the_vendors(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice) -> None:
         """Every sample arrives, wherever the vendor cuts its bytes."""
-        desk.cue(TtsCue(chunk_bytes=4_801), TtsCue(chunk_bytes=333))
-        heard = await speak(synthesizer, voice, "One clause,", "two clauses.")
-        assert np.array_equal(sound_of(heard, 0), tone("One clause,", rate_hz=RATE_HZ))
-        assert np.array_equal(sound_of(heard, 1), tone("two clauses.", rate_hz=RATE_HZ))
+        script.cue(TtsCue(chunk_bytes=4_801), TtsCue(chunk_bytes=333))
+        received = await speak(synthesizer, voice, "One clause,", "two clauses.")
+        assert np.array_equal(sound_of(received, 0), tone("One clause,", rate_hz=RATE_HZ))
+        assert np.array_equal(sound_of(received, 1), tone("two clauses.", rate_hz=RATE_HZ))
 
-    async def test_sound_comes_before_its_end(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+    async def test_sound_comes_before_its_end(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice) -> None:
         """The first piece is there while the vendor still has the rest."""
         hold = Hold(after=4_800)
-        desk.cue(TtsCue(hold=hold))
+        script.cue(TtsCue(hold=hold))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause of some length.")
             speech.finish()
@@ -186,49 +186,49 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
     async def test_refusal(
         self,
         synthesizer: Synthesizer,
-        desk: TtsDesk,
+        script: TtsScript,
         voice: Voice,
         status: int,
         retry_after: str | None,
         retryable: bool,
     ) -> None:
         """A refusal has its status, whether a retry may succeed, and when."""
-        desk.cue(TtsCue(fault=Status(status, retry_after=retry_after)))
+        script.cue(TtsCue(fault=Status(status, retry_after=retry_after)))
         _, error = await outcome(synthesizer, voice, "Hello.")
         assert isinstance(error, StageRefused)
         names_its_provider(error, stage="tts", provider=synthesizer.name)
         assert (error.status, error.retryable) == (status, retryable)
         assert error.retry_after_ms == (2_000 if retry_after else None)
 
-    @impatient
+    @short_timeout
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=9_600)], ids=["headers", "first", "middle"])
-    async def test_stall(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
+    async def test_stall(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice, fault: Fault) -> None:
         """A vendor that stalls is a timeout; audio sent before is not lost, and the vendor sees the connection
         close."""
-        desk.cue(TtsCue(fault=fault))
-        heard, error = await outcome(synthesizer, voice, "A clause of some length.")
+        script.cue(TtsCue(fault=fault))
+        received, error = await outcome(synthesizer, voice, "A clause of some length.")
         assert isinstance(error, StageTimeout)
         names_its_provider(error, stage="tts", provider=synthesizer.name)
         assert error.retryable
-        assert len(sound_of(heard, 0)) == (4_800 if fault == Stall(after=9_600) else 0)
-        await soon((await desk.nth(0)).ended)
+        assert len(sound_of(received, 0)) == (4_800 if fault == Stall(after=9_600) else 0)
+        await soon((await script.nth(0)).ended)
 
     @pytest.mark.parametrize("fault", [HangUp(), Cut(after=0), Cut(after=9_600)], ids=["answer", "first", "middle"])
-    async def test_break(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice, fault: Fault) -> None:
+    async def test_break(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice, fault: Fault) -> None:
         """A cut is never taken for the end; the audio before it, and the clauses before it, are not lost."""
-        desk.cue(TtsCue(), TtsCue(fault=fault))
-        heard, error = await outcome(synthesizer, voice, "All is well.", "A clause of some length.", "Never said.")
+        script.cue(TtsCue(), TtsCue(fault=fault))
+        received, error = await outcome(synthesizer, voice, "All is well.", "A clause of some length.", "Never said.")
         assert isinstance(error, StageBroken)
         names_its_provider(error, stage="tts", provider=synthesizer.name)
         assert error.retryable
-        assert np.array_equal(sound_of(heard, 0), tone("All is well."))
-        assert len(sound_of(heard, 1)) == (4_800 if fault == Cut(after=9_600) else 0)
-        assert not len(sound_of(heard, 2))
+        assert np.array_equal(sound_of(received, 0), tone("All is well."))
+        assert len(sound_of(received, 1)) == (4_800 if fault == Cut(after=9_600) else 0)
+        assert not len(sound_of(received, 2))
         assert len(await speak(synthesizer, voice, "Next turn."))
 
-    async def test_broken_speech_stays_broken(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+    async def test_broken_speech_stays_broken(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice) -> None:
         """Reading after an error raises it again; it does not wait."""
-        desk.cue(TtsCue(fault=HangUp()))
+        script.cue(TtsCue(fault=HangUp()))
         async with synthesizer.open(voice) as speech:
             speech.say("Hello.")
             for _ in range(2):
@@ -236,11 +236,11 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
                     with pytest.raises(StageBroken):
                         await anext(aiter(speech))
 
-    async def test_leaving_is_seen(self, synthesizer: Synthesizer, desk: TtsDesk, voice: Voice) -> None:
+    async def test_leaving_is_seen(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice) -> None:
         """The vendor sees the connection close while it still has audio to send."""
-        desk.cue(TtsCue(hold=Hold(after=4_800)))
+        script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause of some length.")
             await anext(aiter(speech))
         async with promptly():
-            await (await desk.nth(0)).gone.wait()
+            await (await script.nth(0)).gone.wait()

@@ -9,16 +9,23 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Samples, Transcriber, TranscriptStream
-from voicepipe.testing.conformance.promptness import (
+from voicepipe.ports.transcriber import (
+    Final,
+    Samples,
+    Transcriber,
+    TranscriptEvent,
+    TranscriptionOptions,
+    TranscriptStream,
+)
+from voicepipe.testing.conformance.waits import (
     REFUSALS,
     LeavesNothing,
     TakesCues,
     ends_when_cancelled,
-    impatient,
     lets_failures_out,
     names_its_provider,
     promptly,
+    short_timeout,
 )
 from voicepipe.testing.fakes.cues import (
     Cut,
@@ -33,15 +40,15 @@ from voicepipe.testing.fakes.cues import (
     Status,
     SttCue,
 )
-from voicepipe.testing.fakes.desk import WAIT_S, Asked, soon
+from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, soon
 from voicepipe.testing.fakes.tone import tone
 
 
-class SttDesk(Protocol):
+class SttScript(Protocol):
     """The part of a fake's desk that a scripted suite needs."""
 
     def cue(self, *cues: SttCue) -> None: ...
-    async def nth(self, n: int) -> Asked: ...
+    async def nth(self, n: int) -> ReceivedRequest: ...
 
 
 async def final(stream: TranscriptStream) -> Final:
@@ -53,7 +60,7 @@ async def final(stream: TranscriptStream) -> Final:
     raise AssertionError("the stream ended without a final text")
 
 
-async def heard(stream: TranscriptStream) -> Heard:
+async def next_text(stream: TranscriptStream) -> TranscriptEvent:
     """Return the next text of any kind."""
     async with asyncio.timeout(WAIT_S):
         return await anext(aiter(stream))
@@ -66,73 +73,81 @@ def push(stream: TranscriptStream, samples: Samples, *, piece_samples: int = 320
 
 
 class TranscriberConformance(LeavesNothing):
-    """For any STT, real ones too. Fixture: `transcriber`; optionally `hearing`, and `speech` at its own rate."""
+    """For any STT, real ones too. Fixture: `transcriber`; optionally `transcription`, and `speech` at its own rate."""
 
     @pytest.fixture
-    def hearing(self) -> Hearing:
+    def transcription(self) -> TranscriptionOptions:
         """The transcription options."""
-        return Hearing(model="any", language="en-US")
+        return TranscriptionOptions(model="any", language="en-US")
 
     @pytest.fixture
     def speech(self, transcriber: Transcriber) -> Samples:
         """About 1 s of audio: int16, (n_samples,)."""
         return tone("as long as this takes", rate_hz=transcriber.capabilities.rate_hz)
 
-    async def test_final_follows_flush(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+    async def test_final_follows_flush(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
+    ) -> None:
         """A flush is answered by a final text with the flush's numbers."""
-        async with transcriber.open(hearing) as stream:
+        async with transcriber.open(transcription) as stream:
             stream.begin(3)
             push(stream, speech)
             stream.flush(1)
-            heard = await final(stream)
-        assert (heard.utterance, heard.flush) == (3, 1)
+            next_text = await final(stream)
+        assert (next_text.utterance, next_text.flush) == (3, 1)
 
-    async def test_flush_may_be_repeated(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+    async def test_flush_may_be_repeated(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
+    ) -> None:
         """More speech, and another flush: its text is of the whole utterance."""
-        async with transcriber.open(hearing) as stream:
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             for flush in (1, 2):
                 push(stream, speech)
                 stream.flush(flush)
                 assert (await final(stream)).flush == flush
 
-    async def test_empty_utterance_is_answered(self, transcriber: Transcriber, hearing: Hearing) -> None:
+    async def test_empty_utterance_is_answered(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions
+    ) -> None:
         """A flush without audio is answered too, and quickly."""
-        async with transcriber.open(hearing) as stream:
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             stream.flush(1)
             assert (await final(stream)).utterance == 1
 
     async def test_superseded_flush_gives_way(
-        self, transcriber: Transcriber, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """Of two flushes of one utterance the later one is answered, last."""
-        async with transcriber.open(hearing) as stream:
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             push(stream, speech)
             stream.flush(1)
             stream.flush(2)
-            heard = await final(stream)
-            while heard.flush != 2:
-                heard = await final(stream)
+            next_text = await final(stream)
+            while next_text.flush != 2:
+                next_text = await final(stream)
 
     async def test_utterances_do_not_lose_one_another(
-        self, transcriber: Transcriber, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """An utterance that begins before the last one's text has come takes nothing from it."""
-        async with transcriber.open(hearing) as stream:
+        async with transcriber.open(transcription) as stream:
             for utterance in (1, 2):
                 stream.begin(utterance)
                 push(stream, speech)
                 stream.flush(1)
-            heard = [await final(stream), await final(stream)]
-        assert sorted(text.utterance for text in heard) == [1, 2]
+            next_text = [await final(stream), await final(stream)]
+        assert sorted(text.utterance for text in next_text) == [1, 2]
 
-    async def test_streams_side_by_side(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+    async def test_streams_side_by_side(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
+    ) -> None:
         """One instance serves several sessions at once."""
 
         async def listen(utterance: int) -> Final:
-            async with transcriber.open(hearing) as stream:
+            async with transcriber.open(transcription) as stream:
                 stream.begin(utterance)
                 push(stream, speech)
                 stream.flush(1)
@@ -142,9 +157,11 @@ class TranscriberConformance(LeavesNothing):
             tasks = [group.create_task(listen(n)) for n in range(3)]
         assert [task.result().utterance for task in tasks] == [0, 1, 2]
 
-    async def test_leaving_is_prompt(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> None:
+    async def test_leaving_is_prompt(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
+    ) -> None:
         """The context is left with an unanswered flush."""
-        context = transcriber.open(hearing)
+        context = transcriber.open(transcription)
         stream = await context.__aenter__()
         stream.begin(1)
         push(stream, speech)
@@ -153,30 +170,32 @@ class TranscriberConformance(LeavesNothing):
             await context.__aexit__(None, None, None)
             await context.__aexit__(None, None, None)  # a second exit does nothing
 
-    async def test_leaving_ends_the_iteration(self, transcriber: Transcriber, hearing: Hearing) -> None:
+    async def test_leaving_ends_the_iteration(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions
+    ) -> None:
         """A task that reads texts ends when another task leaves the context."""
         listening = asyncio.Event()
 
         async def listen(stream: TranscriptStream) -> int:
             texts = aiter(stream)
             listening.set()
-            return len([heard async for heard in texts])
+            return len([next_text async for next_text in texts])
 
         async with asyncio.TaskGroup() as group:
-            async with transcriber.open(hearing) as stream:
+            async with transcriber.open(transcription) as stream:
                 task = group.create_task(listen(stream))
                 await soon(listening)
             async with promptly():
                 assert await task == 0
 
     async def test_cancelled_listener_is_free_at_once(
-        self, transcriber: Transcriber, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """A session that is cancelled inside ends as cancelled, promptly."""
         flushed = asyncio.Event()
 
         async def listen() -> None:
-            async with transcriber.open(hearing) as stream:
+            async with transcriber.open(transcription) as stream:
                 stream.begin(1)
                 push(stream, speech)
                 stream.flush(1)
@@ -185,62 +204,64 @@ class TranscriberConformance(LeavesNothing):
 
         await ends_when_cancelled(listen(), flushed)
 
-    async def test_body_failure_leaves_as_it_is(self, transcriber: Transcriber, hearing: Hearing) -> None:
-        """An exception of the caller comes out unchanged."""
-        await lets_failures_out(transcriber.open(hearing))
+    async def test_body_failure_leaves_as_it_is(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions
+    ) -> None:
+        """An exception of the user comes out unchanged."""
+        await lets_failures_out(transcriber.open(transcription))
 
 
 class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
-    """For STT that takes cues. Fixtures: `transcriber`, made with the suite's `patience_ms`, and `desk`."""
+    """For STT that takes cues. Fixtures: `transcriber`, made with the suite's `timeout_ms`, and `script`."""
 
     async def test_text_is_the_vendors(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """Each flush has its own text, even if the vendor revises it; the vendor got all of the audio."""
-        desk.cue(SttCue(text="what time"), SttCue(text="What time is it in Zürich?"))
-        async with transcriber.open(hearing) as stream:
+        script.cue(SttCue(text="what time"), SttCue(text="What time is it in Zürich?"))
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             for flush, text in ((1, "what time"), (2, "What time is it in Zürich?")):
                 push(stream, speech)
                 stream.flush(flush)
                 assert (await final(stream)).text == text
-        assert np.array_equal((await desk.nth(0)).samples, speech)
-        assert np.array_equal((await desk.nth(1)).samples, np.concatenate([speech, speech]))
+        assert np.array_equal((await script.nth(0)).samples, speech)
+        assert np.array_equal((await script.nth(1)).samples, np.concatenate([speech, speech]))
 
     async def test_empty_text_is_an_answer(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """A vendor reports no speech with an empty text."""
-        desk.cue(SttCue(text=""))
-        assert await self._outcome(transcriber, hearing, speech) == Final(1, 1, "")
+        script.cue(SttCue(text=""))
+        assert await self._outcome(transcriber, transcription, speech) == Final(1, 1, "")
 
     async def test_superseded_flush_is_taken_back(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """The vendor sees the earlier flush cancelled, and only the later one is answered."""
-        desk.cue(SttCue(text="first", hold=Hold()), SttCue(text="second"))
-        async with transcriber.open(hearing) as stream:
+        script.cue(SttCue(text="first", hold=Hold()), SttCue(text="second"))
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             push(stream, speech)
             stream.flush(1)
-            earlier = await desk.nth(0)
+            earlier = await script.nth(0)
             stream.flush(2)
             async with promptly():
                 await earlier.gone.wait()
             assert await final(stream) == Final(1, 2, "second")
 
     async def test_late_text_of_an_earlier_utterance_comes(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """A slow answer is neither lost to the next utterance nor delays it."""
         hold = Hold()
-        desk.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
-        async with transcriber.open(hearing) as stream:
+        script.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
+        async with transcriber.open(transcription) as stream:
             for utterance in (1, 2):
                 stream.begin(utterance)
                 push(stream, speech)
                 stream.flush(1)
-                await desk.nth(utterance - 1)
+                await script.nth(utterance - 1)
             assert await final(stream) == Final(2, 1, "quick")
             hold.release.set()
             assert await final(stream) == Final(1, 1, "slow")
@@ -249,33 +270,38 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
     async def test_refusal(
         self,
         transcriber: Transcriber,
-        desk: SttDesk,
-        hearing: Hearing,
+        script: SttScript,
+        transcription: TranscriptionOptions,
         speech: Samples,
         status: int,
         retry_after: str | None,
         retryable: bool,
     ) -> None:
         """A refusal has its status, whether a retry may succeed, and when."""
-        desk.cue(SttCue(fault=Status(status, retry_after=retry_after)))
-        error = await self._outcome(transcriber, hearing, speech)
+        script.cue(SttCue(fault=Status(status, retry_after=retry_after)))
+        error = await self._outcome(transcriber, transcription, speech)
         assert isinstance(error, StageRefused)
         names_its_provider(error, stage="stt", provider=transcriber.name)
         assert (error.status, error.retryable) == (status, retryable)
         assert error.retry_after_ms == (2_000 if retry_after else None)
 
-    @impatient
+    @short_timeout
     @pytest.mark.parametrize("fault", [Hang(), Stall(after=0), Stall(after=5)], ids=["headers", "first", "middle"])
     async def test_stall(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
+        self,
+        transcriber: Transcriber,
+        script: SttScript,
+        transcription: TranscriptionOptions,
+        speech: Samples,
+        fault: Fault,
     ) -> None:
         """A vendor that stalls is a timeout, and it sees the connection close."""
-        desk.cue(SttCue(fault=fault))
-        error = await self._outcome(transcriber, hearing, speech)
+        script.cue(SttCue(fault=fault))
+        error = await self._outcome(transcriber, transcription, speech)
         assert isinstance(error, StageTimeout)
         names_its_provider(error, stage="stt", provider=transcriber.name)
         assert error.retryable
-        await soon((await desk.nth(0)).ended)
+        await soon((await script.nth(0)).ended)
 
     @pytest.mark.parametrize(
         "fault",
@@ -283,22 +309,27 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
         ids=lambda fault: f"{type(fault).__name__}-{getattr(fault, 'after', 0)}",
     )
     async def test_break(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples, fault: Fault
+        self,
+        transcriber: Transcriber,
+        script: SttScript,
+        transcription: TranscriptionOptions,
+        speech: Samples,
+        fault: Fault,
     ) -> None:
         """A cut or malformed data is never taken for a text, and a new stream works."""
-        desk.cue(SttCue(fault=fault))
-        error = await self._outcome(transcriber, hearing, speech)
+        script.cue(SttCue(fault=fault))
+        error = await self._outcome(transcriber, transcription, speech)
         assert isinstance(error, StageBroken)
         names_its_provider(error, stage="stt", provider=transcriber.name)
         assert error.retryable
-        assert isinstance(await self._outcome(transcriber, hearing, speech), Final)
+        assert isinstance(await self._outcome(transcriber, transcription, speech), Final)
 
     async def test_broken_stream_stays_broken(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """Reading after an error raises it again; it does not wait."""
-        desk.cue(SttCue(fault=HangUp()))
-        async with transcriber.open(hearing) as stream:
+        script.cue(SttCue(fault=HangUp()))
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             push(stream, speech)
             stream.flush(1)
@@ -307,21 +338,23 @@ class ScriptedTranscriberConformance(TakesCues, TranscriberConformance):
                     await final(stream)
 
     async def test_leaving_is_seen(
-        self, transcriber: Transcriber, desk: SttDesk, hearing: Hearing, speech: Samples
+        self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
         """The vendor sees the connection close while it still works on an answer."""
-        desk.cue(SttCue(fault=Hang()))
-        async with transcriber.open(hearing) as stream:
+        script.cue(SttCue(fault=Hang()))
+        async with transcriber.open(transcription) as stream:
             stream.begin(1)
             push(stream, speech)
             stream.flush(1)
-            asked = await desk.nth(0)
+            request = await script.nth(0)
         async with promptly():
-            await asked.ended.wait()
+            await request.ended.wait()
 
-    async def _outcome(self, transcriber: Transcriber, hearing: Hearing, speech: Samples) -> Final | StageError:
+    async def _outcome(
+        self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
+    ) -> Final | StageError:
         try:
-            async with transcriber.open(hearing) as stream:
+            async with transcriber.open(transcription) as stream:
                 stream.begin(1)
                 push(stream, speech)
                 stream.flush(1)

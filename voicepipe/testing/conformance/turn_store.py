@@ -15,17 +15,17 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
-from voicepipe.telemetry.store import KeptTurn, StoreError, TurnQuery, TurnStore
+from voicepipe.telemetry.store.port import StoredTurn, StoreError, TurnQuery, TurnStore
 from voicepipe.testing.records import turn_record
 
 OpenStore = Callable[[], Awaitable[TurnStore]]
 
 
-def kept(
+def stored_turn(
     id: str, started_at_ms: int = 1_000, *, project: str = "p", agent: str = "default", **changes: Any
-) -> KeptTurn:
+) -> StoredTurn:
     """Return a turn to be stored; `changes` are those of `turn_record`."""
-    return KeptTurn(turn_record(id=id, **changes), project, agent, started_at_ms)
+    return StoredTurn(turn_record(id=id, **changes), project, agent, started_at_ms)
 
 
 @asynccontextmanager
@@ -42,9 +42,11 @@ async def _ids(store: TurnStore, project: str = "p", **query: Any) -> list[str]:
     return [turn.record.id for turn in (await store.list(project, TurnQuery(**query))).turns]
 
 
-async def gives_back_what_was_kept(open_store: OpenStore) -> None:
+async def returns_what_was_stored(open_store: OpenStore) -> None:
     """The whole record, its agent and its time are returned; an unknown ID is None."""
-    turn = kept("a", 1_795_000_000_123, agent="sales", outcome="failed", reason="llm_timeout", actions=("hedged",))
+    turn = stored_turn(
+        "a", 1_795_000_000_123, agent="sales", outcome="failed", reason="llm_timeout", actions=("hedged",)
+    )
     async with opened(open_store) as store:
         await store.keep([turn])
         assert await store.get("a", "p") == turn
@@ -54,7 +56,7 @@ async def gives_back_what_was_kept(open_store: OpenStore) -> None:
 async def hides_other_projects(open_store: OpenStore) -> None:
     """Reading across projects finds nothing, even for the same ID, and writing replaces nothing."""
     async with opened(open_store) as store:
-        mine, theirs = kept("a", project="mine"), kept("a", project="theirs", session="other")
+        mine, theirs = stored_turn("a", project="mine"), stored_turn("a", project="theirs", session="other")
         await store.keep([mine, theirs])
         assert await store.get("a", "mine") == mine
         assert await store.get("a", "theirs") == theirs
@@ -65,22 +67,22 @@ async def hides_other_projects(open_store: OpenStore) -> None:
 async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
     """A turn is stored twice, playing and closed; the later record is kept, at its first place in time."""
     async with opened(open_store) as store:
-        await store.keep([kept("a", 5, outcome=None)])
-        await store.keep([kept("a", 9, outcome="interrupted")])
-        assert await store.get("a", "p") == kept("a", 5, outcome="interrupted")
+        await store.keep([stored_turn("a", 5, outcome=None)])
+        await store.keep([stored_turn("a", 9, outcome="interrupted")])
+        assert await store.get("a", "p") == stored_turn("a", 5, outcome="interrupted")
         assert await _ids(store, outcome="interrupted") == ["a"]
 
 
 async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
     """Of two records of one turn in one batch the later is kept."""
     async with opened(open_store) as store:
-        await store.keep([kept("a", outcome=None), kept("a", outcome="completed")])
-        assert await store.get("a", "p") == kept("a", outcome="completed")
+        await store.keep([stored_turn("a", outcome=None), stored_turn("a", outcome="completed")])
+        assert await store.get("a", "p") == stored_turn("a", outcome="completed")
 
 
 async def pages_through_everything_once(open_store: OpenStore) -> None:
     """Newest first, turns of the same instant too; new turns do not shift a reader's pages."""
-    turns = [kept(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
+    turns = [stored_turn(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
     async with opened(open_store) as store:
         await store.keep(turns)
         seen: list[str] = []
@@ -88,7 +90,7 @@ async def pages_through_everything_once(open_store: OpenStore) -> None:
         while True:
             page = await store.list("p", TurnQuery(limit=7, before=before))
             seen += [turn.record.id for turn in page.turns]
-            await store.keep([kept(f"new{len(seen)}", started_at_ms=100)])
+            await store.keep([stored_turn(f"new{len(seen)}", started_at_ms=100)])
             if (before := page.next) is None:
                 break
         assert seen == [turn.record.id for turn in reversed(turns)]
@@ -97,7 +99,7 @@ async def pages_through_everything_once(open_store: OpenStore) -> None:
 async def ends_with_a_full_last_page(open_store: OpenStore) -> None:
     """When exactly one page of turns is left, there is no further page."""
     async with opened(open_store) as store:
-        await store.keep([kept("a", 1), kept("b", 2)])
+        await store.keep([stored_turn("a", 1), stored_turn("b", 2)])
         assert (await store.list("p", TurnQuery(limit=2))).next is None
         assert (await store.list("nobody")).turns == ()
 
@@ -107,9 +109,9 @@ async def filters_by_each_field(open_store: OpenStore) -> None:
     async with opened(open_store) as store:
         await store.keep(
             [
-                kept("a", 1, session="s1", agent="sales", total_verdict="over"),
-                kept("b", 2, session="s1", outcome="failed", total_verdict=None),
-                kept("c", 3, session="s2", agent="sales"),
+                stored_turn("a", 1, session="s1", agent="sales", total_verdict="over"),
+                stored_turn("b", 2, session="s1", outcome="failed", total_verdict=None),
+                stored_turn("c", 3, session="s2", agent="sales"),
             ]
         )
         assert await _ids(store, session="s1") == ["b", "a"]
@@ -125,16 +127,18 @@ async def takes_any_text(open_store: OpenStore) -> None:
     """Quotes, newlines, NUL, emoji and half of one: invalid text is replaced, the rest is returned unchanged."""
     text = 'Bob\'s "x"; DROP TABLE turns\n\x00 \U0001f3b5 é'
     async with opened(open_store) as store:
-        await store.keep([kept("a'b", caller_text=text), kept("c", agent_text="half \ud83c of it", heard_text="")])
-        assert await store.get("a'b", "p") == kept("a'b", caller_text=text)
-        assert await store.get("c", "p") == kept("c", agent_text="half \ufffd of it", heard_text="")
+        await store.keep(
+            [stored_turn("a'b", user_text=text), stored_turn("c", agent_text="half \ud83c of it", played_text="")]
+        )
+        assert await store.get("a'b", "p") == stored_turn("a'b", user_text=text)
+        assert await store.get("c", "p") == stored_turn("c", agent_text="half \ufffd of it", played_text="")
 
 
 async def serves_readers_and_writers_at_once(open_store: OpenStore) -> None:
-    """Many concurrent callers get whole answers."""
+    """Many concurrent users get whole answers."""
     async with opened(open_store) as store:
         await asyncio.gather(
-            *(store.keep([kept(f"t{i}", i), kept(f"u{i}", i)]) for i in range(20)),
+            *(store.keep([stored_turn(f"t{i}", i), stored_turn(f"u{i}", i)]) for i in range(20)),
             *(store.list("p") for _ in range(20)),
         )
         assert len(await _ids(store)) == 40
@@ -160,8 +164,14 @@ async def answers_no_more_once_closed(open_store: OpenStore) -> None:
     store = await open_store()
     await store.close()
     await store.close()
-    calls = (store.stats("p"), store.sessions("p"), store.delete_user("p", "u"), store.tidy(0), store.size_bytes())
-    for call in (store.keep([kept("a")]), store.get("a", "p"), store.list("p"), *calls):
+    calls = (
+        store.stats("p"),
+        store.sessions("p"),
+        store.delete_user("p", "u"),
+        store.maintain_step(0),
+        store.size_bytes(),
+    )
+    for call in (store.keep([stored_turn("a")]), store.get("a", "p"), store.list("p"), *calls):
         try:
             await call
         except StoreError:
@@ -170,7 +180,7 @@ async def answers_no_more_once_closed(open_store: OpenStore) -> None:
 
 
 CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
-    gives_back_what_was_kept,
+    returns_what_was_stored,
     hides_other_projects,
     replaces_a_turn_by_its_later_record,
     keeps_the_order_within_a_batch,

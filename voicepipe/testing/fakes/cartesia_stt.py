@@ -19,8 +19,8 @@ from websockets.datastructures import Headers
 from websockets.http11 import Response
 
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.live_call import Call
-from voicepipe.testing.fakes.live_ear import FakeLiveEar, refused
+from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "sk_car_test0123456789"
 """The one key that it takes."""
@@ -41,7 +41,7 @@ def transcript(text: str, *, is_final: bool = False, language: str | None = "en"
     return said("transcript", text=text, is_final=is_final, duration=1.0, language=language)
 
 
-class FakeInk(FakeLiveEar):
+class FakeInk(FakeWsTranscriber):
     """A vendor that answers each `finalize` on cue."""
 
     finalize = "finalize"
@@ -65,7 +65,7 @@ class FakeInk(FakeLiveEar):
     def kind_of(self, text: str) -> str:
         return text
 
-    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+    def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         half = len(cue.text) // 2
         chunks = [transcript(part, is_final=True, language=cue.language) for part in (cue.text[:half], cue.text[half:])]
         return [*(chunks if cue.text else ()), said("flush_done")]
@@ -73,7 +73,7 @@ class FakeInk(FakeLiveEar):
     def error(self, words: str) -> str:
         return said("error", title="Fake", message=words, error_code="fake")
 
-    def farewell(self, call: Call) -> Iterable[str]:
+    def farewell(self, call: SttConnection) -> Iterable[str]:
         yield said("done")
 
 
@@ -86,8 +86,8 @@ class FakeInkTurns(FakeInk):
     def kind_of(self, text: str) -> str:
         return str(json.loads(text)["type"])
 
-    def greeting(self, call: Call) -> Iterable[str]:
+    def greeting(self, call: SttConnection) -> Iterable[str]:
         yield said("connected")
 
-    def farewell(self, call: Call) -> Iterable[str]:
+    def farewell(self, call: SttConnection) -> Iterable[str]:
         return ()

@@ -15,7 +15,7 @@ class Status:
     """Refuse with this HTTP status instead of answering."""
 
     status: int
-    message: str = "the fake was told to refuse"
+    message: str = "the cue makes the fake refuse"
     retry_after: str | None = None
     """The `Retry-After` header, seconds or a date."""
 
@@ -63,7 +63,7 @@ class InBandError:
     """Send an error inside an answer that began with status 200, and end."""
 
     after: int = 0
-    message: str = "the fake was told to fail"
+    message: str = "the cue makes the fake fail"
     code: int | None = None
 
 
@@ -101,7 +101,7 @@ class CallCue:
 class LlmCue:
     """A model's behaviour for one question."""
 
-    tokens: tuple[str, ...] = ("Hello", " there", ",", " caller", ".")
+    tokens: tuple[str, ...] = ("Hello", " there", ",", " user", ".")
     calls: tuple[CallCue, ...] = ()
     finish: str = "stop"
     input_tokens: int = 10

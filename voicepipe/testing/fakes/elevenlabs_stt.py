@@ -20,8 +20,8 @@ from typing import Any
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.live_call import Call
-from voicepipe.testing.fakes.live_ear import FakeLiveEar
+from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "xi-test-0123456789"
 """The one key that it takes."""
@@ -46,8 +46,8 @@ def failed(kind: str, words: str) -> str:
     return json.dumps({"message_type": kind, "error": words})
 
 
-class FakeScribe(FakeLiveEar):
-    """A vendor whose segments the caller commits."""
+class FakeScribe(FakeWsTranscriber):
+    """A vendor whose segments the user commits."""
 
     base_path = "/v1"
     finalize = "commit"
@@ -56,13 +56,13 @@ class FakeScribe(FakeLiveEar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._committed_bytes: dict[Call, int] = {}
+        self._committed_bytes: dict[SttConnection, int] = {}
 
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         if path != "/v1/speech-to-text/realtime" or not query.get("model_id"):
             return Status(400, "expected /v1/speech-to-text/realtime and a model_id")
         if (query.get("audio_format"), query.get("commit_strategy")) != ("pcm_16000", "manual"):
-            return Status(400, "expected pcm_16000, committed by the caller")
+            return Status(400, "expected pcm_16000, committed by the user")
         return None
 
     def rate_hz_of(self, query: Mapping[str, str]) -> int:
@@ -82,7 +82,7 @@ class FakeScribe(FakeLiveEar):
         assert (chunk["message_type"], chunk["sample_rate"]) == ("input_audio_chunk", 16_000)
         return chunk
 
-    def complaint(self, call: Call) -> str | None:
+    def complaint(self, call: SttConnection) -> str | None:
         if call.headers.get("xi-api-key") != KEY:
             return failed("auth_error", "You must be authenticated to use this endpoint.")
         if not call.controls:
@@ -94,10 +94,10 @@ class FakeScribe(FakeLiveEar):
             return None
         return failed("commit_throttled", f"Commit request ignored: only {new_ms / 1_000:.2f}s of uncommitted audio.")
 
-    def greeting(self, call: Call) -> Iterable[str]:
+    def greeting(self, call: SttConnection) -> Iterable[str]:
         return [json.dumps({"message_type": "session_started", "session_id": "fake", "config": {}})]
 
-    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+    def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         return [committed(cue.text, language=cue.language)]
 
     def error(self, words: str) -> str:

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from websockets.datastructures import Headers
 
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.live_call import Call
-from voicepipe.testing.fakes.live_ear import FakeLiveEar
+from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "aW53b3JsZDp0ZXN0"
 """The one key that it takes."""
@@ -41,8 +41,8 @@ def error(words: str, code: int) -> str:
     return json.dumps({"error": {"code": code, "message": words, "details": []}})
 
 
-class FakeInworldStt(FakeLiveEar):
-    """A vendor whose turns the caller ends."""
+class FakeInworldStt(FakeWsTranscriber):
+    """A vendor whose turns the user ends."""
 
     finalize = "endTurn"
     bye = "closeStream"
@@ -64,7 +64,7 @@ class FakeInworldStt(FakeLiveEar):
         (kind,) = json.loads(text)
         return str(kind)
 
-    def complaint(self, call: Call) -> str | None:
+    def complaint(self, call: SttConnection) -> str | None:
         if not call.controls:
             return None
         assert call.controls[0] == "transcribeConfig", "how to listen is said first"
@@ -74,10 +74,10 @@ class FakeInworldStt(FakeLiveEar):
             return None
         return error("invalid config", 3)
 
-    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+    def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         return [transcription(cue.text, final=True)]
 
-    def farewell(self, call: Call) -> Iterable[str]:
+    def farewell(self, call: SttConnection) -> Iterable[str]:
         return [usage()]
 
     def error(self, words: str) -> str:

@@ -8,15 +8,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, cast
 
 from voicepipe.errors import StageError
-from voicepipe.stages.model import CallDelta, Finished, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.ports.model import CallDelta, Finished, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.testing.fakes.cues import Course, LlmCue
-from voicepipe.testing.fakes.desk import Asked, Desk
-from voicepipe.testing.fakes.failing import Failing
+from voicepipe.testing.fakes.faults import Faults
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class AskedModel(Asked):
+class ReceivedModelRequest(ReceivedRequest):
     """A question to a `FakeModel`; where no cue answers it, the test does, with these verbs."""
 
     question: ModelRequest
@@ -48,7 +48,7 @@ class AskedModel(Asked):
 
 
 class FakeModel:
-    """Meets the port `Model`. `desk` takes the cues; a usual cue of None leaves the answering to the test."""
+    """Meets the port `Model`. `script` takes the cues; a usual cue of None leaves the answering to the test."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class FakeModel:
         idle_timeout_ms: int = 15_000,
     ) -> None:
         self.name = name
-        self.desk: Desk[LlmCue | None, AskedModel] = Desk(cast("Callable[[Any], LlmCue | None]", usual))
+        self.script: Script[LlmCue | None, ReceivedModelRequest] = Script(cast("Callable[[Any], LlmCue | None]", usual))
         self.warmed: list[ModelRequest] = []
-        self._failing = Failing("llm", name, idle_timeout_ms)
+        self._faults = Faults("llm", name, idle_timeout_ms)
 
     async def warm(self, request: ModelRequest) -> None:
         """Note that it was asked for."""
@@ -72,35 +72,35 @@ class FakeModel:
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        asked = self.desk.arrive(AskedModel(request))
-        cue = self.desk.take(request)
+        received = self.script.arrive(ReceivedModelRequest(request))
+        cue = self.script.take(request)
         events: _ByHand | _ByCue | None = None
         try:
             if cue is not None:
-                await self._failing.before(cue.fault)
-            events = _ByHand(asked) if cue is None else _ByCue(asked, cue, self._failing)
+                await self._faults.before(cue.fault)
+            events = _ByHand(received) if cue is None else _ByCue(received, cue, self._faults)
             yield events
         finally:
             if events is not None:
                 events.close()
-            if not asked.ended.is_set():
-                asked.gone.set()
-                asked.ended.set()
+            if not received.ended.is_set():
+                received.gone.set()
+                received.ended.set()
 
 
 class _ByHand:
-    def __init__(self, asked: AskedModel) -> None:
-        self._asked = asked
+    def __init__(self, received: ReceivedModelRequest) -> None:
+        self._received = received
         self._over = False
 
     def __aiter__(self) -> _ByHand:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        event = None if self._over else await self._asked.next()
+        event = None if self._over else await self._received.next()
         if event is None or isinstance(event, StageError):
             self.close()
-            self._asked.ended.set()
+            self._received.ended.set()
             raise event or StopAsyncIteration
         return event
 
@@ -109,8 +109,8 @@ class _ByHand:
 
 
 class _ByCue:
-    def __init__(self, asked: AskedModel, cue: LlmCue, failing: Failing) -> None:
-        self._asked, self._failing = asked, failing
+    def __init__(self, received: ReceivedModelRequest, cue: LlmCue, faults: Faults) -> None:
+        self._received, self._faults = received, faults
         self._course = Course(cue.fault, cue.hold)
         self._cue = cue
         self._events = _events(cue)
@@ -125,10 +125,10 @@ class _ByCue:
             raise StopAsyncIteration
         try:
             await asyncio.sleep((self._cue.gap_ms if self._position else self._cue.ttft_ms) / 1_000)
-            await self._failing.reach(self._course, self._position)
+            await self._faults.reach(self._course, self._position)
             event = next(self._events, None)
             if isinstance(event, Finished) and self._course.fault is not None:  # one that was due past the end
-                raise self._failing.error(self._course.fault)
+                raise self._faults.error(self._course.fault)
         except StageError:
             self._end()
             raise
@@ -143,7 +143,7 @@ class _ByCue:
 
     def _end(self) -> None:
         self._over = True
-        self._asked.ended.set()
+        self._received.ended.set()
 
 
 def _events(cue: LlmCue) -> Iterator[ModelEvent]:

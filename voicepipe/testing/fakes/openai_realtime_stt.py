@@ -20,8 +20,8 @@ from websockets.datastructures import Headers
 from websockets.http11 import Response
 
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.live_call import Call
-from voicepipe.testing.fakes.live_ear import FakeLiveEar, refused
+from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "sk-test-0123456789"
 """The one key that it takes."""
@@ -64,7 +64,7 @@ def error(words: str, *, kind: str = "server_error", code: str | None = None) ->
     return event("error", error={"type": kind, "code": code, "message": words, "param": None, "event_id": None})
 
 
-class FakeRealtimeStt(FakeLiveEar):
+class FakeRealtimeStt(FakeWsTranscriber):
     """OpenAI. Items are named in the order of their commits, `item_1` and so on."""
 
     base_path = "/v1"
@@ -73,8 +73,8 @@ class FakeRealtimeStt(FakeLiveEar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen_bytes: dict[Call, int] = {}
-        self._items: dict[Call, int] = {}
+        self._seen_bytes: dict[SttConnection, int] = {}
+        self._items: dict[SttConnection, int] = {}
 
     # --- the handshake ------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class FakeRealtimeStt(FakeLiveEar):
 
     # --- a call -------------------------------------------------------------------------------
 
-    def greeting(self, call: Call) -> Iterable[str]:
+    def greeting(self, call: SttConnection) -> Iterable[str]:
         return [event("session.created", session={"type": "transcription", "id": "sess_fake"})]
 
     def audio_of(self, message: str | bytes) -> bytes | None:
@@ -105,7 +105,7 @@ class FakeRealtimeStt(FakeLiveEar):
         said = json.loads(message)
         return base64.b64decode(said["audio"]) if said["type"] == "input_audio_buffer.append" else None
 
-    def complaint(self, call: Call) -> str | None:
+    def complaint(self, call: SttConnection) -> str | None:
         if not call.controls:
             return None
         assert call.controls[0] == "session.update", "how to listen is said first"
@@ -131,10 +131,10 @@ class FakeRealtimeStt(FakeLiveEar):
             return None
         return error("Invalid session.", kind="invalid_request_error", code="invalid_value")
 
-    def _new_ms(self, call: Call) -> int:
+    def _new_ms(self, call: SttConnection) -> int:
         return (sum(call.message_bytes) - self._seen_bytes.get(call, 0)) * 500 // call.rate_hz
 
-    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+    def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         self._items[call] = self._items.get(call, 0) + 1
         item = f"item_{self._items[call]}"
         languages = [cue.language] if cue.language else None
@@ -160,7 +160,7 @@ class FakeSpeachesStt(FakeRealtimeStt):
         return error("Specifying another session is not supported.", kind="invalid_request_error")
 
 
-class FakeVllmStt(FakeLiveEar):
+class FakeVllmStt(FakeWsTranscriber):
     """vLLM: a commit begins a segment, a final one ends it, and what comes before its text is there is lost."""
 
     base_path = "/v1"
@@ -169,7 +169,7 @@ class FakeVllmStt(FakeLiveEar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._state: dict[Call, str] = {}
+        self._state: dict[SttConnection, str] = {}
 
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         return None if path == "/v1/realtime" else Status(403, "expected another address")
@@ -177,7 +177,7 @@ class FakeVllmStt(FakeLiveEar):
     def rate_hz_of(self, query: Mapping[str, str]) -> int:
         return 16_000
 
-    def greeting(self, call: Call) -> Iterable[str]:
+    def greeting(self, call: SttConnection) -> Iterable[str]:
         return [json.dumps({"type": "session.created", "id": "sess-fake", "created": 0})]
 
     def audio_of(self, message: str | bytes) -> bytes | None:
@@ -185,8 +185,8 @@ class FakeVllmStt(FakeLiveEar):
         said = json.loads(message)
         return base64.b64decode(said["audio"]) if said["type"] == "input_audio_buffer.append" else None
 
-    def on_audio(self, call: Call) -> Iterable[str]:
-        return [] if self._state.get(call) == "hearing" else [self.error("the audio of no segment")]
+    def on_audio(self, call: SttConnection) -> Iterable[str]:
+        return [] if self._state.get(call) == "receiving" else [self.error("the audio of no segment")]
 
     def kind_of(self, text: str) -> str:
         said = json.loads(text)
@@ -195,16 +195,16 @@ class FakeVllmStt(FakeLiveEar):
         assert said["type"] == "input_audio_buffer.commit"
         return "end" if said["final"] else "begin"
 
-    def complaint(self, call: Call) -> str | None:
+    def complaint(self, call: SttConnection) -> str | None:
         kind = call.controls[-1] if call.controls else ""
         state = self._state.get(call, "")
-        self._state[call] = {"begin": "hearing", "end": "owing", "model": "ready"}.get(kind, state)
-        lawful = {"": "", "model": "", "begin": "ready", "end": "hearing"}
-        if lawful.get(kind) == state:
+        self._state[call] = {"begin": "receiving", "end": "owing", "model": "ready"}.get(kind, state)
+        expected_state = {"": "", "model": "", "begin": "ready", "end": "receiving"}
+        if expected_state.get(kind) == state:
             return None
         return json.dumps({"type": "error", "error": f"{kind} while {state}", "code": "processing_error"})
 
-    def answer(self, call: Call, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+    def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         self._state[call] = "ready"
         done = {"type": "transcription.done", "text": cue.text, "usage": {"total_tokens": 1}}
         return [json.dumps({"type": "transcription.delta", "delta": cue.text}), json.dumps(done)]

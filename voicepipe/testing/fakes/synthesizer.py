@@ -9,15 +9,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import Any, cast
 
 from voicepipe.errors import StageError
-from voicepipe.stages.synthesizer import RATE_HZ, Spoken, Voice
-from voicepipe.stages.transcriber import Samples
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Voice
+from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import Course, TtsCue
-from voicepipe.testing.fakes.desk import Asked, Desk
-from voicepipe.testing.fakes.failing import Failing
+from voicepipe.testing.fakes.faults import Faults
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.tone import tone
 
 
-class AskedVoice(Asked):
+class ReceivedClause(ReceivedRequest):
     """One clause for a `FakeSynthesizer`; `question` is its text. Where no cue speaks it, the test does."""
 
     question: str
@@ -61,17 +61,17 @@ class FakeSpeech:
         self.left = asyncio.Event()
         """The turn closed it."""
         self._synthesizer, self._voice = synthesizer, voice
-        self._clauses: deque[tuple[AskedVoice, TtsCue | None]] = deque()  # a test's clauses: as many as it says
+        self._clauses: deque[tuple[ReceivedClause, TtsCue | None]] = deque()  # a test's clauses: as many as it says
         self._sound: AsyncIterator[Samples] | None = None
         self._changed = asyncio.Event()
         self._failure: StageError | None = None
 
     def say(self, clause: str) -> None:
         """Speak it as the next cue says."""
-        desk = self._synthesizer.desk
-        asked = desk.arrive(AskedVoice(clause, self._voice, len(self.said)))
+        script = self._synthesizer.script
+        received = script.arrive(ReceivedClause(clause, self._voice, len(self.said)))
         self.said.append(clause)
-        self._clauses.append((asked, desk.take(clause)))
+        self._clauses.append((received, script.take(clause)))
         self._changed.set()
 
     def finish(self) -> None:
@@ -81,10 +81,10 @@ class FakeSpeech:
 
     def close(self) -> None:
         """The turn has left."""
-        for asked, _ in self._clauses:
-            asked.gone.set()
-            asked.ended.set()
-            asked.finish()
+        for received, _ in self._clauses:
+            received.gone.set()
+            received.ended.set()
+            received.finish()
         self._clauses.clear()
         self.left.set()
         self.finish()
@@ -99,42 +99,44 @@ class FakeSpeech:
                     raise StopAsyncIteration
                 self._changed.clear()
                 await self._changed.wait()
-            asked, cue = self._clauses[0]
+            received, cue = self._clauses[0]
             if self._sound is None:
-                self._sound = _ByHand(asked) if cue is None else _ByCue(asked.question, cue, self._synthesizer.failing)
+                self._sound = (
+                    _ByHand(received) if cue is None else _ByCue(received.question, cue, self._synthesizer.faults)
+                )
             try:
                 samples = await anext(self._sound, None)
             except StageError as error:
-                asked.ended.set()
+                received.ended.set()
                 self._clauses.popleft()
                 self._failure = error
                 continue
             if samples is not None:
-                return Spoken(asked.clause, samples)
+                return Spoken(received.clause, samples)
             self._sound = None
-            asked.ended.set()
+            received.ended.set()
             if self._clauses:  # empty once the context is left
                 self._clauses.popleft()
         raise self._failure
 
 
 class _ByHand:
-    def __init__(self, asked: AskedVoice) -> None:
-        self._asked = asked
+    def __init__(self, received: ReceivedClause) -> None:
+        self._received = received
 
     def __aiter__(self) -> _ByHand:
         return self
 
     async def __anext__(self) -> Samples:
-        samples = await self._asked.next()
+        samples = await self._received.next()
         if samples is None:
             raise StopAsyncIteration
         return samples
 
 
 class _ByCue:
-    def __init__(self, clause: str, cue: TtsCue, failing: Failing) -> None:
-        self._cue, self._failing = cue, failing
+    def __init__(self, clause: str, cue: TtsCue, faults: Faults) -> None:
+        self._cue, self._faults = cue, faults
         self._course = Course(cue.fault, cue.hold)
         self._pieces = _pieces(clause, cue)
         self._position = 0
@@ -145,13 +147,13 @@ class _ByCue:
     async def __anext__(self) -> Samples:
         cue = self._cue
         if self._position == 0:
-            await self._failing.before(cue.fault)
+            await self._faults.before(cue.fault)
         await asyncio.sleep((cue.gap_ms if self._position else cue.ttfb_ms) / 1_000)
-        await self._failing.reach(self._course, self._position)
+        await self._faults.reach(self._course, self._position)
         piece = next(self._pieces, None)
         if piece is None:
             if self._course.fault is not None:  # one that was due past the end
-                raise self._failing.error(self._course.fault)
+                raise self._faults.error(self._course.fault)
             raise StopAsyncIteration
         self._position += 2 * len(piece)
         return piece
@@ -169,8 +171,8 @@ class FakeSynthesizer:
     ) -> None:
         self.name = name
         self.voices: frozenset[str] | None = None
-        self.desk: Desk[TtsCue | None, AskedVoice] = Desk(cast("Callable[[Any], TtsCue | None]", usual))
-        self.failing = Failing("tts", name, idle_timeout_ms)
+        self.script: Script[TtsCue | None, ReceivedClause] = Script(cast("Callable[[Any], TtsCue | None]", usual))
+        self.faults = Faults("tts", name, idle_timeout_ms)
         self.speeches: list[FakeSpeech] = []
         """The turns' voices, in the order in which they were opened."""
 

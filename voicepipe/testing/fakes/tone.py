@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from voicepipe.stages.transcriber import Samples
+from voicepipe.ports.transcriber import Samples
 
 AMPLITUDE = 8_000
 """About -15 dBFS as a sine: as loud as speech that fills the scale well."""

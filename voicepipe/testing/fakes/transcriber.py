@@ -10,24 +10,33 @@ from typing import Any, cast
 import numpy as np
 
 from voicepipe.errors import StageError
-from voicepipe.stages.helpers import Helpers, helpers
-from voicepipe.stages.transcriber import Final, Heard, Hearing, Interim, Samples, TranscriberCapabilities
+from voicepipe.ports.transcriber import (
+    Final,
+    Interim,
+    Samples,
+    TranscriberCapabilities,
+    TranscriptEvent,
+    TranscriptionOptions,
+)
+from voicepipe.tasks import BackgroundTasks, background_tasks
 from voicepipe.testing.fakes.cues import Course, SttCue
-from voicepipe.testing.fakes.desk import Asked, Desk
-from voicepipe.testing.fakes.failing import Failing
+from voicepipe.testing.fakes.faults import Faults
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 
 REQUEST_STYLE = TranscriberCapabilities(rate_hz=16_000, streams=False)
 
 
-class AskedEar(Asked):
-    """One flush of a `FakeTranscriber`'s stream; `question` is the stream's `Hearing`."""
+class ReceivedFlush(ReceivedRequest):
+    """One flush of a `FakeTranscriber`'s stream; `question` is the stream's `TranscriptionOptions`."""
 
-    question: Hearing
+    question: TranscriptionOptions
 
-    def __init__(self, question: Hearing, ear: FakeEar, utterance: int, flush: int, samples: Samples) -> None:
+    def __init__(
+        self, question: TranscriptionOptions, stream: FakeTranscriptStream, utterance: int, flush: int, samples: Samples
+    ) -> None:
         super().__init__(question)
         self.utterance, self.flush, self.samples = utterance, flush, samples
-        self._ear = ear
+        self._stream = stream
 
     def settle(self, answering: asyncio.Task[None]) -> None:
         """Note how the answering by cue ended; a task that was cancelled may never have begun."""
@@ -38,22 +47,24 @@ class AskedEar(Asked):
     def answer(self, text: str, language: str | None = None) -> None:
         """Give the text of what was flushed."""
         self.ended.set()
-        self._ear.hear(Final(self.utterance, self.flush, text, language))
+        self._stream.emit(Final(self.utterance, self.flush, text, language))
 
 
-class FakeEar:
-    """One session's ear. The test may push texts of its own accord with `hear`, and break it with `fail`."""
+class FakeTranscriptStream:
+    """One session's ear. The test may push texts of its own accord with `emit`, and break it with `fail`."""
 
-    def __init__(self, transcriber: FakeTranscriber, hearing: Hearing, owned: Helpers) -> None:
-        self.hearing = hearing
+    def __init__(
+        self, transcriber: FakeTranscriber, transcription: TranscriptionOptions, owned: BackgroundTasks
+    ) -> None:
+        self.transcription = transcription
         self.utterance = 0
         self.left = asyncio.Event()
         """The session closed the stream."""
         self._transcriber, self._owned = transcriber, owned
         self._pieces: list[Samples] = []
-        self._asking: dict[int, asyncio.Task[None]] = {}
+        self._answering: dict[int, asyncio.Task[None]] = {}
         # Never full: a test says what it likes, and ends.
-        self._heard: asyncio.Queue[Heard | StageError | None] = asyncio.Queue()
+        self._texts: asyncio.Queue[TranscriptEvent | StageError | None] = asyncio.Queue()
         self._failure: StageError | None = None
 
     @property
@@ -71,49 +82,49 @@ class FakeEar:
 
     def flush(self, flush: int) -> None:
         """Answer as the next cue says, instead of any earlier flush of the utterance that is still unanswered."""
-        earlier = self._asking.get(self.utterance)
+        earlier = self._answering.get(self.utterance)
         if earlier is not None:
             earlier.cancel()
-        desk = self._transcriber.desk
-        asked = desk.arrive(AskedEar(self.hearing, self, self.utterance, flush, self.samples))
-        if (cue := desk.take(asked)) is not None:
-            work = self._answer(asked, cue)
+        script = self._transcriber.script
+        received = script.arrive(ReceivedFlush(self.transcription, self, self.utterance, flush, self.samples))
+        if (cue := script.take(received)) is not None:
+            work = self._answer(received, cue)
             task = self._owned.start(work, name=f"fake-stt-{self.utterance}-{flush}")
-            task.add_done_callback(asked.settle)
-            self._asking[self.utterance] = task
+            task.add_done_callback(received.settle)
+            self._answering[self.utterance] = task
 
-    def hear(self, heard: Interim | Final) -> None:
+    def emit(self, text: Interim | Final) -> None:
         """Give the session a text."""
-        self._heard.put_nowait(heard)
+        self._texts.put_nowait(text)
 
     def fail(self, error: StageError) -> None:
         """Break: what iterates raises `error`."""
-        self._heard.put_nowait(error)
+        self._texts.put_nowait(error)
 
     def close(self) -> None:
         """The session has left."""
         self.left.set()
-        self._heard.put_nowait(None)
+        self._texts.put_nowait(None)
 
-    def __aiter__(self) -> FakeEar:
+    def __aiter__(self) -> FakeTranscriptStream:
         return self
 
-    async def __anext__(self) -> Heard:
+    async def __anext__(self) -> TranscriptEvent:
         while self._failure is None and not self.left.is_set():
-            heard = await self._heard.get()
-            if isinstance(heard, StageError):
-                self._failure = heard
-            elif heard is not None:
-                return heard
+            text = await self._texts.get()
+            if isinstance(text, StageError):
+                self._failure = text
+            elif text is not None:
+                return text
         raise self._failure or StopAsyncIteration
 
-    async def _answer(self, asked: AskedEar, cue: SttCue) -> None:
-        failing = self._transcriber.failing
+    async def _answer(self, received: ReceivedFlush, cue: SttCue) -> None:
+        faults = self._transcriber.faults
         try:
-            await failing.before(cue.fault)
+            await faults.before(cue.fault)
             await asyncio.sleep(cue.delay_ms / 1_000)
-            await failing.reach(Course(cue.fault, cue.hold), 1_000_000)  # a text is one piece: any position is in it
-            asked.answer(cue.text, cue.language)
+            await faults.reach(Course(cue.fault, cue.hold), 1_000_000)  # a text is one piece: any position is in it
+            received.answer(cue.text, cue.language)
         except StageError as error:
             self.fail(error)
 
@@ -123,28 +134,28 @@ class FakeTranscriber:
 
     def __init__(
         self,
-        usual: SttCue | Callable[[AskedEar], SttCue | None] | None = None,
+        usual: SttCue | Callable[[ReceivedFlush], SttCue | None] | None = None,
         *,
-        name: str = "fake/ear",
+        name: str = "fake/stt",
         capabilities: TranscriberCapabilities = REQUEST_STYLE,
         idle_timeout_ms: int = 15_000,
     ) -> None:
         self.name, self.capabilities = name, capabilities
-        self.desk: Desk[SttCue | None, AskedEar] = Desk(cast("Callable[[Any], SttCue | None]", usual))
-        self.failing = Failing("stt", name, idle_timeout_ms)
-        self.ears: list[FakeEar] = []
+        self.script: Script[SttCue | None, ReceivedFlush] = Script(cast("Callable[[Any], SttCue | None]", usual))
+        self.faults = Faults("stt", name, idle_timeout_ms)
+        self.streams: list[FakeTranscriptStream] = []
         """The streams, in the order in which sessions opened them."""
 
-    def open(self, hearing: Hearing) -> AbstractAsyncContextManager[FakeEar]:
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[FakeTranscriptStream]:
         """Begin one session's ear."""
-        return self._open(hearing)
+        return self._open(transcription)
 
     @asynccontextmanager
-    async def _open(self, hearing: Hearing) -> AsyncIterator[FakeEar]:
-        async with helpers() as owned:
-            ear = FakeEar(self, hearing, owned)
-            self.ears.append(ear)
+    async def _open(self, transcription: TranscriptionOptions) -> AsyncIterator[FakeTranscriptStream]:
+        async with background_tasks() as owned:
+            stream = FakeTranscriptStream(self, transcription, owned)
+            self.streams.append(stream)
             try:
-                yield ear
+                yield stream
             finally:
-                ear.close()
+                stream.close()

@@ -19,12 +19,12 @@ from aiohttp import web
 
 from voicepipe.testing.fakes import vendor_anthropic, vendor_gemini, vendor_llm, vendor_stt, vendor_tts
 from voicepipe.testing.fakes.cues import Cue, Hang, HangUp, LlmCue, Status, SttCue, TtsCue
-from voicepipe.testing.fakes.desk import Asked, Desk
-from voicepipe.testing.fakes.vendor_law import Law
+from voicepipe.testing.fakes.request_rules import RequestRules
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 
 C = TypeVar("C", LlmCue, SttCue, TtsCue)
-Read = Callable[[web.Request], Awaitable[Asked]]
-Answer = Callable[[web.Request, Asked, C], Awaitable[web.StreamResponse]]
+Read = Callable[[web.Request], Awaitable[ReceivedRequest]]
+Answer = Callable[[web.Request, ReceivedRequest, C], Awaitable[web.StreamResponse]]
 
 LONGEST_UPLOAD_BYTES = 64 << 20
 
@@ -33,10 +33,10 @@ class FakeVendor:
     """A server that answers on cue. Its port is picked by the kernel and kept while it is unplugged."""
 
     def __init__(self) -> None:
-        self.stt: Desk[SttCue, Asked] = Desk(SttCue())
-        self.llm: Desk[LlmCue, Asked] = Desk(LlmCue())
-        self.tts: Desk[TtsCue, Asked] = Desk(TtsCue())
-        self.law: Law | None = None
+        self.stt: Script[SttCue, ReceivedRequest] = Script(SttCue())
+        self.llm: Script[LlmCue, ReceivedRequest] = Script(LlmCue())
+        self.tts: Script[TtsCue, ReceivedRequest] = Script(TtsCue())
+        self.rules: RequestRules | None = None
         """Whose demands questions to the model must meet; None takes all that can be read."""
         self.models: tuple[str, ...] = ()
         """What it lists as its models."""
@@ -46,11 +46,11 @@ class FakeVendor:
         app = web.Application(client_max_size=LONGEST_UPLOAD_BYTES)
         app.router.add_post("/v1/audio/transcriptions", self._route(self.stt, vendor_stt.read, vendor_stt.answer))
         app.router.add_post(
-            "/v1/chat/completions", self._route(self.llm, _read_json, self._lawful(self._answer_openai))
+            "/v1/chat/completions", self._route(self.llm, _read_json, self._checked(self._answer_openai))
         )
-        app.router.add_post("/v1/messages", self._route(self.llm, _read_json, self._lawful(vendor_anthropic.answer)))
+        app.router.add_post("/v1/messages", self._route(self.llm, _read_json, self._checked(vendor_anthropic.answer)))
         generate = "/v1/models/{model}:streamGenerateContent"
-        app.router.add_post(generate, self._route(self.llm, _read_json, self._lawful(vendor_gemini.answer)))
+        app.router.add_post(generate, self._route(self.llm, _read_json, self._checked(vendor_gemini.answer)))
         app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
         app.router.add_get("/v1/models", self._list_models)
         # handler_cancellation: an answer's task learns at once that its asker has gone.
@@ -89,18 +89,18 @@ class FakeVendor:
             if connection.transport is not None:
                 connection.transport.abort()
 
-    def _lawful(self, answer: Answer[LlmCue]) -> Answer[LlmCue]:
-        async def answer_lawful(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
-            broken = self.law.broken(request.headers, asked.question) if self.law is not None else None
-            return await answer(request, asked, cue) if broken is None else _refusal(Status(*broken))
+    def _checked(self, answer: Answer[LlmCue]) -> Answer[LlmCue]:
+        async def answer_checked(request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
+            broken = self.rules.broken(request.headers, received.question) if self.rules is not None else None
+            return await answer(request, received, cue) if broken is None else _refusal(Status(*broken))
 
-        return answer_lawful
+        return answer_checked
 
-    async def _answer_openai(self, request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
-        return await vendor_llm.answer(request, asked, cue, self.law)
+    async def _answer_openai(self, request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
+        return await vendor_llm.answer(request, received, cue, self.rules)
 
     async def _list_models(self, request: web.Request) -> web.Response:
-        if self.law is not None and self.law.dialect == "gemini":
+        if self.rules is not None and self.rules.dialect == "gemini":
             return web.json_response({"models": [{"name": f"models/{name}"} for name in self.models]})
         return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
@@ -111,22 +111,22 @@ class FakeVendor:
         return server()
 
     def _route(
-        self, desk: Desk[C, Asked], read: Read, answer: Answer[C]
+        self, script: Script[C, ReceivedRequest], read: Read, answer: Answer[C]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
-            asked = await read(request)
-            full = desk.most_at_once is not None and desk.busy() >= desk.most_at_once
-            desk.arrive(asked)
+            received = await read(request)
+            full = script.most_at_once is not None and script.busy() >= script.most_at_once
+            script.arrive(received)
             try:
                 if full:
                     return _refusal(Status(503, "too many questions at once"))
-                cue = desk.take(asked.question)
-                return await _before(request, cue) or await answer(request, asked, cue)
+                cue = script.take(received.question)
+                return await _before(request, cue) or await answer(request, received, cue)
             except (asyncio.CancelledError, ConnectionError):
-                asked.gone.set()
+                received.gone.set()
                 raise
             finally:
-                asked.ended.set()
+                received.ended.set()
 
         return handle
 
@@ -151,6 +151,6 @@ def _refusal(refusal: Status) -> web.Response:
     return web.json_response({"error": error}, status=refusal.status, headers=headers)
 
 
-async def _read_json(request: web.Request) -> Asked:
+async def _read_json(request: web.Request) -> ReceivedRequest:
     body: dict[str, Any] = json.loads(await request.read())
-    return Asked(body, headers=request.headers)
+    return ReceivedRequest(body, headers=request.headers)

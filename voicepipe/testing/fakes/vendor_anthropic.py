@@ -10,18 +10,18 @@ from typing import Any
 from aiohttp import web
 
 from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
-from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.http_answer import HttpAnswer
+from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.vendor_llm import NOISE
-from voicepipe.testing.fakes.wire import Wire
 
 NOT_JSON = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{\n\n'
 TYPES = {400: "invalid_request_error", 429: "rate_limit_error", 529: "overloaded_error"}
 Event = dict[str, Any]
 
 
-async def answer(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamResponse:
+async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
     """Answer one question as `cue` says."""
-    wire = await Wire.begin(request, asked, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
+    wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     course = Course(cue.fault, cue.hold)
     if cue.raw is not None:
@@ -44,7 +44,7 @@ async def answer(request: web.Request, asked: Asked, cue: LlmCue) -> web.StreamR
     return await wire.end()
 
 
-async def _fails(wire: Wire, fault: Fault | None) -> bool:
+async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
     """Act out a fault; True when the answer ends with it."""
     match fault:
         case None:

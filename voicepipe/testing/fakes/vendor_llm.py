@@ -10,27 +10,31 @@ from typing import Any
 from aiohttp import web
 
 from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
-from voicepipe.testing.fakes.desk import Asked
-from voicepipe.testing.fakes.vendor_law import Law
-from voicepipe.testing.fakes.wire import Wire
+from voicepipe.testing.fakes.http_answer import HttpAnswer
+from voicepipe.testing.fakes.request_rules import RequestRules
+from voicepipe.testing.fakes.script import ReceivedRequest
 
 DONE = b"data: [DONE]\n\n"
 NOT_JSON = b'data: {"choices":[{"delta":{"content":\n\n'
 NOISE = b"\x00\xff\xfe\x80noise\n\r\n\x9d"
 
 
-async def answer(request: web.Request, asked: Asked, cue: LlmCue, law: Law | None = None) -> web.StreamResponse:
-    """Answer one question as `cue` says, and count tokens as the vendor of `law` does."""
-    if not asked.question.get("stream"):
+async def answer(
+    request: web.Request, received: ReceivedRequest, cue: LlmCue, rules: RequestRules | None = None
+) -> web.StreamResponse:
+    """Answer one question as `cue` says, and count tokens as the vendor of `rules` does."""
+    if not received.question.get("stream"):
         return web.json_response(_whole(cue))
-    wire = await Wire.begin(request, asked, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
+    wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     if cue.raw is not None:
         return await _raw(wire, cue.raw, Course(cue.fault, cue.hold))
-    return await _stream(wire, asked, cue, law)
+    return await _stream(wire, received, cue, rules)
 
 
-async def _stream(wire: Wire, asked: Asked, cue: LlmCue, law: Law | None) -> web.StreamResponse:
+async def _stream(
+    wire: HttpAnswer, received: ReceivedRequest, cue: LlmCue, rules: RequestRules | None
+) -> web.StreamResponse:
     course = Course(cue.fault, cue.hold)
     for _ in range(cue.role_only):
         await wire.send(_chunk({"role": "assistant", "content": ""}))
@@ -44,13 +48,13 @@ async def _stream(wire: Wire, asked: Asked, cue: LlmCue, law: Law | None) -> web
     if await _fails(wire, await course.reach(position)) or course.fault is not None:
         return await wire.end()
     await wire.send(_chunk({}, finish="tool_calls" if cue.calls else cue.finish))
-    if _counts(asked, law):
-        await wire.send(_event({"choices": [], "usage": _usage(cue, law)}))
+    if _counts(received, rules):
+        await wire.send(_event({"choices": [], "usage": _usage(cue, rules)}))
     await wire.send(DONE)
     return await wire.end()
 
 
-async def _raw(wire: Wire, pieces: tuple[bytes, ...], course: Course) -> web.StreamResponse:
+async def _raw(wire: HttpAnswer, pieces: tuple[bytes, ...], course: Course) -> web.StreamResponse:
     for position, piece in enumerate(pieces):
         if await _fails(wire, await course.reach(position)):
             return await wire.end()
@@ -59,7 +63,7 @@ async def _raw(wire: Wire, pieces: tuple[bytes, ...], course: Course) -> web.Str
     return await wire.end()
 
 
-async def _fails(wire: Wire, fault: Fault | None) -> bool:
+async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
     """Act out a fault; True when the answer ends with it."""
     match fault:
         case None:
@@ -96,19 +100,19 @@ def _event(fields: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(known | fields, ensure_ascii=False).encode() + b"\n\n"
 
 
-def _counts(asked: Asked, law: Law | None) -> bool:
-    if law is not None and law.usage != "asked":
-        return law.usage == "always"
-    return bool((asked.question.get("stream_options") or {}).get("include_usage"))
+def _counts(received: ReceivedRequest, rules: RequestRules | None) -> bool:
+    if rules is not None and rules.usage != "requested":
+        return rules.usage == "always"
+    return bool((received.question.get("stream_options") or {}).get("include_usage"))
 
 
-def _usage(cue: LlmCue, law: Law | None = None) -> dict[str, Any]:
+def _usage(cue: LlmCue, rules: RequestRules | None = None) -> dict[str, Any]:
     counts = {
         "prompt_tokens": cue.input_tokens,
         "completion_tokens": len(cue.tokens),
         "total_tokens": cue.input_tokens + len(cue.tokens),
     }
-    match law.cached_at if law is not None else "details":
+    match rules.cached_at if rules is not None else "details":
         case "details":
             return {**counts, "prompt_tokens_details": {"cached_tokens": cue.cached_tokens}}
         case "deepseek":

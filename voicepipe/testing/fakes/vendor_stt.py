@@ -9,12 +9,12 @@ from aiohttp import web
 from aiohttp.multipart import BodyPartReader
 
 from voicepipe.testing.fakes.cues import Course, Cut, Garbage, InBandError, Malformed, NoEnd, SttCue
-from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.http_answer import HttpAnswer
+from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.tone import read_wav
-from voicepipe.testing.fakes.wire import Wire
 
 
-async def read(request: web.Request) -> Asked:
+async def read(request: web.Request) -> ReceivedRequest:
     """Read the form; its file must be a WAV file that can be decoded."""
     fields: dict[str, str] = {}
     sound = b""
@@ -25,15 +25,15 @@ async def read(request: web.Request) -> Asked:
             sound = bytes(await part.read())
         else:
             fields[part.name] = await part.text()
-    asked = Asked(fields, headers=request.headers)
-    asked.samples = read_wav(sound)
-    return asked
+    received = ReceivedRequest(fields, headers=request.headers)
+    received.samples = read_wav(sound)
+    return received
 
 
-async def answer(request: web.Request, asked: Asked, cue: SttCue) -> web.StreamResponse:
+async def answer(request: web.Request, received: ReceivedRequest, cue: SttCue) -> web.StreamResponse:
     """Answer one file as `cue` says."""
     await asyncio.sleep(cue.delay_ms / 1_000)
-    wire = await Wire.begin(request, asked, content_type="application/json")
+    wire = await HttpAnswer.begin(request, received, content_type="application/json")
     body = _body(cue)
     course = Course(cue.fault, cue.hold)
     for position in sorted({0, *_marks(cue, len(body))}):

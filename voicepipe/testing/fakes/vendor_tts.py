@@ -8,22 +8,22 @@ import json
 from aiohttp import web
 
 from voicepipe.testing.fakes.cues import Course, Cut, Garbage, InBandError, Malformed, NoEnd, TtsCue
-from voicepipe.testing.fakes.desk import Asked
+from voicepipe.testing.fakes.http_answer import HttpAnswer
+from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.tone import tone, wav_header
-from voicepipe.testing.fakes.wire import Wire
 
 MP3 = b"ID3\x04\x00\x00\x00\x00\x00\x00\xff\xfb\x90\x64"
 """The beginning of a file that nobody asked for."""
 
 
-async def answer(request: web.Request, asked: Asked, cue: TtsCue) -> web.StreamResponse:
+async def answer(request: web.Request, received: ReceivedRequest, cue: TtsCue) -> web.StreamResponse:
     """Speak one clause as `cue` says."""
     if isinstance(cue.fault, InBandError):
         error = {"message": cue.fault.message, "type": "fake_error", "code": cue.fault.code}
         return web.Response(body=json.dumps({"error": error}), content_type="application/json")
-    wire = await Wire.begin(request, asked, content_type=cue.content_type or _content_type(cue))
+    wire = await HttpAnswer.begin(request, received, content_type=cue.content_type or _content_type(cue))
     await asyncio.sleep(cue.ttfb_ms / 1_000)
-    body = _body(str(asked.question["input"]), cue)
+    body = _body(str(received.question["input"]), cue)
     course = Course(cue.fault, cue.hold)
     begins = places(cue, len(body))
     for begin, end in zip(begins, [*begins[1:], len(body)], strict=True):

@@ -34,7 +34,7 @@ from voicepipe.testing.fakes.cues import (
     SttCue,
     TtsCue,
 )
-from voicepipe.testing.fakes.desk import Asked, Desk
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.tone import tone
 
 
@@ -50,8 +50,8 @@ class FakeWyoming:
     """A server that hears and speaks on cue. Its port is the kernel's choice."""
 
     def __init__(self) -> None:
-        self.stt: Desk[SttCue, Asked] = Desk(SttCue())
-        self.tts: Desk[TtsCue, Asked] = Desk(TtsCue())
+        self.stt: Script[SttCue, ReceivedRequest] = Script(SttCue())
+        self.tts: Script[TtsCue, ReceivedRequest] = Script(TtsCue())
         self._server: asyncio.Server | None = None
 
     @property
@@ -70,44 +70,44 @@ class FakeWyoming:
         assert self._server is not None
         self._server.close()
         await self._server.wait_closed()
-        for asked in (*self.stt.asked, *self.tts.asked):
-            await asked.ended.wait()
+        for received in (*self.stt.received, *self.tts.received):
+            await received.ended.wait()
 
     # --- a connection -------------------------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async for kind, question, sound in _questions(reader):
-                asked = Asked(question)
-                asked.samples = np.frombuffer(sound, dtype="<i2").astype(np.int16)
+                received = ReceivedRequest(question)
+                received.samples = np.frombuffer(sound, dtype="<i2").astype(np.int16)
                 try:
-                    await self._answer_while_heard(kind, asked, reader, writer)
+                    await self._answer_while_connected(kind, received, reader, writer)
                 finally:
-                    asked.ended.set()
+                    received.ended.set()
         except (OSError, asyncio.IncompleteReadError):
             pass  # the asker left in mid-question
         finally:
             writer.transport.abort()
 
-    async def _answer_while_heard(
-        self, kind: str, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    async def _answer_while_connected(
+        self, kind: str, received: ReceivedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         async with asyncio.TaskGroup() as group:
-            answering = group.create_task(self._answer(kind, asked, writer), name="fake-wyoming")
+            answering = group.create_task(self._answer(kind, received, writer), name="fake-wyoming")
             with suppress(OSError):
                 await reader.read(1)  # the asker leaves, with or without its answer
             if not answering.done():
-                asked.gone.set()
+                received.gone.set()
             answering.cancel()
         writer.transport.abort()
 
-    async def _answer(self, kind: str, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, kind: str, received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         if kind == "stt":
-            self.stt.arrive(asked)
-            await _tell(writer, self.stt.take(asked))
+            self.stt.arrive(received)
+            await _notify(writer, self.stt.take(received))
         else:
-            self.tts.arrive(asked)
-            await _speak(writer, str(asked.question["text"]), self.tts.take(asked))
+            self.tts.arrive(received)
+            await _speak(writer, str(received.question["text"]), self.tts.take(received))
         with suppress(OSError):  # the asker may have left
             await writer.drain()
             writer.write_eof()  # so that what was written arrives before the connection is cut
@@ -145,7 +145,7 @@ def _error(fault: Fault | None) -> bytes | None:
     return None
 
 
-async def _tell(writer: asyncio.StreamWriter, cue: SttCue) -> None:
+async def _notify(writer: asyncio.StreamWriter, cue: SttCue) -> None:
     """A fault's position counts bytes of the transcript."""
     await asyncio.sleep(cue.delay_ms / 1_000)
     await Course(None, cue.hold).reach(1_000_000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.turn.endpointing.held import CANT_TELL, hold, start_ms
+from voicepipe.turn.endpointing.held import UNKNOWN, stall, start_ms
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 
 _CLOSED_SHARE: Final = 0.2
@@ -41,7 +41,7 @@ class Adaptive:
         return Decision(start_ms(wait_ms, evidence), wait_ms)
 
     def _wait_ms(self, evidence: Evidence) -> int:
-        pitch_and_words = _HOLD_SHARE * (hold(evidence) ** 3 - CANT_TELL**3)
+        pitch_and_words = _HOLD_SHARE * (stall(evidence) ** 3 - UNKNOWN**3)
         factor = 1 + pitch_and_words + _CLOSED_SHARE * min(0.0, evidence.unfinished)
         pace = min(_PACE_SHARE * self._silence_ms, evidence.longest_pause_ms)
         return round(max(factor * self._silence_ms, pace))

@@ -20,7 +20,7 @@ _RISEN_ST: Final = 4.0
 """A pitch that rises by this much may be a question's, or an octave error of the measurement: it counts as no evidence.
 """
 
-CANT_TELL: Final = 0.5
+UNKNOWN: Final = 0.5
 
 _DRAWN_OUT_MS: Final = 320
 """Speech that goes on unbroken for this long, two syllables, is held; the longer the last stretch, the more.
@@ -60,13 +60,13 @@ def held(final_pitch_st: float | None, final_voiced_ms: int | None = None) -> fl
 def _level(final_pitch_st: float | None) -> float:
     """Return how much the pitch stayed level."""
     if final_pitch_st is None:
-        return CANT_TELL
+        return UNKNOWN
     if final_pitch_st < 0:
         return max(0.0, 1 - final_pitch_st / _FALLEN_ST)
-    return max(CANT_TELL, 1 - (1 - CANT_TELL) * final_pitch_st / _RISEN_ST)
+    return max(UNKNOWN, 1 - (1 - UNKNOWN) * final_pitch_st / _RISEN_ST)
 
 
-def hold(evidence: Evidence) -> float:
+def stall(evidence: Evidence) -> float:
     """Return the same with the evidence of the words: 0 to 1.4."""
     missing = max(0.0, evidence.unfinished)
     voice = held(evidence.final_pitch_st, evidence.final_voiced_ms)
@@ -80,5 +80,5 @@ def start_ms(wait_ms: int, evidence: Evidence) -> int:
     wait therefore saves nothing, and wastes a start each time the user goes on. An unknown `answer_ms` is taken for
     long.
     """
-    soonest_ms = min(_START_MS + _START_HELD_MS * hold(evidence) ** 2, _START_SHARE * wait_ms)
+    soonest_ms = min(_START_MS + _START_HELD_MS * stall(evidence) ** 2, _START_SHARE * wait_ms)
     return round(soonest_ms if evidence.answer_ms is None else max(soonest_ms, wait_ms - evidence.answer_ms))

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import replace
 from typing import Final
 
+from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
-from voicepipe.turn.words import unfinished
 
 _PAUSES: Final = 8
 """Number of the user's latest pauses that count."""
@@ -30,14 +30,14 @@ class Pauses:
             longest_pause_ms=max(self._resumed_ms),
         )
 
-    def heard(self, text: str, language: str | None = None, *, asked: bool = False) -> None:
+    def add_words(self, text: str, language: str | None = None, *, after_question: bool = False) -> None:
         """Record the words up to this pause."""
         self.evidence = replace(
             self.evidence,
             text=text,
             language=language,
-            after_question=asked,
-            unfinished=unfinished(text, language, asked=asked),
+            after_question=after_question,
+            unfinished=unfinished(text, language, after_question=after_question),
         )
 
     def scored(self, name: str, score: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.context import TurnContext
 from voicepipe.turn.endpointing.silence import Silence
 from voicepipe.turn.endpointing.strategy import (
     MAX_WAIT_MS,
@@ -15,7 +16,6 @@ from voicepipe.turn.endpointing.strategy import (
     Evidence,
     Strategies,
 )
-from voicepipe.turn.floor import Floor
 
 _T = TypeVar("_T")
 _STEPS: Final = ("start_ms", "audible_ms", "final_ms")
@@ -28,10 +28,10 @@ class _Impossible(Exception):
 class SupervisedStrategy:
     """The strategy that the session's settings name, made anew when they change."""
 
-    def __init__(self, floor: Floor, strategies: Strategies) -> None:
-        self._floor, self._strategies = floor, strategies
+    def __init__(self, context: TurnContext, strategies: Strategies) -> None:
+        self._context, self._strategies = context, strategies
         self._made_for: tuple[str, int] | None = None
-        self._strategy: EndpointStrategy = Silence(floor.settings.silence_ms)
+        self._strategy: EndpointStrategy = Silence(context.settings.silence_ms)
         self._longest_ms = 0
         self._failed: set[str] = set()
         """Names of strategies that have failed in this session: they are not tried again."""
@@ -53,24 +53,24 @@ class SupervisedStrategy:
         return self._strategy.decide(evidence) if decision is None else decision
 
     def _renew(self) -> None:
-        settings = self._floor.settings
-        wanted = (settings.end_of_turn, settings.silence_ms)
-        if wanted == self._made_for:
+        settings = self._context.settings
+        requested = (settings.end_of_turn, settings.silence_ms)
+        if requested == self._made_for:
             return
-        self._made_for = wanted
+        self._made_for = requested
         self._fall_back()
         if settings.end_of_turn not in self._failed and (made := self._attempt(self._made)) is not None:
             self._strategy, self._longest_ms = made
 
     def _made(self) -> tuple[EndpointStrategy, int]:
-        settings = self._floor.settings
+        settings = self._context.settings
         make = self._strategies.get(settings.end_of_turn)
         if make is None:
             raise _Impossible("expected the name of an installed strategy")
         strategy = make(settings.silence_ms)
         longest_ms = strategy.longest_ms
         if type(longest_ms) is not int or not 0 <= longest_ms <= MAX_WAIT_MS:
-            raise _Impossible(f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got {_shown(longest_ms)}")
+            raise _Impossible(f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got {_formatted(longest_ms)}")
         return strategy, longest_ms
 
     def _attempt(self, work: Callable[[], _T]) -> _T | None:
@@ -78,24 +78,24 @@ class SupervisedStrategy:
         try:
             return work()
         except Exception as bug:
-            name = self._floor.settings.end_of_turn
+            name = self._context.settings.end_of_turn
             self._failed.add(name)
-            self._floor.order(NoteStrategyFailure(name, _cause(bug)))
+            self._context.order(NoteStrategyFailure(name, _cause(bug)))
             self._fall_back()
             return None
 
     def _fall_back(self) -> None:
-        self._longest_ms = self._floor.settings.silence_ms
+        self._longest_ms = self._context.settings.silence_ms
         self._strategy = Silence(self._longest_ms)
 
 
 def _checked(decision: object, longest_ms: int) -> Decision:
     if not isinstance(decision, Decision):
-        raise _Impossible(f"expected a Decision, got {_shown(decision)}")
+        raise _Impossible(f"expected a Decision, got {_formatted(decision)}")
     for name in _STEPS:
         value = getattr(decision, name)
         if type(value) is not int and not (name == "final_ms" and value is None):
-            raise _Impossible(f"{name}: expected whole ms, got {_shown(value)}")
+            raise _Impossible(f"{name}: expected whole ms, got {_formatted(value)}")
     if not 0 <= decision.start_ms <= decision.audible_ms <= longest_ms:
         raise _Impossible(
             f"expected 0 <= start_ms <= audible_ms <= {longest_ms}, got {decision.start_ms} and {decision.audible_ms}"
@@ -105,7 +105,7 @@ def _checked(decision: object, longest_ms: int) -> Decision:
     return decision
 
 
-def _shown(value: object) -> str:
+def _formatted(value: object) -> str:
     """Return a number as it is, and of anything else only the type: its text may be the user's."""
     return repr(value) if isinstance(value, int | float) else type(value).__name__
 

@@ -82,12 +82,12 @@ class Daemon:
             send(writer, wire.Refused(why, retryable=False))
             return
         workers = [self._worker(stage) for stage in attach.stages]
-        told: set[wire.Progress] = set()
+        reported: set[wire.Progress] = set()
         while True:
             news = self._news
             for worker in workers:
-                if worker.progress not in told:
-                    told.add(worker.progress)
+                if worker.progress not in reported:
+                    reported.add(worker.progress)
                     send(writer, worker.progress)
             if all(worker.progress.state != "loading" for worker in workers):
                 break
@@ -125,9 +125,9 @@ class Daemon:
         return self._workers[stage]
 
     def _on_progress(self) -> None:
-        self._loop.call_soon_threadsafe(self._tell_news)
+        self._loop.call_soon_threadsafe(self._send_news)
 
-    def _tell_news(self) -> None:
+    def _send_news(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from voicepipe.audio.quiet import trim
 from voicepipe.audio.samples import Samples
+from voicepipe.audio.silence_trim import trim
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Task
 
@@ -22,7 +22,7 @@ GAIN: Final = 10 ** (5 / 20)
 PEAK: Final = 0.97
 """Peak as a fraction of full scale. A sentence that the gain would take above it gets less gain, so nothing clips."""
 
-FLOOR_DBFS: Final = -45.0
+SILENCE_DBFS: Final = -45.0
 """The output's own silence is noise below -52 dBFS before the gain."""
 
 _LEAD_MS: Final = 20
@@ -53,7 +53,9 @@ class Hibari:
         for sound in self._voice.stream(job.text, job.speed):
             if task.cancelled.is_set():
                 return
-            samples = trim(louder(sound), wire.TTS_RATE_HZ, before_ms=_LEAD_MS, after_ms=tail_ms, floor_dbfs=FLOOR_DBFS)
+            samples = trim(
+                louder(sound), wire.TTS_RATE_HZ, before_ms=_LEAD_MS, after_ms=tail_ms, silence_dbfs=SILENCE_DBFS
+            )
             if samples.size:
                 task.emit(wire.Audio(samples.tobytes()))
         task.emit(wire.Done())

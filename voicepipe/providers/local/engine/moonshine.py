@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from voicepipe.audio.quiet import trim
+from voicepipe.audio.silence_trim import trim
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Task
 
@@ -41,7 +41,7 @@ class Moonshine:
         # Room tone at the ends costs time and, when there is nothing else, makes the model output "You".
         speech = trim(samples, wire.STT_RATE_HZ, before_ms=200, after_ms=300)
         text = self._decode(speech.astype(np.float32) / np.float32(32768)) if speech.size else ""
-        task.emit(wire.Heard(text))
+        task.emit(wire.Transcribed(text))
 
     def _decode(self, audio: npt.NDArray[np.float32]) -> str:
         """The C call of the binding's `transcribe_without_streaming`, without its way through Python lists.

@@ -77,17 +77,17 @@ class Worker:
             log.exception("%s: can't load", self.progress.stage)
             self._fail(f"can't load the local {self.progress.stage} model: {error}")
             return
-        self._tell(wire.Progress(self.progress.stage, "ready", monotonic_ms() - began_ms))
+        self._report(wire.Progress(self.progress.stage, "ready", monotonic_ms() - began_ms))
         for _ in range(model.lanes - 1):
             self._start(lambda: self._work(model))
         self._work(model)
 
     def _fail(self, why: str) -> None:
-        self._tell(wire.Progress(self.progress.stage, "failed", why=why))
+        self._report(wire.Progress(self.progress.stage, "failed", why=why))
         while True:  # tasks queued while it was loading, and those of the same instant
             self._queue.take().emit(wire.Refused(why, retryable=False))
 
-    def _tell(self, progress: wire.Progress) -> None:
+    def _report(self, progress: wire.Progress) -> None:
         self.progress = progress
         self._on_progress()
 

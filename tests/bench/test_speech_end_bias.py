@@ -1,0 +1,33 @@
+"""The bench of t0 over the clips that the tests have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.measure import speech_end_bias
+from voicepipe.audio.speech_events import Instant, SpeechStop
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def test_the_report_has_a_line_for_each_kind_and_the_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kinds by name, errors that are those of the ear, CPU at the end."""
+    speech_end_bias.main(["--data", str(DATA), "--kind", "backchannel", "--kind", "noise"])
+    head, backchannel, noise, cost = capsys.readouterr().out.splitlines()
+    assert "t0 - label" in head
+    assert backchannel.split()[:2] == ["backchannel", "2"]
+    assert noise.split() == ["noise", "3", "-", "-", "-", "0", "0.0", "0.0"]
+    assert "CPU ms per s" in cost
+
+
+def test_a_tally_counts_errors_and_misses() -> None:
+    """An end more than 400 ms off is missed, and no error of t0; noise has neither end nor error."""
+    clip = {"kind": "clean", "duration_ms": 2_000, "speech_start_ms": 500, "speech_end_ms": 1_500}
+    near, far = (SpeechStop(Instant(at_ms, at_ms), 80) for at_ms in (1_520, 1_000))
+    tally = speech_end_bias.Tally()
+    tally.add(clip, [(1_080, far), (1_620, near)])
+    tally.add(clip, [(1_080, far)])
+    tally.add(clip | {"speech_start_ms": None, "speech_end_ms": None}, [])
+    assert (tally.t0_ms, tally.noticed_ms, tally.missed, tally.clips) == ([20], [120], 1, 3)

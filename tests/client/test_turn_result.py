@@ -1,0 +1,152 @@
+"""From events to an answer: what counts, when it is complete, and what was waited."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voicepipe.client import Answer
+from voicepipe.client import events as e
+from voicepipe.client.turn_result import TurnCollector
+
+RATE_HZ = 24_000
+
+
+def pcm(*, silent_ms: int = 0, loud_ms: int = 100) -> bytes:
+    return bytes(2 * silent_ms * RATE_HZ // 1_000) + np.full(loud_ms * RATE_HZ // 1_000, 8_000, "<i2").tobytes()
+
+
+def collected(*timed: tuple[int, e.ServerEvent], written: bool = False) -> TurnCollector:
+    """The events with the position of the user's microphone at each."""
+    collector = TurnCollector(written=written)
+    for position_ms, event in timed:
+        collector.take(event, position_ms)
+    return collector
+
+
+def answer_of(collector: TurnCollector) -> Answer:
+    answer = collector.answer()
+    assert answer is not None
+    return answer
+
+
+QUESTION_EVENTS = (
+    (500, e.SpeechStarted(450)),
+    (2_600, e.SpeechStopped(2_000)),
+    (2_700, e.TranscriptionCompleted("What time is it?")),
+)
+SPOKEN = (
+    (2_800, e.ReplyStarted("r1", "turn_1")),
+    (2_850, e.ReplyText("r1", "It is noon.")),
+    (2_900, e.ReplyAudio("r1", pcm(silent_ms=30))),
+)
+DONE = (2_950, e.ReplyEnded("r1", "completed", ""))
+
+
+def test_the_answer_holds_both_sides_and_the_wait_between_them() -> None:
+    """From the last voiced sample to the first audible one: silence before it is waited for too."""
+    collector = collected(*QUESTION_EVENTS, *SPOKEN, DONE)
+    assert collector.complete
+    answer = answer_of(collector)
+    assert (answer.turn_id, answer.status, answer.why, answer.earlier) == ("turn_1", "completed", "", 0)
+    assert (answer.user_text, answer.agent_text) == ("What time is it?", "It is noon.")
+    assert (answer.t0_ms, answer.first_output_ms, answer.latency_ms, answer.duration_ms) == (2_000, 2_930, 930, 130)
+
+
+def test_sound_plays_behind_what_plays_already() -> None:
+    """A second piece that came early is heard when the first one is over."""
+    quiet = (2_900, e.ReplyAudio("r1", pcm(silent_ms=200, loud_ms=0)))
+    loud = (2_910, e.ReplyAudio("r1", pcm()))
+    assert answer_of(collected(*QUESTION_EVENTS, SPOKEN[0], quiet, loud, DONE)).first_output_ms == 3_100
+
+
+def test_samples_cut_in_two_by_the_wire_are_joined() -> None:
+    whole = pcm()
+    pieces = ((2_900, e.ReplyAudio("r1", whole[:7])), (2_901, e.ReplyAudio("r1", whole[7:])))
+    answer = answer_of(collected(*QUESTION_EVENTS, SPOKEN[0], *pieces, DONE))
+    assert answer.samples.tobytes() == whole
+
+
+def test_a_written_answer_is_there_with_its_first_text() -> None:
+    assert answer_of(collected(*QUESTION_EVENTS, *SPOKEN[:2], DONE, written=True)).latency_ms == 850
+    assert answer_of(collected(*QUESTION_EVENTS, *SPOKEN[:2], DONE)).latency_ms is None
+
+
+def test_nothing_is_complete_before_it_ended() -> None:
+    events = (*QUESTION_EVENTS, *SPOKEN, DONE)
+    for n_events in range(len(events)):
+        assert not collected(*events[:n_events]).complete
+
+
+def test_continued_speech_gets_another_answer() -> None:
+    """The one that was cut stays behind, and what it would still have played is thrown away."""
+    again = (
+        (3_000, e.SpeechStarted(2_950)),
+        (3_010, e.ReplyEnded("r1", "cancelled", "turn_detected")),
+    )
+    collector = collected(*QUESTION_EVENTS, *SPOKEN[:2], (2_900, e.ReplyAudio("r1", pcm(loud_ms=5_000))), *again)
+    assert not collector.complete
+    rest = (
+        (4_500, e.SpeechStopped(4_000)),
+        (4_600, e.TranscriptionCompleted("And the date?")),
+        (4_700, e.ReplyStarted("r2", "turn_2")),
+        (4_800, e.ReplyAudio("r2", pcm())),
+        (4_900, e.ReplyEnded("r2", "completed", "")),
+    )
+    for position_ms, event in rest:
+        collector.take(event, position_ms)
+    assert collector.complete
+    answer = answer_of(collector)
+    assert (answer.turn_id, answer.earlier, answer.latency_ms) == ("turn_2", 1, 800)
+    assert answer.user_text == "What time is it? And the date?"
+
+
+def test_empty_transcript_gets_no_answer() -> None:
+    """A cough after the answer does not keep the user waiting."""
+    collector = collected(
+        *QUESTION_EVENTS, *SPOKEN, DONE, (5_000, e.SpeechStarted(4_900)), (5_600, e.SpeechStopped(5_000))
+    )
+    assert not collector.complete
+    collector.take(e.TranscriptionCompleted(" "), 5_700)
+    assert collector.complete
+
+
+def test_a_failed_answer_is_one_and_says_why() -> None:
+    collector = collected(*QUESTION_EVENTS, SPOKEN[0], (3_000, e.ReplyEnded("r1", "failed", "fake/llm: broke")))
+    assert collector.complete
+    answer = answer_of(collector)
+    assert (answer.status, answer.why, len(answer.samples)) == ("failed", "fake/llm: broke", 0)
+
+
+def test_timeout_reports_the_progress() -> None:
+    assert collected().progress() == "the server detected no speech"
+    assert collected(QUESTION_EVENTS[0]).progress() == "the server detects speech and no end of it"
+    assert collected(*QUESTION_EVENTS).progress() == "the server received the turn and did not answer"
+    assert (
+        collected(*QUESTION_EVENTS[:2], (1, e.TranscriptionCompleted(""))).progress()
+        == "the server detected speech and no words"
+    )
+    assert collected(*QUESTION_EVENTS, *SPOKEN).progress() == "an answer began and did not end"
+    assert "fake/stt" in collected(*QUESTION_EVENTS[:2], (1, e.TranscriptionFailed("fake/stt: broke"))).progress()
+    assert collected((1, e.ServerError("code", "Slow down."))).progress() == "Slow down."
+    assert collected().answer() is None
+
+
+def test_events_of_answers_that_never_began_change_nothing() -> None:
+    stray = ((1, e.ReplyAudio("x", pcm())), (2, e.ReplyText("x", "?")), (3, e.ReplyEnded("x", "completed", "")))
+    collector = collected(*stray)
+    assert not collector.complete
+    assert collector.answer() is None
+
+
+def test_an_apology_is_no_answer() -> None:
+    """Whether it comes behind a failed one, or while the next is awaited."""
+    apology = (
+        (3_000, e.ReplyStarted("r2", "turn_2", apologises=True)),
+        (3_100, e.ReplyText("r2", "Sorry.")),
+        (3_200, e.ReplyAudio("r2", pcm())),
+        (3_300, e.ReplyEnded("r2", "completed", "")),
+    )
+    failed = collected(*QUESTION_EVENTS, SPOKEN[0], (2_950, e.ReplyEnded("r1", "failed", "llm_failed")), *apology)
+    assert failed.complete
+    assert answer_of(failed).status == "failed"
+    assert not collected(*apology, *QUESTION_EVENTS).complete

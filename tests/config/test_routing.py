@@ -1,0 +1,96 @@
+"""Several models for one agent: as a list, as a pool, by rules and in experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError
+from voicepipe.registry import Spec
+from voicepipe.router.policies import RoutingQuery, pool_of
+
+MINE = '[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\n'
+
+
+def read(tmp_path: Path, text: str, **overrides: object) -> Settings:
+    (tmp_path / "voicepipe.toml").write_text(MINE + text)
+    return load(environ={"HOME": "/h"}, folder=tmp_path, overrides=overrides)
+
+
+def test_an_agent_may_have_a_list_of_models(tmp_path: Path) -> None:
+    settings = read(tmp_path, '[agents.default]\nllm = ["mine/a", "ollama/b:3b"]\n')
+    agent = settings.agents["default"]
+    assert agent.specs("llm") == (Spec("mine", "a"), Spec("ollama", "b:3b"))
+    assert agent.spec("llm") == Spec("mine", "a")
+    assert agent.specs("stt") == (agent.spec("stt"),)
+    assert settings.pooled == {}
+
+
+def test_a_list_is_written_with_commas_where_there_are_no_lists(tmp_path: Path) -> None:
+    settings = read(tmp_path, "", **{"agents.default.llm": "mine/a,ollama/b"})
+    assert settings.agents["default"].specs("llm") == (Spec("mine", "a"), Spec("ollama", "b"))
+
+
+def test_a_pool_is_named_like_a_model(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        '[router]\ndeadline_ms = 700\n[agents.default]\nllm = "pool/voice"\n'
+        '[pools.voice]\nmodels = ["mine/a", "mine/b"]\neasy_models = ["mine/c", "mine/b"]\norder = "given"\n',
+    )
+    assert settings.pooled == {"default": "voice"}
+    assert [str(spec) for spec in settings.agents["default"].specs("llm")] == ["mine/a", "mine/b", "mine/c"]
+    pool = settings.routing.pools["voice"]
+    assert (pool.deadline_ms, pool.order, settings.router.order) == (700, "given", "learned")
+
+
+def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        '[pools.gold]\nmodels = ["mine/g"]\n[pools.german]\nmodels = ["mine/d"]\n'
+        '[rules.vip]\nwhen = ["user_tier=gold|platinum"]\npool = "gold"\n'
+        '[rules.de]\nwhen = ["language=de|de-AT", "agent=*"]\npool = "german"\n',
+    )
+    rules = settings.routing.rules
+
+    def pool(**metadata: str) -> tuple[str, str]:
+        return pool_of(RoutingQuery(metadata=metadata), "home", rules, ())
+
+    assert pool(user_tier="Gold", language="de", agent="default") == ("gold", "rule vip")
+    assert pool(language="de-AT", agent="default") == ("german", "rule de")
+    assert pool(language="de") == ("home", "")
+    assert settings.routing.reached == {"gold", "german"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[agents.default]\nllm = "pool/x"\n', "agents.default.llm: expected a pool that has a section [pools.NAME]"),
+        ('[agents.default]\nllm = ["mine/a", "b"]\n', 'agents.default.llm: expected "provider/model"'),
+        ('[agents.default]\nllm = ["mine/a", "nobody/b"]\n', "agents.default.llm: no provider is called 'nobody'"),
+        ("[agents.default]\nllm = []\n", 'agents.default.llm: expected "provider/model"'),
+        ("[agents.default]\nllm = [1]\n", "agents.default.llm: expected text, or a list of texts, got [1]"),
+        ("[pools.p]\n", "pools.p.models: expected one or more of provider/model, got none"),
+        ('[pools.p]\nmodels = ["nobody/b"]\n', "pools.p.models: no provider is called 'nobody'"),
+        (
+            '[pools.p]\nmodels = ["mine/a"]\neasy_models = ["nobody/b"]\n',
+            "pools.p.easy_models: no provider is called 'nobody'",
+        ),
+        ('[pools.p]\nmodels = ["mine/a"]\ndeadline_ms = 9000\n', "pools.p.deadline_ms: expected 50 to 4000 ms"),
+        ("[router]\ndeadline_ms = 10\n", "router.deadline_ms: expected 50 to 4000 ms, got 10"),
+        ("[router]\nrace_width = 9\n", "router.race_width: expected 2 to 4, got 9"),
+        ("[router]\nhedge_budget_usd = -1\n", "router.hedge_budget_usd: expected 0 to 10 dollars, got -1"),
+        ('[router]\npolicy = "guess"\n', 'router.policy: expected "hedge" or "race" or "fallback" or "single"'),
+        ('[rules.r]\nwhen = ["a=b"]\npool = "x"\n', "rules.r.pool: expected a pool that has a section [pools.NAME]"),
+        ('[rules.r]\nwhen = ["a"]\npool = "x"\n', 'rules.r.when: expected "name=value" or "name=one|other", got'),
+        ('[experiments.e]\nsplit = ["x=10"]\n', "experiments.e.split: expected a pool that has a section"),
+        ('[experiments.e]\nsplit = ["x"]\n', 'experiments.e.split: expected "pool=percent", got'),
+        ('[experiments.e]\nsplit = ["x=60", "y=60"]\n', "experiments.e.split: expected pools with percentages up to"),
+        ("[providers.pool]\nkind = 'openai'\n", "providers.pool: expected another name"),
+    ],
+)
+def test_what_leads_nowhere_is_refused_with_its_key(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read(tmp_path, text)
+    assert str(refusal.value).startswith(words)

@@ -1,0 +1,289 @@
+"""Are delays told of whoever caused them? Plants one at each stage of a turn, and compares it with the turn's record.
+
+`python -m tests.measure.fault_attribution --recording FILE` starts a server with providers that answer at once, calls
+it, and says the recording, once as it is and once with each delay planted: an ear, a model or a voice that is late, a
+longer silence, a client that buffers, a server that is stopped (SIGSTOP) while an answer is on its way to it. It prints
+what was planted and what the records told, and ends with 1 if one told of anybody else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from tests.measure.fault_attribution_provider import DelayedProvider, Delays, StageName
+from tests.measure.load_server import started
+from voicepipe.audio.files import read_sound
+from voicepipe.audio.samples import Samples
+from voicepipe.client import RATE_HZ, closed_turn, connect, until_ready
+from voicepipe.errors import VoicepipeError
+from voicepipe.telemetry.advice import setting_for
+from voicepipe.turn.record.values import TurnRecord
+
+SILENCE_MS: Final = 300
+DELAY_MS: Final = 400
+"""By default. A model that writes slowly is cut short at about so long after its first word."""
+
+RECORD_LATE_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectedDelay:
+    """One delay, and whom a record must name for it. `{ms}` is how long it is."""
+
+    what: str
+    stage: str
+    owner: str
+    setting: str
+    vendor: str = ""
+    """Which of the provider's delays is longer: a field of `Delays`."""
+
+    per: int = 1
+    """So many of them make the whole."""
+
+    agent: str = "default"
+    buffer: bool = False
+    """The client keeps sound for so long before it plays it."""
+
+    stopped_at: StageName | None = None
+    """The server is stopped when this provider was asked; the answer comes while it is."""
+
+
+STOPPED: Final[dict[StageName, str]] = {
+    "stt": "the server is held for {ms} ms while the ear's text comes",
+    "llm": "the server is held for {ms} ms while the model's first word comes",
+    "tts": "the server is held for {ms} ms while the voice's first sound comes",
+}
+
+INJECTED_DELAYS: Final = (
+    InjectedDelay(
+        what="the ear's text comes {ms} ms late",
+        stage="endpoint",
+        owner="bench/stt",
+        setting="agents.NAME.stt",
+        vendor="stt_ms",
+    ),
+    InjectedDelay(
+        what="the agent waits for {ms} ms more of silence",
+        stage="endpoint",
+        owner="settings",
+        setting="agents.NAME.silence_ms",
+        agent="patient",
+    ),
+    InjectedDelay(
+        what="the model's first word comes {ms} ms late",
+        stage="llm_ttft",
+        owner="bench/llm",
+        setting="agents.NAME.llm",
+        vendor="llm_ms",
+    ),
+    InjectedDelay(
+        what="the model takes {ms} ms to write its first sentence",
+        stage="first_clause",
+        owner="bench/llm",
+        setting="agents.NAME.instructions",
+        vendor="token_ms",
+        per=7,
+    ),
+    InjectedDelay(
+        what="the voice's first sound comes {ms} ms late",
+        stage="tts_ttfb",
+        owner="bench/tts",
+        setting="agents.NAME.tts",
+        vendor="tts_ms",
+    ),
+    InjectedDelay(
+        what="the client keeps sound for {ms} ms before it plays it",
+        stage="playback",
+        owner="client",
+        setting="the client's own buffer",
+        buffer=True,
+    ),
+    *(
+        InjectedDelay(what=what, stage="overhead", owner="server", setting="server.max_sessions", stopped_at=stage_name)
+        for stage_name, what in STOPPED.items()
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the records of one planted delay told: the most frequent first breach, and medians."""
+
+    injected: InjectedDelay
+    stage: str
+    owner: str
+    setting: str
+    later_ms: int
+    """How much longer that stage was than without."""
+
+    total_later_ms: int
+    """How much later the user heard the answer."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether whoever was late was named, and what would help."""
+        injected = self.injected
+        return (self.stage, self.owner, self.setting) == (injected.stage, injected.owner, injected.setting)
+
+
+class DelayInjector:
+    """Calls one server, with this delay or that."""
+
+    def __init__(self, vendor: DelayedProvider, url: str, pid: int, recording: Samples, *, delay_ms: int) -> None:
+        self._vendor, self._url, self._pid, self._recording = vendor, url, pid, recording
+        self._delay_ms = delay_ms
+
+    async def record(self, injected: InjectedDelay | None) -> TurnRecord:
+        """The record of one turn."""
+        self._vendor.delays = Delays()
+        if injected is not None and injected.vendor:
+            more_ms = getattr(Delays(), injected.vendor) + self._delay_ms // injected.per
+            self._vendor.delays = replace(Delays(), **{injected.vendor: more_ms})
+        agent = injected.agent if injected else "default"
+        buffer_ms = self._delay_ms if injected is not None and injected.buffer else 0
+        async with connect(self._url, agent=agent, buffer_ms=buffer_ms) as call, asyncio.TaskGroup() as group:
+            self._vendor.on_request = self._stopping(injected, group)
+            answer = await call.turn(self._recording)
+            record = await closed_turn(self._url, answer.turn_id, timeout_ms=RECORD_LATE_MS)
+        if record is None:
+            raise RuntimeError(f"expected the record of {answer.turn_id}, got none")
+        return record
+
+    def _stopping(self, injected: InjectedDelay | None, group: asyncio.TaskGroup) -> Callable[[StageName], None]:
+        def on_request(stage: StageName) -> None:
+            if injected is not None and stage == injected.stopped_at:
+                self._vendor.on_request = lambda stage: None  # once
+                os.kill(self._pid, signal.SIGSTOP)
+                group.create_task(self._go_on(), name="go-on")
+
+        return on_request
+
+    async def _go_on(self) -> None:
+        try:
+            await asyncio.sleep(self._delay_ms / 1_000)
+        finally:
+            os.kill(self._pid, signal.SIGCONT)
+
+
+async def run(
+    recording: Samples,
+    injected_delays: Sequence[InjectedDelay],
+    *,
+    delay_ms: int,
+    rounds: int,
+    say: Callable[[str], None],
+) -> list[Finding]:
+    """Start the server, plant each delay, and return what was told of it.
+
+    Raises:
+        VoicepipeError: the server can't be called.
+        RuntimeError: it did not start, or keeps no records.
+    """
+    vendor = DelayedProvider(sound_ms=2 * delay_ms)  # it still plays when a client that buffers says that it plays
+    with tempfile.TemporaryDirectory() as folder:
+        async with vendor.serving() as base_url, started(*_server(Path(folder), base_url, delay_ms)) as server:
+            await until_ready(server.url, say)
+            injector = DelayInjector(vendor, server.url, server.pid, recording, delay_ms=delay_ms)
+            await injector.record(None)  # the first turn opens every connection
+            usual = [await injector.record(None) for _ in range(rounds)]
+            findings = []
+            for injected in injected_delays:
+                findings.append(judge(injected, [await injector.record(injected) for _ in range(rounds)], usual))
+                say(f"{len(findings)} of {len(injected_delays)} planted")
+            return findings
+
+
+def _server(folder: Path, base_url: str, delay_ms: int) -> list[str]:
+    limit_ms = delay_ms // 2
+    stages = ("llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead")
+    agents = {
+        f"agents.{name}.{key}": value
+        for name, silence_ms in (("default", SILENCE_MS), ("patient", SILENCE_MS + delay_ms))
+        for key, value in (
+            ("stt", "bench/stt"),
+            ("llm", "bench/llm"),
+            ("tts", "bench/tts"),
+            ("end_of_turn", "silence"),
+            ("silence_ms", silence_ms),
+            ("speculate", "false"),
+        )
+    }
+    settings = {
+        "server.port": 0,
+        "server.data_dir": folder / "data",
+        "server.drain_ms": 0,
+        "server.audio_cache_mb": 0,
+        "providers.bench.base_url": base_url,
+        **agents,
+        **{f"budget.{stage}_ms": limit_ms for stage in stages},
+        "budget.endpoint_ms": SILENCE_MS + limit_ms,
+        "budget.total_ms": 10 * delay_ms,
+    }
+    return ["voicepipe", "serve", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
+
+
+def judge(injected: InjectedDelay, records: Sequence[TurnRecord], usual: Sequence[TurnRecord]) -> Finding:
+    """What these records told of it, beside those without it."""
+    named = [
+        (r.breach.stage, r.breach.owner, setting_for(r.breach.depends_on)) if r.breach else ("", "", "")
+        for r in records
+    ]
+    breach = statistics.mode(named)
+    later_ms = _median_ms(records, breach[0]) - _median_ms(usual, breach[0])
+    return Finding(injected, *breach, later_ms, _median_ms(records, "total") - _median_ms(usual, "total"))
+
+
+def _median_ms(records: Sequence[TurnRecord], stage: str) -> int:
+    if stage == "total":
+        return round(statistics.median(record.total_ms or 0 for record in records))
+    found = (sum(span.duration_ms for span in record.stages if span.stage == stage) for record in records)
+    return round(statistics.median(found))
+
+
+def report(findings: Sequence[Finding], delay_ms: int) -> Iterator[str]:
+    """Yield the table in Markdown, line by line."""
+    yield "| planted | heard later by | told | of | whose | what would move it | |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for each in findings:
+        what = each.injected.what.format(ms=delay_ms)
+        names = f"`{each.stage}` | {each.owner} | `{each.setting}`" if each.stage else "nothing | - | -"
+        right = "right" if each.is_right else "**wrong**"
+        yield f"| {what} | {each.total_later_ms} ms | {each.later_ms} ms | {names} | {right} |"
+
+
+def say(line: str) -> None:
+    """Print a line of progress now."""
+    sys.stderr.write(f"{line}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 when a delay was told of somebody else, 2 when the server does not start."""
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.fault_attribution", description=__doc__)
+    parser.add_argument("--recording", type=Path, required=True, help="what the user says")
+    parser.add_argument("--delay-ms", type=int, default=DELAY_MS, help=f"how long each delay is ({DELAY_MS})")
+    parser.add_argument("--rounds", type=int, default=3, help="turns for each (3)")
+    options = parser.parse_args(arguments)
+    try:
+        recording = read_sound(options.recording, RATE_HZ)
+        findings = asyncio.run(
+            run(recording, INJECTED_DELAYS, delay_ms=options.delay_ms, rounds=options.rounds, say=say)
+        )
+    except (VoicepipeError, RuntimeError, OSError) as why:
+        sys.stderr.write(f"planted: {why}\n")
+        return 2
+    sys.stdout.write("".join(f"{line}\n" for line in report(findings, options.delay_ms)))
+    return 0 if all(each.is_right for each in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A provider for the bench whose every delay is set by hand, while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+from aiohttp import web
+
+from voicepipe.audio.samples import to_pcm
+from voicepipe.client import RATE_HZ
+
+StageName = Literal["stt", "llm", "tts"]
+
+TOKENS: Final = ("It", " stands", " right", " by", " the", " old", " bridge", ".")
+"""One clause: the voice has nothing to say before its last token, or before we cut it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """How long each of them takes, in ms."""
+
+    stt_ms: int = 20
+    llm_ms: int = 50
+    token_ms: int = 0
+    """Between two tokens."""
+
+    tts_ms: int = 30
+
+
+class DelayedProvider:
+    """OpenAI's wire, as far as voicepipe uses it."""
+
+    def __init__(self, sound_ms: int) -> None:
+        """`sound_ms`: how long it takes to say the answer."""
+        self._tone = 8_000 * np.sin(2 * np.pi * 220 / RATE_HZ * np.arange(sound_ms * RATE_HZ // 1_000))
+        self.delays = Delays()
+        self.on_request: Callable[[StageName], None] = _ignore
+        """Told of each question when it is there; its answer comes behind."""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Answer on a port of the kernel's choice of this machine; gives the base URL, up to and with `/v1`."""
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/v1/audio/speech", self._speak)
+        app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        finally:
+            await runner.cleanup()
+
+    async def _transcribe(self, request: web.Request) -> web.Response:
+        await self._take(request, "stt", self.delays.stt_ms)
+        return web.json_response({"text": "Where is the house?"})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        await self._take(request, "llm", self.delays.llm_ms)
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        with suppress(ConnectionError):
+            for token in TOKENS:
+                await answer.write(_chunk({"content": token}, None))
+                await asyncio.sleep(self.delays.token_ms / 1_000)
+            await answer.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
+        return answer
+
+    async def _speak(self, request: web.Request) -> web.Response:
+        await self._take(request, "tts", self.delays.tts_ms)
+        return web.Response(body=to_pcm(self._tone.astype(np.int16)), content_type="audio/pcm")
+
+    async def _take(self, request: web.Request, stage: StageName, delay_ms: int) -> None:
+        await request.read()
+        self.on_request(stage)
+        await asyncio.sleep(delay_ms / 1_000)
+
+
+def _ignore(stage: StageName) -> None:
+    """Nobody waits for it."""
+
+
+def _chunk(delta: dict[str, Any], finish_reason: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    chunk = {"id": "bench", "object": "chat.completion.chunk", "choices": [choice]}
+    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"

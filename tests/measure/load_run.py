@@ -1,0 +1,217 @@
+"""So many users at once at one server: what each of them waited, and what it cost the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import psutil  # type: ignore[import-untyped]
+
+from tests.measure.load_user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User, append_event
+from voicepipe import clock
+from voicepipe.audio.samples import Samples, silence
+
+WATCH_MS: Final = 250
+"""How often the server's CPU and memory are read."""
+
+MARGIN_MS: Final = 500
+"""Between the last connection and the first word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A server, as it is named in the table."""
+
+    name: str
+    url: str
+    pid: int | None
+    """Its process; None when nobody may look."""
+
+    key: str = "bench"
+    session: dict[str, Any]
+    """What each user asks for first, in a `session.update`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a server took, over the time in which all users were in their turns."""
+
+    cpu_pct: float
+    """Of one core, all users together."""
+
+    rss_mib: float
+    """The most that was seen, with all its child processes."""
+
+    rss_before_mib: float
+    """Before the users came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One run."""
+
+    target: str
+    n_users: int
+    turns: tuple[Turn, ...]
+    cost: Cost | None
+    late_p95_ms: float
+    """How late this program was with its own frames: what the machine adds to every figure."""
+
+    stray: int
+    errors: tuple[str, ...]
+
+
+class Watch:
+    """Reads a process and its children. CPU counts between `begin` and `end`, memory all the time."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._process = psutil.Process(pid) if pid else None
+        self._began: tuple[int, float] | None = None
+        self._ended: tuple[int, float] | None = None
+        self._rss_before = self._rss = self._read_rss()
+
+    async def run(self) -> None:
+        """Read the memory until cancelled."""
+        while self._process is not None:
+            self._rss = max(self._rss, self._read_rss())
+            await asyncio.sleep(WATCH_MS / 1_000)
+
+    def begin(self) -> None:
+        """All users are in their turns."""
+        self._began = self._read_cpu()
+
+    def end(self) -> None:
+        """The first of them has finished."""
+        if self._began is not None and self._ended is None:
+            self._ended = self._read_cpu()
+
+    def cost(self) -> Cost | None:
+        """What was read; None when there was nothing to read, or no time when all talked."""
+        if self._process is None or self._began is None or self._ended is None:
+            return None
+        (from_ms, from_s), (to_ms, to_s) = self._began, self._ended
+        if to_ms - from_ms < 1_000:
+            return None
+        cpu_pct = 100_000 * (to_s - from_s) / (to_ms - from_ms)
+        return Cost(cpu_pct, self._rss / 2**20, self._rss_before / 2**20)
+
+    def _family(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)] if self._process else []
+
+    def _read_cpu(self) -> tuple[int, float]:
+        seconds = 0.0
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system
+        return clock.monotonic_ms(), seconds
+
+    def _read_rss(self) -> int:
+        n_bytes = 0
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                n_bytes += process.memory_info().rss
+        return n_bytes
+
+
+class Crowd:
+    """The users of one run, who begin one after the other over the time that a turn takes."""
+
+    def __init__(self, target: Target, frames: list[Samples], n_users: int, n_turns: int) -> None:
+        self._target, self._n_users = target, n_users
+        self._sentence_ms = len(frames) * FRAME_MS
+        messages, quiet = [append_event(frame) for frame in frames], append_event(silence(FRAME_SAMPLES))
+        self._turns: list[Turn] = []
+        self._watch = Watch(target.pid)
+        self._done = asyncio.Event()
+        self._users = [User(messages, quiet, n_turns, self._note) for _ in range(n_users)]
+
+    async def run(self, turn_ms: int) -> Load:
+        """Call, talk, hang up. `turn_ms` is about what a turn takes, with its pause.
+
+        Raises:
+            ConnectionError: a call was refused.
+        """
+        async with aiohttp.ClientSession() as web, contextlib.AsyncExitStack() as calls:
+            lines = [await calls.enter_async_context(_called(web, self._target)) for _ in self._users]
+            calls.enter_context(_uncollected())
+            begin_ms = clock.monotonic_ms() + MARGIN_MS
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self._watch.run(), name="watch")
+                timing = group.create_task(self._begin_watch(begin_ms + turn_ms), name="timing")
+                for n, (user, line) in enumerate(zip(self._users, lines, strict=True)):
+                    at_ms = begin_ms + turn_ms * n // self._n_users
+                    group.create_task(user.run(line, at_ms, self._done), name=f"user-{n}")
+                await self._done.wait()
+                watching.cancel()
+                timing.cancel()
+        return self._load()
+
+    async def _begin_watch(self, at_ms: int) -> None:
+        await asyncio.sleep(max(0, at_ms - clock.monotonic_ms()) / 1_000)
+        self._watch.begin()
+
+    def _note(self, turn: Turn) -> None:
+        self._turns.append(turn)
+        if any(user.finished for user in self._users):
+            self._watch.end()
+        if all(user.finished for user in self._users):
+            self._done.set()
+
+    def _load(self) -> Load:
+        late_ms = sorted(late for user in self._users for late in user.late_ms)
+        return Load(
+            target=self._target.name,
+            n_users=self._n_users,
+            turns=tuple(self._turns),
+            cost=self._watch.cost(),
+            late_p95_ms=late_ms[len(late_ms) * 95 // 100],
+            stray=sum(user.stray for user in self._users),
+            errors=tuple(error for user in self._users for error in user.errors),
+        )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is there already is not looked through again: collections of it would be heard as lateness."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.asynccontextmanager
+async def _called(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """A call that is ready to be spoken to."""
+    headers = {"Authorization": f"Bearer {target.key}"}
+    try:
+        async with web.ws_connect(target.url, headers=headers, max_msg_size=0, compress=0) as line:
+            await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
+            async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1_000):
+                await _until_updated(line)
+            yield line
+    except (aiohttp.ClientError, TimeoutError) as why:
+        raise ConnectionError(f"{target.name} at {target.url}: {why or 'did not answer'}") from why
+
+
+async def _until_updated(line: aiohttp.ClientWebSocketResponse) -> None:
+    while True:
+        event = await line.receive_json()
+        if event["type"] == "session.updated":
+            return
+        if event["type"] == "error":
+            raise ConnectionError(f"the session was refused: {event['error']['message']}")
+
+
+def turn_ms_of(load: Load, frames: list[Samples]) -> int:
+    """What a turn takes, by a run of one: sentence, wait, answer, pause."""
+    turn = load.turns[0]
+    return len(frames) * FRAME_MS + (turn.latency_ms or 0) + round(turn.sound_ms) + PAUSE_MS

@@ -1,0 +1,119 @@
+"""Servers and providers started for a measurement, each in a process of its own, ended with the block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil  # type: ignore[import-untyped]
+
+START_S: Final = 60.0
+"""A cold start on a busy machine takes some seconds."""
+
+END_S: Final = 10.0
+
+LISTENS: Final = re.compile(r"(http://127\.0\.0\.1:\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process that serves."""
+
+    url: str
+    """`http://127.0.0.1:PORT`."""
+
+    pid: int
+
+
+@contextlib.asynccontextmanager
+async def started(*arguments: str, core: int | None = None, log: Path | None = None) -> AsyncIterator[Started]:
+    """Run `python -m ARGUMENTS` until the block is left; it serves as soon as it has printed its address.
+
+    `core` pins it to one core (Linux). What it says after its address is written to `log`.
+
+    Raises:
+        RuntimeError: it ended, or printed no address in time; what it said is in the text.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        if core is not None:
+            psutil.Process(process.pid).cpu_affinity([core])
+        url = await _address(process)
+        async with asyncio.TaskGroup() as group:
+            draining = group.create_task(_drain(process, log), name="drain")
+            yield Started(url, process.pid)
+            draining.cancel()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(END_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    said = ""
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(START_S):
+            while line := (await process.stdout.readline()).decode(errors="replace"):
+                said += line
+                if found := LISTENS.search(line):
+                    return found[1]
+    raise RuntimeError(f"expected an address, got: {said.strip() or 'nothing'}")
+
+
+async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
+    """What it goes on to say is read, or its pipe would fill and hold it up."""
+    assert process.stdout is not None
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(log.open("ab", buffering=0)) if log is not None else None
+        while said := await process.stdout.read(1 << 16):
+            if file is not None:
+                file.write(said)
+
+
+def write_settings(folder: Path, providers: str, *, speculate: bool) -> Path:
+    """The settings of a voicepipe server that uses the bench's providers; returns the file."""
+    where = providers.removeprefix("http://")
+    path = folder / "voicepipe.toml"
+    path.write_text(
+        f"""
+[server]
+port = 0
+data_dir = "{folder / "data"}"
+max_sessions = 10000
+drain_ms = 0
+
+[providers.stt]
+kind = "deepgram"
+base_url = "ws://{where}/v1"
+
+[providers.others]
+kind = "openai"
+base_url = "http://{where}/v1"
+
+[agents.default]
+stt = "stt/nova-3"
+llm = "others/model"
+tts = "others/voice"
+speculate = {str(speculate).lower()}
+"""
+    )
+    return path

@@ -1,0 +1,104 @@
+"""An ear with Deepgram's messages that knows no words: it hears how loud the user is, and counts utterances."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from voicepipe import clock
+
+LOUD: Final = 600
+"""A peak over this is voice; the users of the bench fill half the scale."""
+
+
+class DeepgramStream:
+    """One stream: a final text comes a known time after the last loud frame, or after `Finalize`."""
+
+    def __init__(
+        self, say: Callable[[str], Awaitable[None]], rate_hz: int, count: Iterator[int], *, hold_ms: int
+    ) -> None:
+        self._say, self._rate_hz, self._count, self._hold_ms = say, rate_hz, count, hold_ms
+        self.finalize_ms = hold_ms
+        """How long the final text takes when it is asked for."""
+
+        self._n_received = self._n_final = self._n_begun = self._n_ended = 0
+        self._text = ""
+        self._loud_ms = 0
+        self._due_ms: int | None = None
+        self._finalize_requested = False
+        self._changed = asyncio.Event()
+
+    async def receive(self, pcm: bytes) -> None:
+        """Take more of the call."""
+        samples = np.frombuffer(pcm, "<i2", count=len(pcm) // 2)
+        self._n_received += len(samples)
+        if len(samples) and int(samples.max()) > LOUD:
+            await self._voice()
+        elif self._text and self._due_ms is None:
+            self._expect(self._loud_ms + self._hold_ms)
+
+    def order(self, kind: str) -> None:
+        """Take a message of the client's."""
+        if kind == "Finalize":
+            finalize_at_ms = clock.monotonic_ms() + (self.finalize_ms if self._text else 0)
+            self._finalize_requested = True
+            self._expect(finalize_at_ms if self._due_ms is None else min(finalize_at_ms, self._due_ms))
+
+    async def say_finals(self) -> None:
+        """Say each final text when it is due, until cancelled."""
+        while True:
+            self._changed.clear()
+            left_s = None if self._due_ms is None else max(0, self._due_ms - clock.monotonic_ms()) / 1_000
+            if left_s == 0:
+                await self._final()
+                continue
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _voice(self) -> None:
+        self._loud_ms, self._n_ended = clock.monotonic_ms(), self._n_received
+        if not self._finalize_requested:
+            self._due_ms = None
+        if not self._text:
+            self._n_begun = self._n_received
+            self._text = f"where is number {next(self._count)}"
+            await self._say(self._results(final=False))
+
+    def _expect(self, due_ms: int) -> None:
+        self._due_ms = due_ms
+        self._changed.set()
+
+    async def _final(self) -> None:
+        message = self._results(final=True)
+        self._n_final, self._text, self._due_ms, self._finalize_requested = self._n_received, "", None, False
+        await self._say(message)
+
+    def _results(self, *, final: bool) -> str:
+        """Source: Deepgram API reference, "Live Audio", Results."""
+        texts = self._text.split()
+        step = (self._n_ended - self._n_begun) / self._rate_hz / max(1, len(texts))
+        begin_s = self._n_begun / self._rate_hz
+        words = [
+            {"word": text, "start": begin_s + n * step, "end": begin_s + (n + 1) * step, "confidence": 1.0}
+            for n, text in enumerate(texts)
+        ]
+        alternative = {"transcript": self._text, "confidence": 1.0, "words": words}
+        return json.dumps(
+            {
+                "type": "Results",
+                "channel_index": [0, 1],
+                "start": self._n_final / self._rate_hz,
+                "duration": (self._n_received - self._n_final) / self._rate_hz,
+                "is_final": final,
+                "speech_final": final and not self._finalize_requested,
+                "from_finalize": final and self._finalize_requested,
+                "channel": {"alternatives": [alternative]},
+            }
+        )

@@ -1,0 +1,219 @@
+"""One user of the load bench: says the same sentence turn after turn, in real time, and listens to the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+import numpy as np
+import pybase64
+
+from voicepipe import clock
+from voicepipe.audio.samples import Samples, silence, to_pcm
+
+RATE_HZ: Final = 24_000
+FRAME_MS: Final = 20
+FRAME_SAMPLES: Final = RATE_HZ * FRAME_MS // 1_000
+
+LOUD: Final = 900
+"""Of a sentence that fills half the scale: quieter than this is no voice."""
+
+PEAK: Final = 16_000
+LONGEST_GAP_MS: Final = 40
+"""Longer silences inside the sentence are cut, so that no server can take one for its end."""
+
+PAUSE_MS: Final = 400
+"""From the end of an answer to the next sentence."""
+
+ANSWER_TIMEOUT_MS: Final = 10_000
+"""An answer that is not heard within this is missing; as long without sound ends one that never tells its end."""
+
+UNDERRUN_MS: Final = 5
+"""Sound that comes so much after what came before has been played leaves a gap that is heard."""
+
+_AUDIBLE_BYTES: Final = 4_000
+"""The first sound that is not all zero in so many bytes, 83 ms, begins an answer."""
+
+
+def sentence(recording: Samples) -> list[Samples]:
+    """A recording, int16 at 24 kHz, as frames of 20 ms without pauses, the last of which ends with a voiced sample.
+
+    Raises:
+        ValueError: nothing in it is loud.
+    """
+    scaled = recording.astype(np.float64) * PEAK / max(1, int(np.abs(recording).max(initial=0)))
+    n_step = RATE_HZ // 100
+    steps = scaled[: len(scaled) // n_step * n_step].reshape(-1, n_step)
+    loud = np.abs(steps).max(axis=1) > LOUD
+    if not loud.any():
+        raise ValueError("expected a voice, got a recording without one")
+    last = int(np.flatnonzero(loud)[-1])
+    since = np.zeros(last + 1, dtype=int)
+    run = LONGEST_GAP_MS
+    for n in range(last + 1):
+        run = 0 if loud[n] else run + 10
+        since[n] = run
+    voiced = steps[: last + 1][since < LONGEST_GAP_MS].reshape(-1).astype(np.int16)
+    padded = np.concatenate((silence(-len(voiced) % FRAME_SAMPLES), voiced))
+    return list(padded.reshape(-1, FRAME_SAMPLES))
+
+
+@dataclass(slots=True)
+class Turn:
+    """What came of one sentence."""
+
+    spoken_at_ms: int
+    """When the frame with the last voiced sample was sent, on the monotonic clock."""
+
+    first_audible_at_ms: int = 0
+    """When the first audible sound came; 0 as long as nothing has."""
+
+    sound_ms: float = 0.0
+    gaps_ms: list[int] = field(default_factory=list)
+    """How long the player had nothing to play, each time."""
+
+    plays_until_ms: float = 0.0
+    over: bool = False
+    """The server said that the answer is complete."""
+
+    error: str = ""
+
+    @property
+    def latency_ms(self) -> int | None:
+        """From the last voiced sample to the first audible one, at the client; None when nothing was heard."""
+        return self.first_audible_at_ms - self.spoken_at_ms if self.first_audible_at_ms else None
+
+    def add_audio(self, sound: bytes, now_ms: int) -> None:
+        """More of the answer: pcm16 at 24 kHz."""
+        if not self.first_audible_at_ms:
+            if not any(sound[:_AUDIBLE_BYTES]):
+                return
+            self.first_audible_at_ms, self.plays_until_ms = now_ms, now_ms
+        if now_ms > self.plays_until_ms + UNDERRUN_MS:
+            self.gaps_ms.append(round(now_ms - self.plays_until_ms))
+        length_ms = len(sound) / 2 / RATE_HZ * 1_000
+        self.plays_until_ms = max(self.plays_until_ms, now_ms) + length_ms
+        self.sound_ms += length_ms
+
+
+class User:
+    """One call. The microphone streams all the time, as a browser's does."""
+
+    def __init__(self, frames: list[str], quiet: str, n_turns: int, on_turn: Callable[[Turn], None]) -> None:
+        """`frames` and `quiet` are whole messages: they are made once for all users. `on_turn` gets each turn when
+        it is over."""
+        self._frames, self._quiet, self._left, self._on_turn = frames, quiet, n_turns, on_turn
+        self._turn: Turn | None = None
+        self._next_at_ms = self._unsaid = 0
+        self.late_ms: list[int] = []
+        """How late each frame left."""
+
+        self.stray = 0
+        """Pieces of sound that came when none was due."""
+
+        self.errors: list[str] = []
+        """What the server complained of."""
+
+    async def run(self, line: aiohttp.ClientWebSocketResponse, begin_ms: int, done: asyncio.Event) -> None:
+        """Talk from `begin_ms` on until all turns are over, then stream silence until `done`."""
+        self._next_at_ms = begin_ms
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(self._listen(line), name="listen")
+            try:
+                await self._stream(line, done)
+            except ConnectionError:
+                self._end("the line broke")
+            listening.cancel()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its turns are over."""
+        return self._left <= 0
+
+    # --- speaking -----------------------------------------------------------------------------
+
+    async def _stream(self, line: aiohttp.ClientWebSocketResponse, done: asyncio.Event) -> None:
+        due_ms = clock.monotonic_ms()
+        while not done.is_set() and not line.closed:
+            now_ms = clock.monotonic_ms()
+            self.late_ms.append(now_ms - due_ms)
+            await line.send_str(self._frame(now_ms))
+            due_ms += FRAME_MS
+            await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
+        if line.closed and not done.is_set():
+            self._end(f"closed by the server: {line.close_code}")
+
+    def _frame(self, now_ms: int) -> str:
+        """What the microphone gives now."""
+        if self._turn is not None:
+            self._judge(self._turn, now_ms)
+            return self._quiet
+        if self._left <= 0 or now_ms < self._next_at_ms:
+            return self._quiet
+        frame = self._frames[self._unsaid]
+        self._unsaid += 1
+        if self._unsaid == len(self._frames):
+            self._unsaid, self._turn = 0, Turn(now_ms)
+        return frame
+
+    def _judge(self, turn: Turn, now_ms: int) -> None:
+        """Whether the turn is over."""
+        if not turn.first_audible_at_ms:
+            if now_ms - turn.spoken_at_ms > ANSWER_TIMEOUT_MS:
+                self._end("no answer")
+        elif now_ms > turn.plays_until_ms and turn.over:
+            self._end()
+        elif now_ms > turn.plays_until_ms + ANSWER_TIMEOUT_MS:
+            self._end("the answer has no end")
+
+    def _end(self, error: str = "") -> None:
+        turn, self._turn = self._turn or Turn(clock.monotonic_ms()), None
+        turn.error = turn.error or error
+        self._left -= 1
+        self._next_at_ms = clock.monotonic_ms() + PAUSE_MS
+        self._on_turn(turn)
+
+    # --- listening ----------------------------------------------------------------------------
+
+    async def _listen(self, line: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in line:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                self._take(message.data, clock.monotonic_ms())
+
+    def _take(self, text: str, now_ms: int) -> None:
+        """One of the server's events; a delta of sound is read without parsing all of it."""
+        head = text[:400]
+        if 'audio.delta"' in head:  # both dialects; not that of a transcript, which says `audio_transcript.delta`
+            self._add_audio(sound_of(text), now_ms)
+        elif '"response.done"' in head or '"error"' in head:
+            self._note(json.loads(text))
+
+    def _add_audio(self, sound: bytes, now_ms: int) -> None:
+        if self._turn is None:
+            self.stray += 1
+        else:
+            self._turn.add_audio(sound, now_ms)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if event["type"] == "error":
+            self.errors.append(str(event["error"].get("code") or event["error"]["message"]))
+        elif event["type"] == "response.done" and self._turn is not None and self._turn.first_audible_at_ms:
+            self._turn.over = True
+            status = event["response"]["status"]
+            if status != "completed":
+                self._turn.error = f"the answer was {status}"
+
+
+def append_event(samples: Samples) -> str:
+    """The user's audio as a message."""
+    return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(to_pcm(samples))}"}}'
+
+
+def sound_of(text: str) -> bytes:
+    """The sound in a delta of it."""
+    begin = text.index('"', text.index('"delta":') + len('"delta":')) + 1
+    return pybase64.b64decode(text[begin : text.index('"', begin)])

@@ -1,0 +1,149 @@
+"""How far is t0 from where people stopped speaking? The ear's edges against a labelled folder of speech.
+
+`python -m tests.measure.speech_end_bias --data FOLDER` feeds every clip of FOLDER/manifest.jsonl to an ear in 20 ms
+frames, at 24 kHz as clients send it, and prints for each kind of clip: the error of the last voiced sample (t0) and of
+the onset against the labels, how long after the labelled end the pause was noticed, pauses found inside turns, voices
+found in noise, and the CPU time of the ear with its gate and with every window judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from voicepipe.audio import silero
+from voicepipe.audio.energy_gate import EnergyGate
+from voicepipe.audio.files import read_sound
+from voicepipe.audio.samples import Samples
+from voicepipe.audio.speech_events import Edge, SpeechStart, SpeechStop
+from voicepipe.audio.vad_segmenter import VadSegmenter
+
+RATE_HZ: Final = 24_000
+FRAME_MS: Final = 20
+
+NEAR_MS: Final = 400
+"""A pause further from the labelled end than this is a miss, not an error of t0."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was measured over one kind of clip."""
+
+    clips: int = 0
+    audio_ms: int = 0
+    t0_ms: list[int] = field(default_factory=list)
+    onset_ms: list[int] = field(default_factory=list)
+    noticed_ms: list[int] = field(default_factory=list)
+    missed: int = 0
+    starts: int = 0
+    pauses: int = 0
+
+    def add(self, clip: dict[str, Any], edges: list[tuple[int, Edge]]) -> None:
+        """Count one clip; `edges` come with the stream position at which each was noticed."""
+        starts = [edge for _, edge in edges if isinstance(edge, SpeechStart)]
+        pauses = [(at_ms, edge.last_voiced.stream_ms) for at_ms, edge in edges if isinstance(edge, SpeechStop)]
+        self.clips += 1
+        self.audio_ms += clip["duration_ms"]
+        self.starts += len(starts)
+        self.pauses += len(pauses)
+        end_ms = clip["speech_end_ms"]
+        if end_ms is None:
+            return
+        if starts:
+            self.onset_ms.append(starts[0].onset.stream_ms - clip["speech_start_ms"])
+        near = [pause for pause in pauses if abs(pause[1] - end_ms) <= NEAR_MS]
+        if near:
+            self.noticed_ms.append(near[-1][0] - end_ms)
+            self.t0_ms.append(near[-1][1] - end_ms)
+        else:
+            self.missed += 1
+
+
+class OpenGate(EnergyGate):
+    """A gate that lets the judge hear everything."""
+
+    def push(self, frame: Samples, *, hold: bool) -> bool:
+        super().push(frame, hold=hold)
+        return True
+
+
+def speech_edges(samples: Samples, segmenter: VadSegmenter) -> Iterator[tuple[int, Edge]]:
+    """The edges of a clip, fed as it would arrive, each with the position (ms) of the frame that showed it."""
+    n_frame = RATE_HZ * FRAME_MS // 1_000
+    for first in range(0, len(samples) - n_frame + 1, n_frame):
+        at_ms = (first + n_frame) * 1_000 // RATE_HZ
+        for edge in segmenter.push(samples[first : first + n_frame], at_ms):
+            yield at_ms, edge
+
+
+def read_clips(data: Path) -> list[tuple[dict[str, Any], Samples]]:
+    """Every clip of a speech folder with its line of the manifest."""
+    lines = (data / "manifest.jsonl").read_text().splitlines()
+    clips = [json.loads(line) for line in lines]
+    return [(clip, read_sound(data / clip["path"], RATE_HZ)) for clip in clips]
+
+
+def measure(clips: list[tuple[dict[str, Any], Samples]]) -> dict[str, Tally]:
+    """Tallies by kind of clip."""
+    tallies: dict[str, Tally] = {}
+    for clip, samples in clips:
+        tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(RATE_HZ))))
+    return tallies
+
+
+def cpu_ms_per_s(sounds: list[Samples], new_gate: Callable[[], EnergyGate] = EnergyGate) -> float:
+    """CPU of an ear per second of audio, in ms."""
+    began = time.process_time()
+    for samples in sounds:
+        for _ in speech_edges(samples, VadSegmenter(RATE_HZ, gate=new_gate())):
+            pass
+    spent = time.process_time() - began
+    return 1_000 * spent * RATE_HZ / sum(len(samples) for samples in sounds)
+
+
+def _spread(errors: list[int]) -> str:
+    """p10, p50 and p90 of the errors, and p90 of their magnitude."""
+    if not errors:
+        return f"{'-':>24}"
+    low, middle, high = np.percentile(errors, (10, 50, 90))
+    return f"{low:5.0f}{middle:5.0f}{high:5.0f} ±{np.percentile(np.abs(errors), 90):4.0f}   "
+
+
+def table(tallies: dict[str, Tally]) -> Iterator[str]:
+    """The report, line by line."""
+    columns = "".join(f"{name:^24}" for name in ("t0 - label", "onset - label", "noticed - label"))
+    yield f"{'ms: p10 p50 p90 ±p90':<23}{columns}miss  pauses starts/min"
+    for kind, tally in sorted(tallies.items()):
+        spreads = _spread(tally.t0_ms) + _spread(tally.onset_ms) + _spread(tally.noticed_ms)
+        per_min = 60_000 * tally.starts / tally.audio_ms
+        yield f"{kind:<17}{tally.clips:4d}  {spreads}{tally.missed:4d}{tally.pauses / tally.clips:8.1f}{per_min:8.1f}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the report of one speech folder."""
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.speech_end_bias", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="a folder with manifest.jsonl and its clips")
+    parser.add_argument("--kind", action="append", help="only clips of this kind; may be given more than once")
+    options = parser.parse_args(arguments)
+    clips = [pair for pair in read_clips(options.data) if not options.kind or pair[0]["kind"] in options.kind]
+    silero.shared()
+    for line in table(measure(clips)):
+        sys.stdout.write(line + "\n")
+    sounds = [samples for _, samples in clips]
+    still: list[Samples] = [np.zeros(60 * RATE_HZ, dtype=np.int16)]
+    sys.stdout.write(
+        f"ear, CPU ms per s of audio: {cpu_ms_per_s(sounds):.2f} gated, "
+        f"{cpu_ms_per_s(sounds, OpenGate):.2f} every window, {cpu_ms_per_s(still):.2f} in silence\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

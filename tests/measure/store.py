@@ -1,0 +1,189 @@
+"""How a store of turns bears a month of calls: `python -m tests.measure.store --turns 1000000`.
+
+Fills a store with made-up turns in batches as the sink writes them, sums them up as the server does,
+and asks it what the dashboard asks: how fast turns are written, what they take up on disk, and how
+long each question takes at its middle and at its 95th percentile. `--postgres URL` tries a Postgres
+whose schema `voicepipe` is empty, and leaves the turns there; otherwise it is SQLite in a folder
+that is deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from tests.measure.store_turns import MONTH_MS, PROJECT, made_up
+from voicepipe import clock
+from voicepipe.bench.report_cells import markdown, quantiles
+from voicepipe.errors import VoicepipeError
+from voicepipe.telemetry.store.port import MINUTE_MS, SessionQuery, StatsQuery, StoredTurn, TurnQuery, TurnStore
+from voicepipe.telemetry.store.postgres import PostgresTurnStore
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
+
+BATCH: Final = 500
+"""Turns in one transaction: what a very busy machine's sink has in a quarter of a second, times ten."""
+
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+SHOW_EVERY_MS: Final = 5_000
+
+RANGES: Final = (
+    ("1 min", MINUTE_MS, MINUTE_MS),
+    ("15 min", 15 * MINUTE_MS, MINUTE_MS),
+    ("24 h", DAY_MS, 15 * MINUTE_MS),
+    ("30 d", MONTH_MS, DAY_MS),
+)
+"""What the dashboard shows: its name, how long it is, and the step of its series."""
+
+Question = tuple[str, Callable[[TurnStore], Awaitable[object]]]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table, and progress on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.store", description=__doc__)
+    parser.add_argument("--turns", type=int, default=100_000, help="how many to write (100000)")
+    parser.add_argument("--repeats", type=int, default=30, help="how often each question is asked (30)")
+    parser.add_argument("--postgres", metavar="URL", help="a database without turns; SQLite without it")
+    options = parser.parse_args(arguments)
+    try:
+        lines = asyncio.run(measured(options.turns, repeats=options.repeats, postgres=options.postgres))
+    except VoicepipeError as why:
+        _say(f"store: {why}")
+        return 1
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+async def measured(n_turns: int, *, repeats: int, postgres: str | None = None) -> list[str]:
+    """Fill a store, ask it, and return the report line by line.
+
+    Raises:
+        VoicepipeError: the store can't be opened, holds turns already, or fails.
+    """
+    until_ms = clock.unix_ms()
+    async with _opened(postgres) as store:
+        if (await store.list(None, TurnQuery(limit=1))).turns:
+            raise VoicepipeError("expected a database without turns")
+        wrote_ms = await _fill(store, n_turns, until_ms)
+        tidied_ms = await _maintain(store, until_ms)
+        size_bytes = await store.size_bytes()
+        rows = [await _timed(store, name, query_store, repeats) for name, query_store in questions(until_ms)]
+    return [
+        f"{n_turns} turns: {n_turns * 1_000 / max(1, wrote_ms):.0f} written a second, "
+        f"{n_turns * 1_000 / max(1, tidied_ms):.0f} summed up a second, "
+        f"{size_bytes / 1e6:.0f} MB, {size_bytes / n_turns:.0f} bytes a turn",
+        "",
+        *markdown(("question", "p50 ms", "p95 ms"), rows),
+    ]
+
+
+def questions(until_ms: int) -> Iterator[Question]:
+    """Yield what a dashboard asks, by name."""
+    for name, long_ms, step_ms in RANGES:
+        query = StatsQuery(since_ms=until_ms - long_ms, until_ms=until_ms, step_ms=step_ms)
+        yield f"figures, {name}", _stats(query)
+        yield f"figures, {name}, by model", _stats(replace(query, by="model"))
+        yield f"figures, {name}, one agent", _stats(replace(query, agent="sales"))
+        late = replace(query, agent="sales", over=True, by="model")
+        yield f"figures, {name}, one agent's late turns by model", _stats(late)
+        worst = TurnQuery(order="slowest", since_ms=query.since_ms, until_ms=until_ms)
+        yield f"worst turns, {name}", _list(worst)
+    yield "newest turns", _list(TurnQuery())
+    yield "worst turns of all", _list(TurnQuery(order="slowest"))
+    for turn_query in (
+        TurnQuery(agent="sales"),
+        TurnQuery(route="careful"),
+        TurnQuery(provider="groq"),
+        TurnQuery(model="openai/gpt-5-mini"),
+        TurnQuery(language="fr"),
+        TurnQuery(outcome="failed"),
+        TurnQuery(arm="summer/fast"),
+        TurnQuery(over=True),
+        TurnQuery(user="user-77"),
+        TurnQuery(text="00077"),
+        TurnQuery(model="nobody/nothing"),
+        TurnQuery(agent="sales", outcome="failed", over=False),
+    ):
+        named = {name: getattr(turn_query, name) for name in TurnQuery.__dataclass_fields__}
+        said = " ".join(f"{name}={value}" for name, value in named.items() if value not in (None, 50, "newest"))
+        yield f"turns with {said}", _list(turn_query)
+    session = "sess_" + "0" * 20
+    yield "one session's turns", _list(TurnQuery(session=session))
+    yield "one session's figures", _stats(StatsQuery(session=session))
+    yield "one user's figures", _stats(StatsQuery(user="user-77"))
+    yield "one turn", lambda store: store.get("turn_" + "0" * 20, PROJECT)
+    yield "newest sessions", lambda store: store.sessions(PROJECT)
+    yield "sessions with 00077 in the id", lambda store: store.sessions(PROJECT, SessionQuery(text="00077"))
+
+
+def _stats(query: StatsQuery) -> Callable[[TurnStore], Awaitable[object]]:
+    return lambda store: store.stats(PROJECT, query)
+
+
+def _list(query: TurnQuery) -> Callable[[TurnStore], Awaitable[object]]:
+    return lambda store: store.list(PROJECT, query)
+
+
+@asynccontextmanager
+async def _opened(postgres: str | None) -> AsyncIterator[TurnStore]:
+    with tempfile.TemporaryDirectory(prefix="vp-store-") as folder:
+        path = Path(folder, "turns.sqlite3")
+        store = await (PostgresTurnStore.open(postgres) if postgres else SqliteTurnStore.open(path))
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+async def _fill(store: TurnStore, n_turns: int, until_ms: int) -> int:
+    """Return how long the store was at it; making the turns up is not counted."""
+    turns, done, spent_ms, reported_at_ms = made_up(n_turns, until_ms=until_ms), 0, 0, 0
+    while batch := await asyncio.to_thread(lambda: list[StoredTurn](islice(turns, BATCH))):
+        began_ms = clock.monotonic_ms()
+        await store.keep(batch)
+        now_ms = clock.monotonic_ms()
+        done, spent_ms = done + len(batch), spent_ms + now_ms - began_ms
+        if now_ms - reported_at_ms >= SHOW_EVERY_MS:
+            reported_at_ms = now_ms
+            _say(f"{done} of {n_turns} turns written")
+    return spent_ms
+
+
+async def _maintain(store: TurnStore, until_ms: int) -> int:
+    began_ms = reported_at_ms = clock.monotonic_ms()
+    n_pieces = 0
+    while await store.maintain_step(until_ms):
+        n_pieces += 1
+        if clock.monotonic_ms() - reported_at_ms >= SHOW_EVERY_MS:
+            reported_at_ms = clock.monotonic_ms()
+            _say(f"{n_pieces} buckets summed up")
+    return clock.monotonic_ms() - began_ms
+
+
+async def _timed(
+    store: TurnStore, name: str, query_store: Callable[[TurnStore], Awaitable[object]], repeats: int
+) -> list[str]:
+    _say(name)
+    took_ms = []
+    for _ in range(repeats):
+        began_us = clock.monotonic_us()
+        await query_store(store)
+        took_ms.append((clock.monotonic_us() - began_us) / 1_000)
+    p50_ms, p95_ms, _ = quantiles(took_ms)
+    return [name, f"{p50_ms:.1f}", f"{p95_ms:.1f}"]
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

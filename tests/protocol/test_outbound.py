@@ -1,0 +1,567 @@
+"""What a session tells its client: each announcement's events, their order, and what is never said."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicepipe.audio.g711 import decode_alaw, decode_mulaw
+from voicepipe.protocol.inbound import Unreadable
+from voicepipe.protocol.outbound import EventRenderer
+from voicepipe.protocol.session_types import AudioFormat, Transcription
+from voicepipe.turn.conversation import (
+    FunctionCall,
+    FunctionOutput,
+    InputAudio,
+    InputText,
+    Item,
+    Message,
+    OutputAudio,
+    OutputText,
+)
+from voicepipe.turn.notifications import (
+    AudioCleared,
+    AudioCommitted,
+    InputSpeechStarted,
+    InputSpeechStopped,
+    ItemAdded,
+    ItemDeleted,
+    ItemRetrieved,
+    ItemTruncated,
+    OutputStarted,
+    Refused,
+    ResponseEnded,
+    ResponseStarted,
+    TranscriptDelta,
+    TranscriptDone,
+    TranscriptFailed,
+)
+from voicepipe.turn.settings import ReplySettings
+
+USER = Message("item_u", "user", (InputAudio(),))
+AGENT = Message("item_a", "assistant", (), "in_progress")
+CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "", "in_progress")
+REPLY = ReplySettings(voice="alba")
+SILENT = ReplySettings(audible=False, voice="alba")
+ASIDE = ReplySettings(in_conversation=False, voice="alba")
+
+# A `SentEvents` of this folder's conftest: test files import no helpers, so fixtures hand it over.
+SentEventsOf = Any
+
+
+def tone(n_samples: int) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """A 300 Hz tone at 24 kHz, half of full scale."""
+    return (16_000 * np.sin(2 * np.pi * 300 * np.arange(n_samples) / 24_000)).astype(np.int16)
+
+
+def sound(events: list[dict[str, Any]]) -> bytes:
+    """All audio bytes of the deltas among `events`."""
+    deltas = (event["delta"] for event in events if event["type"] == "response.output_audio.delta")
+    return b"".join(base64.b64decode(delta) for delta in deltas)
+
+
+def open_reply(sent: SentEventsOf, reply: ReplySettings = REPLY, *, item: Message | FunctionCall = AGENT) -> None:
+    """A response with one output item, right after the user's turn."""
+    sent.render(ItemAdded(USER, None), ResponseStarted("resp_1", reply, "turn_1"))
+    sent.render(OutputStarted("resp_1", item, "item_u"))
+
+
+# --- a turn from end to end -------------------------------------------------------------------
+
+
+def test_order_of_a_vad_turn(new_sent: Callable[..., SentEventsOf]) -> None:
+    """Section 4's order, event by event."""
+    sent = new_sent(transcription=Transcription())
+    sent.render(
+        InputSpeechStarted("item_u", 420),
+        InputSpeechStopped("item_u", 1_900),
+        AudioCommitted("item_u", None),
+        ItemAdded(USER, None),
+        TranscriptDelta("item_u", "What is"),
+        ResponseStarted("resp_1", REPLY, "turn_1"),
+        TranscriptDelta("item_u", " up?"),
+        TranscriptDone("item_u", "What is up?", 1_480),
+        OutputStarted("resp_1", AGENT, "item_u"),
+    )
+    sent.take(sent.wire.text_delta("resp_1", "Not "))
+    sent.take(sent.wire.audio("resp_1", tone(2_400)))
+    sent.take(sent.wire.text_delta("resp_1", "much."))
+    sent.take(sent.wire.audio("resp_1", tone(2_400)))
+    sent.render(ResponseEnded("resp_1", "completed", input_tokens=12, output_tokens=3, cached_tokens=8))
+    assert sent.types() == [
+        "session.created",
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "conversation.item.input_audio_transcription.delta",
+        "response.created",
+        "conversation.item.input_audio_transcription.delta",
+        "conversation.item.input_audio_transcription.completed",
+        "response.output_item.added",
+        "conversation.item.added",
+        "response.content_part.added",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.delta",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.delta",
+        "response.output_audio.done",
+        "response.output_audio_transcript.done",
+        "response.content_part.done",
+        "conversation.item.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+    assert sent.checker.unfinished == []
+    assert sent.checker.order == ("item_u", "item_a")
+
+
+def test_golden_transcript_of_a_spoken_reply(sent: SentEventsOf) -> None:
+    """Every field of every event of a reply, as it goes out."""
+    open_reply(sent, ReplySettings(voice="alba", metadata=(("client_event_id", "c9"),), max_output_tokens=50))
+    sent.take(sent.wire.text_delta("resp_1", "Hi."))
+    sent.take(sent.wire.audio("resp_1", np.array([1, -2], dtype=np.int16)))
+    sent.render(ResponseEnded("resp_1", "completed", input_tokens=12, output_tokens=3, cached_tokens=8))
+    ids = {"response_id": "resp_1", "item_id": "item_a", "output_index": 0, "content_index": 0}
+    begun = {
+        "id": "item_a",
+        "object": "realtime.item",
+        "type": "message",
+        "status": "in_progress",
+        "role": "assistant",
+        "content": [],
+    }
+    done = begun | {"status": "completed", "content": [{"type": "output_audio", "transcript": "Hi."}]}
+    response = {
+        "id": "resp_1",
+        "object": "realtime.response",
+        "status": "in_progress",
+        "status_details": None,
+        "output": [],
+        "conversation_id": "conv_7",
+        "output_modalities": ["audio"],
+        "max_output_tokens": 50,
+        "audio": {"output": {"format": {"type": "audio/pcm", "rate": 24_000}, "voice": "alba"}},
+        "usage": None,
+        "metadata": {"client_event_id": "c9", "voicepipe_turn": "turn_1"},
+    }
+    usage = {
+        "total_tokens": 15,
+        "input_tokens": 12,
+        "output_tokens": 3,
+        "input_token_details": {
+            "text_tokens": 12,
+            "audio_tokens": 0,
+            "image_tokens": 0,
+            "cached_tokens": 8,
+            "cached_tokens_details": {"text_tokens": 8, "audio_tokens": 0, "image_tokens": 0},
+        },
+        "output_token_details": {"text_tokens": 3, "audio_tokens": 0},
+    }
+    plain = [{key: value for key, value in event.items() if key != "event_id"} for event in sent.events[3:]]
+    assert plain == [
+        {"type": "response.created", "response": response},
+        {"type": "response.output_item.added", "response_id": "resp_1", "output_index": 0, "item": begun},
+        {"type": "conversation.item.added", "previous_item_id": "item_u", "item": begun},
+        {"type": "response.content_part.added", **ids, "part": {"type": "audio", "transcript": ""}},
+        {"type": "response.output_audio_transcript.delta", **ids, "delta": "Hi."},
+        {"type": "response.output_audio.delta", **ids, "delta": base64.b64encode(b"\x01\x00\xfe\xff").decode()},
+        {"type": "response.output_audio.done", **ids},
+        {"type": "response.output_audio_transcript.done", **ids, "transcript": "Hi."},
+        {"type": "response.content_part.done", **ids, "part": {"type": "audio", "transcript": "Hi."}},
+        {"type": "conversation.item.done", "previous_item_id": "item_u", "item": done},
+        {"type": "response.output_item.done", "response_id": "resp_1", "output_index": 0, "item": done},
+        {"type": "response.done", "response": response | {"status": "completed", "output": [done], "usage": usage}},
+    ]
+
+
+# --- the rows of section 4 --------------------------------------------------------------------
+
+
+def test_session_created_is_the_first_frame(sent: SentEventsOf) -> None:
+    assert sent.types() == ["session.created"]
+    assert sent.events[0]["session"]["id"] == "sess_7"
+
+
+def test_session_updated_carries_the_whole_session(sent: SentEventsOf) -> None:
+    changed = sent.wire.config.merged({"type": "realtime", "instructions": "Be long."})
+    (event,) = sent.take(sent.wire.updated(changed))
+    assert event["type"] == "session.updated"
+    assert event["session"] == changed.to_wire()
+
+
+def test_every_event_id_is_unique(sent: SentEventsOf) -> None:
+    open_reply(sent)
+    for _ in range(40):
+        sent.take(sent.wire.audio("resp_1", tone(480)))
+    sent.render(ResponseEnded("resp_1", "completed"))
+    ids = [event["event_id"] for event in sent.events]
+    assert len(set(ids)) == len(ids)
+
+
+def test_error_names_field_and_event(sent: SentEventsOf) -> None:
+    why = "Cancellation failed: no active response"
+    (event,) = sent.render(Refused("evt_1", "response_cancel_not_active", why))
+    assert event["error"] == {
+        "type": "invalid_request_error",
+        "code": "response_cancel_not_active",
+        "message": why,
+        "param": None,
+        "event_id": "evt_1",
+    }
+    (event,) = sent.take(sent.wire.error(Unreadable(None, "invalid_value", "x: expected y, got z", "x")))
+    assert (event["error"]["param"], event["error"]["event_id"]) == ("x", None)
+    (event,) = sent.take(sent.wire.error(Refused(None, "overloaded", "try later"), kind="server_error"))
+    assert event["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        Message("i", "system", (InputText("s"),)),
+        Message("i", "user", (InputText("u"),)),
+        Message("i", "assistant", (OutputText("a"),), "incomplete"),
+        FunctionCall("i", "c", "f", "{}"),
+        FunctionOutput("i", "c", "done"),
+    ],
+)
+def test_conversation_item_added_then_done(sent: SentEventsOf, item: Item) -> None:
+    added, done = sent.render(ItemAdded(item, None))
+    assert (added["type"], done["type"]) == ("conversation.item.added", "conversation.item.done")
+    assert added["item"] == done["item"]
+    assert added["item"]["id"] == "i"
+
+
+def test_previous_item_id_is_null_only_for_the_first(sent: SentEventsOf) -> None:
+    sent.render(ItemAdded(USER, None), ItemAdded(Message("item_2", "user", ()), "item_u"))
+    added = [event for event in sent.events if event["type"] == "conversation.item.added"]
+    assert [event["previous_item_id"] for event in added] == [None, "item_u"]
+
+
+def test_conversation_item_retrieved(sent: SentEventsOf) -> None:
+    sent.render(ItemAdded(USER, None))
+    (event,) = sent.render(ItemRetrieved(Message("item_u", "user", (InputAudio("said"),))))
+    assert event["type"] == "conversation.item.retrieved"
+    assert event["item"]["content"] == [{"type": "input_audio", "transcript": "said"}]
+
+
+def test_conversation_item_retrieved_while_in_progress(sent: SentEventsOf) -> None:
+    """openai-agents asks for the answer that is still being made."""
+    open_reply(sent)
+    (event,) = sent.render(ItemRetrieved(Message("item_a", "assistant", (OutputAudio("so far"),), "in_progress")))
+    assert event["item"]["status"] == "in_progress"
+
+
+def test_conversation_item_truncated(sent: SentEventsOf) -> None:
+    sent.render(ItemAdded(Message("item_a", "assistant", (OutputAudio("a"),)), None))
+    (event,) = sent.render(ItemTruncated("item_a", 0, 1_234))
+    assert (event["type"], event["content_index"], event["audio_end_ms"]) == ("conversation.item.truncated", 0, 1_234)
+
+
+def test_conversation_item_deleted(sent: SentEventsOf) -> None:
+    sent.render(ItemAdded(USER, None))
+    (event,) = sent.render(ItemDeleted("item_u"))
+    assert (event["type"], event["item_id"]) == ("conversation.item.deleted", "item_u")
+
+
+@pytest.mark.parametrize("output", [AGENT, CALL])
+def test_a_deleted_output_item_is_done_in_its_response_only(sent: SentEventsOf, output: Message | FunctionCall) -> None:
+    """The conversation has no such item any more; its response still has it as an output."""
+    open_reply(sent, item=output)
+    sent.render(ItemDeleted(output.id))
+    sent.take(sent.wire.text_delta("resp_1", "More of it."))
+    sent.take(sent.wire.call_delta("resp_1", 0, "{}"))
+    sent.render(ResponseEnded("resp_1", "completed"))
+    after = sent.types()[sent.types().index("conversation.item.deleted") + 1 :]
+    assert "conversation.item.done" not in after
+    assert after[-2:] == ["response.output_item.done", "response.done"]
+    assert [item["id"] for item in sent.events[-1]["response"]["output"]] == [output.id]
+
+
+def test_a_client_may_use_the_id_of_a_deleted_output_item_again(sent: SentEventsOf) -> None:
+    """Its own item is added and done; the response's is done in the response alone."""
+    open_reply(sent)
+    sent.render(ItemDeleted("item_a"), ItemAdded(Message("item_a", "user", (InputText("mine"),)), "item_u"))
+    sent.render(ResponseEnded("resp_1", "completed"))
+    done = [event["item"] for event in sent.events if event["type"] == "conversation.item.done"]
+    assert [(item["id"], item["role"]) for item in done] == [("item_u", "user"), ("item_a", "user")]
+
+
+def test_transcription_completed_has_usage(sent: SentEventsOf) -> None:
+    sent.render(ItemAdded(USER, None))
+    (event,) = sent.render(TranscriptDone("item_u", "hello", 1_500))
+    assert event["usage"] == {"type": "duration", "seconds": 1.5}
+    assert (event["transcript"], event["content_index"]) == ("hello", 0)
+
+
+def test_transcription_failed_instead_of_completed(sent: SentEventsOf) -> None:
+    sent.render(ItemAdded(USER, None))
+    (event,) = sent.render(TranscriptFailed("item_u", "the line broke"))
+    assert event["type"] == "conversation.item.input_audio_transcription.failed"
+    assert set(event["error"]) == {"type", "code", "message"}
+    assert event["error"]["message"] == "the line broke"
+
+
+def test_speech_started_stopped_committed_share_the_item(sent: SentEventsOf) -> None:
+    started, stopped, committed = sent.render(
+        InputSpeechStarted("item_u", 10), InputSpeechStopped("item_u", 900), AudioCommitted("item_u", None)
+    )
+    assert (started["audio_start_ms"], stopped["audio_end_ms"]) == (10, 900)
+    assert {event["item_id"] for event in (started, stopped, committed)} == {"item_u"}
+    assert committed["previous_item_id"] is None
+
+
+def test_input_audio_buffer_cleared(sent: SentEventsOf) -> None:
+    assert [event["type"] for event in sent.render(AudioCleared())] == ["input_audio_buffer.cleared"]
+
+
+def test_audio_delta_has_all_four_ids(sent: SentEventsOf) -> None:
+    open_reply(sent)
+    (event,) = sent.take(sent.wire.audio("resp_1", tone(480)))
+    assert {key: event[key] for key in ("response_id", "item_id", "output_index", "content_index")} == {
+        "response_id": "resp_1",
+        "item_id": "item_a",
+        "output_index": 0,
+        "content_index": 0,
+    }
+    assert base64.b64decode(event["delta"]) == tone(480).tobytes()
+
+
+def test_long_sound_is_split_below_the_frame_limit(sent: SentEventsOf) -> None:
+    """Pieces of at most 200 ms, and nothing lost."""
+    open_reply(sent)
+    frames = sent.wire.audio("resp_1", tone(24_000 * 30))
+    assert max(map(len, frames)) < 20_000
+    assert sound(sent.take(frames)) == tone(24_000 * 30).tobytes()
+
+
+@pytest.mark.parametrize(("kind", "decode"), [("audio/pcmu", decode_mulaw), ("audio/pcma", decode_alaw)])
+def test_g711_output(new_sent: Callable[..., SentEventsOf], kind: Any, decode: Any) -> None:
+    """One byte a sample at 8 kHz, all of it by the end, and the tone is still that tone."""
+    sent = new_sent(output_format=AudioFormat(kind))
+    open_reply(sent)
+    for start in range(0, 24_000, 1_000):
+        sent.take(sent.wire.audio("resp_1", tone(24_000)[start : start + 1_000]))
+    sent.render(ResponseEnded("resp_1", "completed"))
+    decoded_audio = decode(sound(sent.events))
+    assert len(decoded_audio) == 8_000
+    loudest = np.argmax(np.abs(np.fft.rfft(decoded_audio.astype(np.float64))))
+    assert loudest == 300
+
+
+def test_g711_keeps_the_tail_of_a_cut_reply_to_itself(new_sent: Callable[..., SentEventsOf]) -> None:
+    """No audio of a response after it was cut."""
+    sent = new_sent(output_format=AudioFormat("audio/pcmu"))
+    open_reply(sent)
+    sent.take(sent.wire.audio("resp_1", tone(2_400)))
+    ended = sent.render(ResponseEnded("resp_1", "cancelled", "turn_detected"))
+    assert sound(ended) == b""
+
+
+def test_format_of_a_running_response_stays(sent: SentEventsOf) -> None:
+    """An update in its midst does not change the bytes of the response that runs."""
+    open_reply(sent)
+    sent.take(sent.wire.updated(sent.wire.config.merged({"audio": {"output": {"format": {"type": "audio/pcmu"}}}})))
+    assert sound(sent.take(sent.wire.audio("resp_1", tone(480)))) == tone(480).tobytes()
+    sent.render(ResponseEnded("resp_1", "completed"))
+    assert sent.events[-1]["response"]["audio"]["output"]["format"]["type"] == "audio/pcm"
+
+
+# --- responses --------------------------------------------------------------------------------
+
+
+def test_metadata_comes_back_with_the_turn(sent: SentEventsOf) -> None:
+    reply = ReplySettings(metadata=(("client_event_id", "x"), ("voicepipe_turn", "forged")))
+    sent.render(ResponseStarted("resp_1", reply, "turn_1"), ResponseEnded("resp_1", "completed"))
+    for event in sent.events[1:]:
+        assert event["response"]["metadata"] == {"client_event_id": "x", "voicepipe_turn": "turn_1"}
+
+
+def test_text_only_reply(sent: SentEventsOf) -> None:
+    """Part type `text`, `response.output_text.*`, no audio events."""
+    open_reply(sent, SILENT)
+    sent.take(sent.wire.text_delta("resp_1", "Hi "))
+    sent.take(sent.wire.text_delta("resp_1", "you"))
+    assert sent.wire.audio("resp_1", tone(480)) == []
+    sent.render(ResponseEnded("resp_1", "completed"))
+    assert sent.types()[6:] == [
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "conversation.item.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+    response = sent.events[-1]["response"]
+    assert response["output_modalities"] == ["text"]
+    assert response["output"][0]["content"] == [{"type": "output_text", "text": "Hi you"}]
+
+
+def test_out_of_band_reply_joins_no_conversation(sent: SentEventsOf) -> None:
+    """No conversation.item.* events, conversation_id null, beside a response that runs."""
+    open_reply(sent)
+    aside = Message("item_x", "assistant", (), "in_progress")
+    sent.render(ResponseStarted("resp_2", ASIDE, "turn_2"), OutputStarted("resp_2", aside, None))
+    sent.take(sent.wire.text_delta("resp_2", "aside"))
+    sent.take(sent.wire.text_delta("resp_1", "main"))
+    sent.render(ResponseEnded("resp_2", "completed"), ResponseEnded("resp_1", "completed"))
+    named = [event for event in sent.events if event["type"].startswith("conversation.")]
+    assert {event["item"]["id"] for event in named} == {"item_u", "item_a"}
+    done = {event["response"]["id"]: event["response"] for event in sent.events if event["type"] == "response.done"}
+    assert done["resp_2"]["conversation_id"] is None
+    assert done["resp_2"]["output"][0]["content"][0]["transcript"] == "aside"
+    assert done["resp_1"]["output"][0]["content"][0]["transcript"] == "main"
+
+
+@pytest.mark.parametrize(
+    ("ended", "details"),
+    [
+        (ResponseEnded("resp_1", "completed"), None),
+        (
+            ResponseEnded("resp_1", "cancelled", "turn_detected"),
+            {"type": "cancelled", "reason": "turn_detected"},
+        ),
+        (
+            ResponseEnded("resp_1", "cancelled", "client_cancelled"),
+            {"type": "cancelled", "reason": "client_cancelled"},
+        ),
+        (
+            ResponseEnded("resp_1", "incomplete", "max_output_tokens"),
+            {"type": "incomplete", "reason": "max_output_tokens"},
+        ),
+        (
+            ResponseEnded("resp_1", "failed", "llm_failed", "it broke"),
+            {"type": "failed", "error": {"type": "server_error", "code": "llm_failed", "message": "it broke"}},
+        ),
+    ],
+)
+def test_status_details(sent: SentEventsOf, ended: ResponseEnded, details: object) -> None:
+    """One response.done whatever happened, and everything that was open is closed."""
+    open_reply(sent)
+    sent.take(sent.wire.text_delta("resp_1", "Hal"))
+    sent.render(ended)
+    response = sent.events[-1]["response"]
+    assert (response["status"], response["status_details"]) == (ended.status, details)
+    expected = "completed" if ended.status == "completed" else "incomplete"
+    assert [item["status"] for item in response["output"]] == [expected]
+    assert sent.checker.unfinished == []
+
+
+def test_response_may_end_before_it_has_output(sent: SentEventsOf) -> None:
+    sent.render(ResponseStarted("resp_1", REPLY, "turn_1"), ResponseEnded("resp_1", "failed", "llm_failed", "no"))
+    assert sent.events[-1]["response"]["output"] == []
+
+
+def test_nothing_of_a_response_after_its_end(sent: SentEventsOf) -> None:
+    """Late output is dropped and counted."""
+    open_reply(sent)
+    sent.render(ResponseEnded("resp_1", "cancelled", "turn_detected"))
+    wire: EventRenderer = sent.wire
+    assert wire.text_delta("resp_1", "late") == []
+    assert wire.audio("resp_1", tone(480)) == []
+    assert wire.call_delta("resp_1", 0, "{}") == []
+    assert wire.render(OutputStarted("resp_1", AGENT, None)) == []
+    assert wire.render(ResponseEnded("resp_1", "completed")) == []
+    assert wire.dropped == 5
+
+
+def test_output_before_its_item_is_dropped(sent: SentEventsOf) -> None:
+    sent.render(ResponseStarted("resp_1", REPLY, "turn_1"))
+    assert sent.wire.text_delta("resp_1", "early") == []
+    assert sent.wire.dropped == 1
+
+
+# --- function calls ---------------------------------------------------------------------------
+
+
+def test_function_call(sent: SentEventsOf) -> None:
+    """In progress with empty arguments first; `name` in the done event; completed only in the done item."""
+    open_reply(sent, item=CALL)
+    sent.take(sent.wire.call_delta("resp_1", 0, '{"place":'))
+    sent.take(sent.wire.call_delta("resp_1", 0, '"Bern"}'))
+    sent.render(ResponseEnded("resp_1", "completed"))
+    by_type = {event["type"]: event for event in sent.events}
+    added = by_type["response.output_item.added"]["item"]
+    assert (added["status"], added["arguments"], added["call_id"]) == ("in_progress", "", "call_1")
+    done = by_type["response.function_call_arguments.done"]
+    assert (done["name"], done["arguments"], done["call_id"]) == ("get_weather", '{"place":"Bern"}', "call_1")
+    assert by_type["response.output_item.done"]["item"]["status"] == "completed"
+    assert "response.content_part.added" not in by_type
+    assert [event["type"] for event in sent.events[-5:]] == [
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "conversation.item.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+
+
+def test_several_calls_have_rising_output_indexes(sent: SentEventsOf) -> None:
+    open_reply(sent)
+    sent.take(sent.wire.text_delta("resp_1", "Let me look."))
+    for index in (0, 1, 11):
+        previous = sent.checker.order[-1]
+        call = FunctionCall(f"item_a_call{index}", f"call_{index}", "f", "", "in_progress")
+        sent.render(OutputStarted("resp_1", call, previous))
+    for index in (1, 11, 0):
+        sent.take(sent.wire.call_delta("resp_1", index, json.dumps({"n": index})))
+    sent.render(ResponseEnded("resp_1", "completed"))
+    output = sent.events[-1]["response"]["output"]
+    assert [item["id"] for item in output] == ["item_a", "item_a_call0", "item_a_call1", "item_a_call11"]
+    assert [json.loads(item["arguments"])["n"] for item in output[1:]] == [0, 1, 11]
+
+
+def test_call_without_arguments_gets_an_empty_object(sent: SentEventsOf) -> None:
+    """`arguments` must parse, and a function without parameters may come with none."""
+    open_reply(sent, item=CALL)
+    assert sent.wire.call_delta("resp_1", 0, "") == []
+    sent.render(ResponseEnded("resp_1", "completed"))
+    assert sent.events[-1]["response"]["output"][0]["arguments"] == "{}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [('{"place":', "cancelled"), ('{"place":"Bern"}', "cancelled"), ('{"pl', "completed")]
+)
+def test_a_call_that_is_not_whole_is_not_run(sent: SentEventsOf, arguments: str, status: Any) -> None:
+    """Clients run a call on `arguments.done` or on a completed item: neither is sent for a cut or broken one."""
+    open_reply(sent, item=CALL)
+    sent.take(sent.wire.call_delta("resp_1", 0, arguments))
+    sent.render(ResponseEnded("resp_1", status, "" if status == "completed" else "turn_detected"))
+    assert "response.function_call_arguments.done" not in sent.types()
+    assert sent.events[-1]["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_call_of_another_index_is_dropped(sent: SentEventsOf) -> None:
+    open_reply(sent, item=CALL)
+    assert sent.wire.call_delta("resp_1", 1, "{}") == []
+    assert sent.wire.dropped == 1
+
+
+# --- text that can't be encoded ---------------------------------------------------------------
+
+
+def test_half_a_surrogate_pair_is_replaced(sent: SentEventsOf) -> None:
+    """Vendors cut emoji between deltas; what is said stays joinable."""
+    open_reply(sent)
+    sent.take(sent.wire.text_delta("resp_1", "ok \ud83d"))
+    sent.take(sent.wire.text_delta("resp_1", "\ude00 \ud83d\ude00"))
+    sent.render(ResponseEnded("resp_1", "failed", "llm_failed", "broke at \ud83d"))
+    response = sent.events[-1]["response"]
+    assert response["output"][0]["content"][0]["transcript"] == "ok \ufffd\ufffd \U0001f600"
+    assert response["status_details"]["error"]["message"] == "broke at \ufffd"
+
+
+def test_session_id_of_the_clients_own_making_is_safe(new_sent: Callable[..., SentEventsOf]) -> None:
+    """Event ids are written into a template, so nothing of the session's id may break out of it."""
+    sent = new_sent(session_id='"},\\x {"')
+    open_reply(sent)
+    (event,) = sent.take(sent.wire.audio("resp_1", tone(480)))
+    assert event["event_id"].startswith("event_")

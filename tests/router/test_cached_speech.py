@@ -1,0 +1,284 @@
+"""A voice that plays what it has said before: from disk when it is there and whole, and else as if nothing were."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicepipe.errors import StageBroken
+from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
+from voicepipe.ports.synthesizer import Voice, WordTime
+from voicepipe.router.tts import audio_cache
+from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio, decoded, encoded, open_audio_cache
+from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, outcome, sound_of, speak
+from voicepipe.testing.fakes.cues import Cut, TtsCue
+from voicepipe.testing.fakes.ports import FakeSynthesizer, ReceivedClause
+from voicepipe.testing.fakes.script import WAIT_S, Script
+from voicepipe.testing.fakes.tone import tone
+
+VOICE = Voice(model="any", voice="heart")
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[AudioCache]:
+    async with open_audio_cache(tmp_path / "audio-cache", most_bytes=MEGABYTE) as store:
+        yield store
+
+
+@pytest.fixture
+def inner() -> FakeSynthesizer:
+    return FakeSynthesizer(TtsCue(ms_per_char=10))
+
+
+async def learn(stored: CachedSynthesizer, *clauses: str) -> None:
+    """Say clauses until they are kept."""
+    for _ in range(2):
+        await speak(stored, VOICE, *clauses)
+    await stored.store.settled()
+
+
+def said(inner: FakeSynthesizer) -> list[str]:
+    return [received.question for received in inner.script.received]
+
+
+class TestStoredVoice(ScriptedSynthesizerConformance):
+    """It keeps the promises of what it wraps."""
+
+    @pytest.fixture
+    def inner(self, timeout_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(TtsCue(), idle_timeout_ms=timeout_ms)
+
+    @pytest.fixture
+    async def synthesizer(self, inner: FakeSynthesizer, store: AudioCache) -> CachedSynthesizer:
+        return CachedSynthesizer(inner, store)
+
+    @pytest.fixture
+    def script(self, inner: FakeSynthesizer) -> Script[TtsCue | None, ReceivedClause]:
+        return inner.script
+
+
+async def test_what_is_said_again_is_played(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """The voice is asked twice; the third time nobody is, and the sound is the same."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Of course!")
+    assert said(inner) == ["Of course!"] * 2
+    spoken_audio = await speak(stored, VOICE, "Of course!")
+    assert len(inner.speeches) == 2
+    assert np.array_equal(sound_of(spoken_audio, 0), tone("Of course!", ms_per_char=10))
+    assert (store.hits, store.misses) == (1, 2)
+
+
+async def test_cached_audio_is_reported(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """So that nobody pays for it."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Of course!")
+    provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
+    await speak(stored, replace(VOICE, on_event=provider_events.append), "Of course!", "New.")
+    assert provider_events == [CachedSpeech(inner.name, len("Of course!"))]
+
+
+async def test_a_clause_said_once_is_not_cached(inner: FakeSynthesizer, store: AudioCache, tmp_path: Path) -> None:
+    await speak(CachedSynthesizer(inner, store), VOICE, "Your code is four two.")
+    await store.settled()
+    assert list((tmp_path / "audio-cache").iterdir()) == []
+
+
+async def test_cached_and_new_clauses_mixed(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """They come in order; the new ones between two kept ones are one turn of the voice."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Sure.", "Anything else?")
+    clauses = ["New one.", "New two.", "Sure.", "New three.", "Anything else?", "Sure."]
+    spoken_audio = await speak(stored, VOICE, *clauses)
+    assert [spoken.clause for spoken in spoken_audio] == sorted(spoken.clause for spoken in spoken_audio)
+    for number, clause in enumerate(clauses):
+        assert np.array_equal(sound_of(spoken_audio, number), tone(clause, ms_per_char=10))
+    assert [speech.said for speech in inner.speeches[2:]] == [["New one.", "New two."], ["New three."]]
+
+
+async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """What is before it is over as soon as it is said: its end is not waited for in vain."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Sure.")
+    async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
+        speech.say("New.")
+        speech.say("Sure.")
+        async for spoken in speech:
+            if spoken.clause == 1:
+                break
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Voice(model="any", voice="other"),
+        Voice(model="other", voice="heart"),
+        Voice(model="any", voice="heart", speed=1.5),
+        Voice(model="any", voice="heart", language="de"),
+    ],
+)
+async def test_another_voice_is_synthesized(inner: FakeSynthesizer, store: AudioCache, other: Voice) -> None:
+    """Voice, model, speed and language tell sounds apart."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Sure.")
+    await speak(stored, other, "Sure.")
+    assert len(inner.speeches) == 3
+
+
+async def test_other_settings_of_the_provider(inner: FakeSynthesizer, store: AudioCache) -> None:
+    await learn(CachedSynthesizer(inner, store, settings="warm"), "Sure.")
+    await speak(CachedSynthesizer(inner, store, settings="cold"), VOICE, "Sure.")
+    assert len(inner.speeches) == 3
+
+
+async def test_interrupted_clause_is_not_cached(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """Only what was said to its end."""
+    stored = CachedSynthesizer(inner, store)
+    for _ in range(3):
+        async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
+            speech.say("A clause of some length that somebody interrupts.")
+            await anext(aiter(speech))
+    await store.settled()
+    assert store.n_bytes == 0
+
+
+async def test_broken_clause_is_not_cached(inner: FakeSynthesizer, store: AudioCache) -> None:
+    stored = CachedSynthesizer(inner, store)
+    inner.script.usual = TtsCue(fault=Cut(after=4_800))
+    for _ in range(3):
+        _, error = await outcome(stored, VOICE, "A clause of some length.")
+        assert isinstance(error, StageBroken)
+    await store.settled()
+    assert store.n_bytes == 0
+
+
+# Files
+
+
+def file_of(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "audio-cache").iterdir()
+    return path
+
+
+SPOILS: dict[str, Callable[[Path], object]] = {
+    "cut short": lambda path: os.truncate(path, 1_000),
+    "empty": lambda path: os.truncate(path, 0),
+    "header only": lambda path: os.truncate(path, 36),
+    "changed": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x55"),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0\0"),
+    "another file": lambda path: path.write_bytes(b"RIFF" + bytes(5_000)),
+    "gone": lambda path: path.unlink(),
+    "old": lambda path: os.utime(path, (0, 0)),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+async def test_spoilt_file_is_never_played(
+    inner: FakeSynthesizer, store: AudioCache, tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    """The voice speaks instead, in its place among the others, and the file is gone."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Sure.")
+    path = file_of(tmp_path)
+    spoil(path)
+    spoken_audio = await speak(stored, VOICE, "First.", "Sure.", "Last.")
+    for number, clause in enumerate(("First.", "Sure.", "Last.")):
+        assert np.array_equal(sound_of(spoken_audio, number), tone(clause, ms_per_char=10))
+    assert store.hits == 0
+    await store.settled()
+    again = await speak(stored, VOICE, "Sure.")
+    assert store.hits == 1
+    assert np.array_equal(sound_of(again, 0), tone("Sure.", ms_per_char=10))
+
+
+async def test_sounds_outlive_the_process(inner: FakeSynthesizer, tmp_path: Path) -> None:
+    """What is found at the start is played; a half-written file of long ago is removed, one of now is left."""
+    folder = tmp_path / "audio-cache"
+    async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
+        await learn(CachedSynthesizer(inner, store), "Sure.")
+    old, new = folder / "a.part", folder / "b.part"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
+        await speak(CachedSynthesizer(inner, store), VOICE, "Sure.")
+        assert store.hits == 1
+    assert (old.exists(), new.exists()) == (False, True)
+    assert folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.glob("*.sound"))
+
+
+async def test_a_file_that_goes_while_others_are_found_stops_no_server(tmp_path: Path) -> None:
+    """Another process moves what it has written, and makes room, whenever it likes."""
+    folder = tmp_path / "audio-cache"
+    folder.mkdir()
+    (folder / "a.part").symlink_to("gone")
+    (folder / "b.sound").symlink_to("gone")
+    async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
+        assert store.n_bytes == 0
+
+
+async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: Path) -> None:
+    """The folder stays within its bytes."""
+    folder = tmp_path / "audio-cache"
+    room = 2 * 2 * len(tone("One.", ms_per_char=10)) + 500
+    async with open_audio_cache(folder, most_bytes=room) as store:
+        stored = CachedSynthesizer(inner, store)
+        await learn(stored, "One.")
+        await learn(stored, "Two.")
+        await speak(stored, VOICE, "One.")
+        await learn(stored, "Six.")
+        assert [stored.key(VOICE, clause) in store for clause in ("One.", "Two.", "Six.")] == [True, False, True]
+        assert sum(path.stat().st_size for path in folder.iterdir()) == store.n_bytes <= room
+    async with open_audio_cache(folder, most_bytes=room // 2) as store:
+        assert store.n_bytes <= room // 2
+
+
+async def test_disk_that_fails_costs_no_turn(
+    inner: FakeSynthesizer, store: AudioCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is kept, and everything is said."""
+
+    def full(path: Path, sound: CachedAudio) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(audio_cache, "_write", full)
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Sure.")
+    assert len(await speak(stored, VOICE, "Sure."))
+    assert store.n_bytes == 0
+
+
+async def test_slow_disk_makes_no_queue(store: AudioCache) -> None:
+    """What the disk can't take is not kept, and counted; neither is what is too long."""
+    for n in range(50):
+        store.keep(f"{n:064}", CachedAudio(tone("One.")))
+    assert store.dropped > 0
+    store.keep("f" * 64, CachedAudio(np.ones(MOST_SAMPLES + 1, dtype=np.int16)))
+    await store.settled()
+    assert "f" * 64 not in store
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-32_768, 32_767), min_size=1, max_size=50),
+    st.lists(st.tuples(st.text(max_size=5), st.integers(0, 10_000)), max_size=5),
+)
+def test_file_gives_back_what_it_was_given(values: list[int], words: list[tuple[str, int]]) -> None:
+    """Samples and word times; and no shorter file gives anything."""
+    sound = CachedAudio(np.array(values, dtype=np.int16), tuple(WordTime(*word) for word in words))
+    data = encoded(sound)
+    found = decoded(data)
+    assert found is not None
+    assert np.array_equal(found.samples, sound.samples)
+    assert found.words == sound.words
+    assert all(decoded(data[:n]) is None for n in range(len(data)))

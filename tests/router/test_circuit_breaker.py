@@ -1,0 +1,78 @@
+"""When a model is left alone, and how it comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.router.circuit_breaker import OPEN_MS, CircuitBreaker
+
+BROKEN = StageBroken("llm", provider="a/m", why="cut", retryable=True)
+
+
+def refused(status: int, *, retry_after_ms: int | None = None, retryable: bool = True) -> StageRefused:
+    return StageRefused(
+        "llm", provider="a/m", why="no", retryable=retryable, status=status, retry_after_ms=retry_after_ms
+    )
+
+
+def after(*failures: StageError, at_ms: float = 0.0) -> CircuitBreaker:
+    breaker = CircuitBreaker()
+    for failure in failures:
+        breaker.failed(failure, at_ms)
+    return breaker
+
+
+def test_a_few_failures_are_borne() -> None:
+    assert after(*[BROKEN] * 4).state(0.0) == "closed"
+
+
+def test_more_than_four_open_it_for_a_while_and_then_it_is_on_trial() -> None:
+    breaker = after(*[BROKEN] * 5)
+    assert breaker.state(OPEN_MS - 1) == "open"
+    assert breaker.state(OPEN_MS) == "half_open"
+    breaker.succeeded()
+    assert breaker.state(OPEN_MS) == "closed"
+
+
+def test_a_failed_trial_opens_it_again() -> None:
+    breaker = after(*[BROKEN] * 5)
+    breaker.failed(BROKEN, OPEN_MS + 1)
+    assert breaker.state(2 * OPEN_MS) == "open"
+    assert breaker.n_opened == 2
+
+
+def test_failures_that_lie_back_count_less() -> None:
+    """One every ten seconds comes to 3.4 at most."""
+    breaker = CircuitBreaker()
+    for i in range(50):
+        breaker.failed(BROKEN, i * 10_000)
+    assert breaker.n_opened == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "open_ms"),
+    [
+        (refused(429, retry_after_ms=7_000), 7_000),
+        (refused(429), 15_000),
+        (refused(429, retry_after_ms=86_400_000), 300_000),
+        (refused(401, retryable=False), 60_000),
+        (refused(403, retryable=False), 60_000),
+        (refused(404, retryable=False), 60_000),
+    ],
+)
+def test_some_words_open_it_at_once(failure: StageRefused, open_ms: int) -> None:
+    breaker = after(failure, at_ms=1_000.0)
+    assert breaker.state(1_000 + open_ms - 1) == "open"
+    assert breaker.state(1_000 + open_ms) == "half_open"
+
+
+def test_a_request_that_is_wrong_is_not_the_models_failure() -> None:
+    assert after(*[refused(400, retryable=False)] * 20).state(0.0) == "closed"
+
+
+def test_failures_are_distinguished_and_a_wrong_request_is_none() -> None:
+    late = StageTimeout("llm", provider="a/m", why="late", retryable=True)
+    breaker = after(BROKEN, BROKEN, late, refused(429), refused(503), refused(401, retryable=False))
+    breaker.failed(refused(400, retryable=False), 0.0)
+    assert breaker.errors == {"broken": 2, "timeout": 1, "rate_limit": 1, "refused": 2}

@@ -1,0 +1,330 @@
+"""A routed answer as whoever asked sees it: who spoke, why, for how much, and what becomes of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from voicepipe import clock
+from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.ports.model import (
+    Attempted,
+    CallDelta,
+    Finished,
+    ModelRequest,
+    Routed,
+    Said,
+    Text,
+    TextDelta,
+    Usage,
+)
+from voicepipe.router.health import healths
+from voicepipe.router.llm.model import RoutedModel
+from voicepipe.router.llm.request import RoutedAnswer
+from voicepipe.router.policies import RoutingQuery
+from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
+from voicepipe.testing.fakes.script import soon
+
+HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),), session="s1")
+WORDS = tuple(f" word{i}" for i in range(30))
+
+
+async def test_everything_of_an_answer_comes_in_order(pool: Any) -> None:
+    """Who, the words, what each call came to, the count, the end."""
+    pooled = await pool(1)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two"), input_tokens=1_000)
+    came = await pooled.request(HI)
+    kinds = [type(event) for event in came.events]
+    assert kinds == [Routed, TextDelta, TextDelta, Attempted, Usage, Finished]
+    logged = next(event for event in came.events if isinstance(event, Attempted))
+    assert (logged.provider, logged.role, logged.outcome, logged.began_ms) == ("v0/m", "primary", "spoke", 0)
+    assert logged.first_ms is not None
+    assert logged.cost_usd == pytest.approx((1_000 * 0.3 + 2 * 2.5) / 1e6)
+
+
+async def test_a_loser_is_closed_and_its_reading_is_paid(pool: Any) -> None:
+    pooled = await pool(2, policy="race")
+    pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
+    pooled.vendors[1].llm.usual = LlmCue(input_tokens=400)
+    came = await pooled.request(HI)
+    lost, spoke = (event for event in came.events if isinstance(event, Attempted))
+    assert (lost.provider, lost.outcome, lost.first_ms, spoke.outcome) == ("v0/m", "lost", None, "spoke")
+    assert lost.cost_usd == pytest.approx(400 * 0.3 / 1e6)
+    await soon((await pooled.vendors[0].llm.nth(0)).gone)
+
+
+async def test_an_additional_model_is_reported_when_it_starts(pool: Any) -> None:
+    """Not at the end of the answer, as the calls and their cost are."""
+    pooled = await pool(2, policy="race")
+    joined: list[tuple[str, str]] = []
+    async with pooled.model.open(replace(HI, joined=lambda spec, role: joined.append((spec, role)))):
+        assert joined == [("v1/m", "hedge")]
+
+
+async def test_an_answer_of_calls_only_wins_too(pool: Any) -> None:
+    pooled = await pool(2, policy="race")
+    pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
+    pooled.vendors[1].llm.usual = LlmCue(calls=(CallCue("look_up"),))
+    came = await pooled.request(HI)
+    assert any(isinstance(event, CallDelta) for event in came.events)
+    assert came.routes == ["v1/m"]
+
+
+async def test_an_empty_answer_is_one(pool: Any) -> None:
+    pooled = await pool(2, policy="single", order="given")
+    pooled.vendors[0].llm.usual = LlmCue(tokens=())
+    came = await pooled.request(HI)
+    assert (came.text, came.is_whole, came.routes) == ("", True, ["v0/m"])
+
+
+async def test_when_all_fail_the_first_error_is_raised(pool: Any) -> None:
+    pooled = await pool(2, policy="single", order="given")
+    pooled.vendors[0].llm.usual = LlmCue(fault=Status(503))
+    pooled.vendors[1].llm.usual = LlmCue(fault=Status(500))
+    came = await pooled.request(HI)
+    assert isinstance(came.failure, StageRefused)
+    assert (came.failure.provider, came.failure.status) == ("v0/m", 503)
+    assert [outcome for *_, outcome in came.attempts] == ["failed", "failed"]
+
+
+async def test_who_leaves_before_the_first_word_takes_all_calls_along(pool: Any) -> None:
+    pooled = await pool(2, policy="race")
+    for vendor in pooled.vendors:
+        vendor.llm.usual = LlmCue(fault=Hang())
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(pooled.request(HI))
+        received = [await vendor.llm.nth(0) for vendor in pooled.vendors]
+        answering.cancel()
+        for each in received:
+            await soon(each.gone)
+    assert answering.cancelled()
+    assert set(pooled.stats.running.values()) == {0}
+
+
+async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
+    """The first never speaks; after a few hedged answers the second is asked first, and alone."""
+    pooled = await pool(2, hedge_budget_usd=0.001)
+    pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
+    whys = []
+    for n in range(12):
+        came = await pooled.request(replace(HI, session=f"s{n}"))
+        whys.append(came.attempts[0][:2])
+        # Tables are made anew once a second; nobody should have to wait for that here.
+        for pool_ in (pooled.model._routes.pools["voice"],):
+            pool_._built_ms = dict.fromkeys(pool_._built_ms, -1e9)
+    assert whys[-1] == ("v1/m", "primary")
+
+
+async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, and then that model is not asked for a minute."""
+    pooled = await pool(2, policy="single", order="given")
+    pooled.vendors[0].llm.usual = LlmCue(fault=Status(401))
+    with caplog.at_level(logging.WARNING, logger="voicepipe"):
+        for _ in range(3):
+            assert (await pooled.request(HI)).routes == ["v1/m"]
+    logged = [(record.getMessage(), record.levelname, vars(record)["fields"]["provider"]) for record in caplog.records]
+    assert logged == [("provider_failed", "WARNING", "v0/m"), ("breaker_opened", "ERROR", "v0/m")]
+    assert len(pooled.vendors[0].llm.received) == 1
+    refused, well = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert (refused.spec, refused.state, refused.n_opened) == ("v0/m", "open", 1)
+    assert refused.alert.startswith("401: ")
+    assert 0 < refused.retry_in_ms <= 60_000
+    assert refused.errors == (("refused", 1),)
+    assert (well.spec, well.state, well.alert, well.retry_in_ms) == ("v1/m", "closed", "", 0)
+    assert well.ttft_p50_ms is not None
+
+
+async def test_a_single_model_is_retried_and_observed(pool: Any) -> None:
+    """Its wrong key is told of until it answers."""
+    pooled = await pool(1)
+    alone = replace(HI, models=())
+    model = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
+    single = replace(pooled, model=model)
+    pooled.vendors[0].llm.usual = LlmCue(fault=Status(403))
+    came = await single.request(alone)
+    assert isinstance(came.failure, StageRefused)
+    (refused,) = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert refused.alert.startswith("403: ")
+    pooled.vendors[0].llm.usual = LlmCue()
+    assert (await single.request(alone)).is_whole
+    (well,) = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert well.alert == ""
+
+
+async def test_how_fast_a_model_writes_is_learned_alone_and_in_a_pool(pool: Any) -> None:
+    """By its provider's count, from the first piece to the last."""
+    pooled = await pool(2, policy="single", order="given")
+    await read_slowly(pooled, HI)
+    (of_pool, _) = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert of_pool.itl_ms is not None
+    assert of_pool.itl_ms >= 20
+    pooled.stats.latency._speeds.clear()
+    alone = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
+    await read_slowly(replace(pooled, model=alone), replace(HI, models=()))
+    (of_lone, _) = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert of_lone.itl_ms is not None
+    assert of_lone.itl_ms >= 20
+    assert of_lone.tokens_per_s == pytest.approx(1_000 / of_lone.itl_ms)
+
+
+async def read_slowly(pooled: Any, request: ModelRequest) -> None:
+    """An answer of three tokens: the second is written 60 ms after the first was read, however late that was."""
+    hold = Hold(after=1)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two", " three"), hold=hold)
+    async with pooled.model.open(request) as stream:
+        async for event in stream:
+            if isinstance(event, TextDelta) and not hold.release.is_set():
+                await asyncio.sleep(0.06)
+                hold.release.set()
+
+
+async def test_a_held_answer_is_let_out_when_the_preferred_one_breaks(pool: Any) -> None:
+    """The hedge was ready and whole; nothing of it is lost."""
+    pooled = await pool(2, order="given", prefer_first=True, hedge_budget_usd=1.0, deadline_ms=4_000)
+    hold = Hold(after=0)
+    pooled.vendors[0].llm.usual = LlmCue(hold=hold, fault=Cut(0))
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("Held", " back", "."))
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(pooled.request(HI))
+        await soon(hold.reached)
+        await soon((await pooled.vendors[1].llm.nth(0)).ended)
+        hold.release.set()
+    came = answering.result()
+    assert (came.text, came.routes, came.is_whole) == ("Held back.", ["v1/m"], True)
+
+
+async def test_no_continuation_after_a_call_has_begun(pool: Any) -> None:
+    """A call may have been decided on words that another model never said."""
+    pooled = await pool(2, order="given", policy="single")
+    pooled.vendors[0].llm.usual = LlmCue(calls=(CallCue("look_up", ('{"a"', ":1}")),), fault=Cut(2))
+    came = await pooled.request(HI)
+    assert isinstance(came.failure, StageBroken)
+    assert pooled.vendors[1].llm.received == []
+
+
+async def test_one_continuation_in_a_turn(pool: Any) -> None:
+    pooled = await pool(3, order="given", policy="single")
+    for i, vendor in enumerate(pooled.vendors):
+        vendor.llm.usual = LlmCue(tokens=(f"Part {i}", " goes", " on"), fault=Cut(2))
+    came = await pooled.request(HI)
+    assert isinstance(came.failure, StageBroken)
+    assert came.failure.provider in ("v1/m", "v2/m")
+    assert [role for _, role, _ in came.attempts] == ["primary", "continuation"]
+
+
+async def test_a_continuation_reads_what_was_said_and_has_no_tools(pool: Any) -> None:
+    pooled = await pool(2, order="given", policy="single")
+    pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, fault=Cut(5))
+    await pooled.request(HI)
+    received = (await pooled.vendors[1].llm.nth(0)).question
+    assert [message["role"] for message in received["messages"]] == ["user", "assistant", "user"]
+    assert received["messages"][1]["content"] == "".join(WORDS[:5])
+    assert "tools" not in received
+
+
+async def test_a_continuation_is_in_the_same_breath_where_that_can_be(pool: Any) -> None:
+    """A word that was cut is finished, and nobody is asked in words."""
+    pooled = await pool(2, order="given", policy="single", prefills=True)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("It is al", "mo"), fault=Cut(2))
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("st", " noon."))
+    came = await pooled.request(HI)
+    assert came.text == "It is almost noon."
+    received = (await pooled.vendors[1].llm.nth(0)).question["messages"]
+    assert [(message["role"], message["content"]) for message in received[1:]] == [("assistant", "It is almo")]
+
+
+async def test_resuming_can_be_turned_off(pool: Any) -> None:
+    pooled = await pool(2, order="given", policy="single", continue_broken=False)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, fault=Cut(5))
+    came = await pooled.request(HI)
+    assert isinstance(came.failure, StageBroken)
+    assert pooled.vendors[1].llm.received == []
+
+
+async def test_a_stalled_speaker_has_as_long_as_there_is_sound(pool: Any) -> None:
+    """Nobody else is asked while much is still to be heard; when it runs out, somebody is."""
+    left_ms = 60_000
+    looked = asyncio.Event()
+
+    def queued_ms() -> int:
+        looked.set()
+        return left_ms
+
+    pooled = await pool(2, order="given", policy="single")
+    pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, fault=Stall(10))
+    pooled.vendors[1].llm.usual = LlmCue(tokens=(" and", " the", " end."))
+    events: list[object] = []
+    async with pooled.model.open(replace(HI, queued_ms=queued_ms)) as answer, asyncio.TaskGroup() as group:
+
+        async def listen() -> None:
+            events.extend([event async for event in answer])
+
+        group.create_task(listen())
+        await soon(looked)
+        assert pooled.vendors[1].llm.received == []
+        left_ms = 0
+        assert isinstance(answer, RoutedAnswer)
+        answer._look()  # its next look is due when the sound was to run out, in a minute
+        await pooled.vendors[1].llm.nth(0)
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert text == "".join(WORDS[:10]) + " and the end."
+
+
+async def test_a_model_that_resumes_by_itself_keeps_answering(pool: Any) -> None:
+    """Its heir is closed, and nothing is said twice."""
+    hold = Hold(after=10)
+    pooled = await pool(2, order="given", policy="single")
+    pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, hold=hold)
+    pooled.vendors[1].llm.usual = LlmCue(fault=Hang())
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(pooled.request(HI))
+        received = await pooled.vendors[1].llm.nth(0)
+        hold.release.set()
+        await soon(received.gone)
+    came = answering.result()
+    assert (came.text, came.routes) == ("".join(WORDS), ["v0/m"])
+    assert came.attempts == [("v0/m", "primary", "spoke"), ("v1/m", "continuation", "lost")]
+
+
+async def test_a_slow_listener_makes_the_provider_wait_and_loses_nothing(pool: Any) -> None:
+    pooled = await pool(1)
+    many = tuple(f"{i} " for i in range(1_500))
+    pooled.vendors[0].llm.usual = LlmCue(tokens=many)
+    async with pooled.model.open(HI) as answer:
+        assert isinstance(answer, RoutedAnswer)
+        logged = aiter(answer)
+        await anext(logged)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(answer._out) <= 300
+        text = "".join([event.text async for event in logged if isinstance(event, TextDelta)])
+    assert text == "".join(many)
+
+
+async def test_warming_opens_the_way_to_the_first_and_its_hedge(pool: Any) -> None:
+    pooled = await pool(3, order="given")
+    await pooled.model.warm(HI)
+    assert [vendor.connections_made for vendor in pooled.vendors] in ([1, 1, 0], [1, 0, 1])
+    came = await pooled.request(HI)
+    assert came.is_whole
+    assert pooled.vendors[0].connections_made == 1
+
+
+async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:
+    """The table for it is made once, and a few are kept."""
+    pooled = await pool(2)
+    for deadline_ms in range(100, 2_000, 100):
+        assert (await pooled.request(replace(HI, deadline_ms=deadline_ms))).is_whole
+    assert len(pooled.model._routes.pools["voice"]._planners) <= 8
+
+
+@pytest.mark.parametrize(("requested_ms", "counts_ms"), [(None, 400), (150, 150), (900, 400), (0, 400)])
+async def test_the_sooner_of_two_deadlines_counts(pool: Any, requested_ms: int | None, counts_ms: int) -> None:
+    """What is left of a turn's second never makes a pool more patient than it was set to be."""
+    pooled = await pool(2, deadline_ms=400)
+    decided = pooled.model._routes.pools["voice"].decide(RoutingQuery(deadline_ms=requested_ms), 0.0)
+    assert decided.plan.deadline_ms == counts_ms

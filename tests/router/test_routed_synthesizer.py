@@ -1,0 +1,366 @@
+"""A voice made of voices keeps the port's promises, and is heard to its last word when one of them breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import SharedStats
+from voicepipe.router.speech_order import SpeechOrder
+from voicepipe.router.tts.call import SynthesizerCandidate
+from voicepipe.router.tts.progress import CHAR_MS, Progress
+from voicepipe.router.tts.synthesizer import RoutedSynthesizer
+from voicepipe.testing.conformance.synthesizer import (
+    ScriptedSynthesizerConformance,
+    SynthesizerConformance,
+    TtsScript,
+    outcome,
+    sound_of,
+    speak,
+)
+from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing
+from voicepipe.testing.fakes.cues import Cut, Hang, Stall, Status, TtsCue
+from voicepipe.testing.fakes.ports import FakeSynthesizer
+from voicepipe.testing.fakes.script import WAIT_S
+from voicepipe.testing.fakes.tone import tone
+
+SEED = 20_261_121
+SENTENCE = "The train to the city leaves at nine."
+
+
+def routed(*voices: FakeSynthesizer, stats: SharedStats | None = None, **options: Any) -> RoutedSynthesizer:
+    """Those voices as one; policy `fallback` unless told otherwise, so that no hedge depends on the machine's pace."""
+    candidates = tuple(Candidate(spec=voice.name, ttft_p50_ms=250.0) for voice in voices)
+    chosen = RouterOptions(
+        **{"policy": "fallback", "fallback_after_ms": 60_000, "attempt_timeout_ms": 60_000, **options}
+    )
+    speakers = tuple(
+        SynthesizerCandidate(c, voice, i == 0) for i, (c, voice) in enumerate(zip(candidates, voices, strict=True))
+    )
+    return RoutedSynthesizer(speakers, SpeechOrder(candidates, chosen, stats or SharedStats()))
+
+
+def named(*usual: TtsCue | Callable[[str], TtsCue | None] | None) -> list[FakeSynthesizer]:
+    return [FakeSynthesizer(cue, name=f"v{i}/voice") for i, cue in enumerate(usual)]
+
+
+def listening() -> tuple[Voice, list[ProviderChanged]]:
+    """How to speak, and what is told of who does."""
+    provider_events: list[ProviderChanged] = []
+
+    def note(what: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
+        if isinstance(what, ProviderChanged):
+            provider_events.append(what)
+
+    return Voice(model="any", on_event=note), provider_events
+
+
+class TestAlone(ScriptedSynthesizerConformance):
+    @pytest.fixture
+    def timeout_ms(self) -> int:
+        return LONG_TIMEOUT_MS
+
+    @pytest.fixture
+    def fake(self, timeout_ms: int) -> FakeSynthesizer:
+        return FakeSynthesizer(TtsCue(), idle_timeout_ms=timeout_ms)
+
+    @pytest.fixture
+    def script(self, fake: FakeSynthesizer) -> TtsScript:
+        script: TtsScript = cast("Any", fake.script)
+        return script
+
+    @pytest.fixture
+    def synthesizer(self, fake: FakeSynthesizer) -> Synthesizer:
+        return routed(fake, policy="hedge")
+
+
+class TestBesideAnother(SynthesizerConformance):
+    @pytest.fixture(params=["hedge", "race", "fallback", "single"])
+    def synthesizer(self, request: Any) -> Synthesizer:
+        return routed(*named(TtsCue(), TtsCue()), policy=request.param)
+
+
+class TestBesideOneThatRefuses(SynthesizerConformance):
+    @pytest.fixture(params=["hedge", "race", "fallback", "single"])
+    def synthesizer(self, request: Any) -> Synthesizer:
+        return routed(*named(TtsCue(fault=Status(503)), TtsCue()), policy=request.param)
+
+
+async def test_another_speaks_for_one_that_refuses() -> None:
+    """The user hears all of it, and it is told who spoke and why."""
+    first, second = named(TtsCue(fault=Status(503)), TtsCue())
+    voice, provider_events = listening()
+    spoken_audio = await speak(routed(first, second), voice, "One clause,", "two clauses.")
+    assert np.array_equal(sound_of(spoken_audio, 0), tone("One clause,"))
+    assert np.array_equal(sound_of(spoken_audio, 1), tone("two clauses."))
+    assert [(each.provider, each.role) for each in provider_events] == [("v1/voice", "replacement")]
+    assert "503" in provider_events[0].why
+
+
+async def test_characters_per_provider_are_reported() -> None:
+    """Enough to pay each: who failed has said nothing, who was late is paid in vain, who goes on says the rest."""
+    provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
+    voice = Voice(model="any", on_event=provider_events.append)
+    late, soon = named(TtsCue(fault=Hang()), TtsCue())
+    await speak(routed(late, soon, policy="hedge"), voice, "Hello.")
+    assert UnusedSpeech("v0/voice", len("Hello.")) in provider_events
+    assert [each.n_chars for each in provider_events if isinstance(each, ProviderChanged)] == [len("Hello.")]
+    provider_events.clear()
+    await speak(routed(*named(TtsCue(fault=Status(503)), TtsCue())), voice, "Hello.")
+    assert [(type(each), each.provider, each.n_chars) for each in provider_events] == [
+        (ProviderChanged, "v1/voice", len("Hello."))
+    ]
+    provider_events.clear()
+    first, second = named(TtsCue(), TtsCue())
+    first.script.cue(TtsCue(ms_per_char=round(CHAR_MS)), TtsCue(fault=Cut(after=0)))
+    await speak(routed(first, second), voice, "All is well.", "Bye.")
+    assert [(type(each), each.provider, each.n_chars) for each in provider_events] == [
+        (ProviderChanged, "v1/voice", len("Bye."))
+    ]
+
+
+async def test_another_goes_on_with_the_clause_that_was_not_begun() -> None:
+    """What one has said to its end is not said again."""
+    first, second = named(TtsCue(), TtsCue())
+    first.script.cue(TtsCue(ms_per_char=round(CHAR_MS)), TtsCue(fault=Cut(after=0)))
+    voice, provider_events = listening()
+    spoken_audio = await speak(routed(first, second), voice, "All is well.", "And so on.", "Bye.")
+    assert second.speeches[0].said == ["And so on.", "Bye."]
+    assert np.array_equal(sound_of(spoken_audio, 1), tone("And so on."))
+    assert np.array_equal(sound_of(spoken_audio, 2), tone("Bye."))
+    assert [each.role for each in provider_events] == ["continuation"]
+
+
+async def test_another_goes_on_in_mid_sentence_with_the_next_word() -> None:
+    """By how long it sounded: no word is lost, and at most one is heard twice."""
+    cut_ms = round(11 * CHAR_MS)  # in "The train to"
+    cut = Cut(after=2 * cut_ms * RATE_HZ // 1_000)
+    first, second = named(TtsCue(fault=cut, ms_per_char=round(CHAR_MS)), TtsCue())
+    spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE, "Bye.")
+    assert error is None
+    assert second.speeches[0].said == ["to the city leaves at nine.", "Bye."]
+    assert {spoken.clause for spoken in spoken_audio} == {0, 1}
+
+
+async def test_a_voice_that_breaks_behind_its_last_word_has_said_all() -> None:
+    """Nobody is asked for what was heard."""
+    slow = TtsCue(fault=Cut(after=1 << 30), ms_per_char=2 * round(CHAR_MS))
+    first, second = named(slow, TtsCue())
+    spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), "Hello there.")
+    assert (error, second.speeches) == (None, [])
+    assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello there.", ms_per_char=2 * round(CHAR_MS)))
+
+
+async def test_all_fail() -> None:
+    """The last one's error is the turn's."""
+    refuses, breaks = named(TtsCue(fault=Status(429)), TtsCue(fault=Cut(after=0)))
+    spoken_audio, error = await outcome(routed(refuses, breaks), Voice(model="any"), "Hello.")
+    assert (spoken_audio, type(error)) == ([], StageBroken)
+
+
+async def test_a_session_keeps_its_voice() -> None:
+    """A voice that stepped in speaks the next turns too, though the first choice is well again; others hear that."""
+    first, second = named(TtsCue(), TtsCue())
+    first.script.cue(TtsCue(fault=Cut(after=0)))
+    synthesizer = routed(first, second)
+    for _ in range(2):
+        await speak(synthesizer, Voice(model="any", session="a"), "Hello.")
+    await speak(synthesizer, Voice(model="any", session="b"), "Hello.")
+    assert [len(first.speeches), len(second.speeches)] == [2, 2]
+
+
+async def test_one_that_was_refused_is_left_alone() -> None:
+    """Its breaker is open: the next session is not made to wait for it."""
+    first, second = named(TtsCue(fault=Status(401)), TtsCue())
+    synthesizer = routed(first, second)
+    for session in "abc":
+        await speak(synthesizer, Voice(model="any", session=session), "Hello.")
+    assert [len(first.speeches), len(second.speeches)] == [1, 3]
+
+
+async def test_the_first_clause_is_hedged() -> None:
+    """A second voice is started beside one that is late; the late one is closed."""
+    first, second = named(TtsCue(fault=Hang()), TtsCue())
+    voice, provider_events = listening()
+    spoken_audio = await speak(routed(first, second, policy="hedge"), voice, "Hello.")
+    assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
+    assert first.speeches[0].left.is_set()
+    assert [each.role for each in provider_events] == ["hedge"]
+
+
+async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speaker that owes sound and sends none is closed, and the rest is said."""
+    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
+    first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
+    spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE)
+    assert error is None
+    assert second.speeches[0].said == [SENTENCE]
+    assert len(sound_of(spoken_audio, 0)) == 2_400 + len(tone(SENTENCE))
+
+
+async def test_who_lost_the_race_goes_on_for_one_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
+    first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
+    second.script.cue(TtsCue(fault=Hang()), TtsCue())
+    voice, provider_events = listening()
+    async with asyncio.timeout(WAIT_S):
+        await speak(routed(first, second, policy="race"), voice, SENTENCE)
+    assert [(each.provider, each.role) for each in provider_events] == [("v1/voice", "continuation")]
+
+
+async def test_the_last_voice_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow answer is better than none."""
+    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 1)
+    first, second = named(TtsCue(fault=Cut(after=4_800)), None)
+    async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
+        speech.say(SENTENCE)
+        speech.finish()
+        spoken_audio = [await anext(aiter(speech))]
+        rest = asyncio.create_task(_all_of(speech))
+        received = await second.script.nth(0)
+        await asyncio.sleep(0.05)
+        received.send(tone("nine."))
+        received.finish()
+        spoken_audio += await rest
+    assert len(sound_of(spoken_audio, 0)) >= len(tone("nine."))
+
+
+async def _all_of(speech: Any) -> list[Spoken]:
+    return [spoken async for spoken in speech]
+
+
+async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it has sounded: the next one says it, and nobody waits for the turn's own deadline."""
+    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
+    voices = named(TtsCue(fault=Stall(after=4_800)), TtsCue(fault=Hang()), TtsCue())
+    voice, provider_events = listening()
+    async with asyncio.timeout(WAIT_S):
+        await speak(routed(*voices), voice, SENTENCE)
+    assert [each.provider for each in provider_events] == ["v2/voice"]
+
+
+async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voice that has said all that it was given owes nothing while the model thinks."""
+    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 1)
+    first, second = named(TtsCue(), TtsCue())
+    async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
+        speech.say("First.")
+        n_samples, sound = 0, aiter(speech)
+        while n_samples < len(tone("First.")):
+            n_samples += len((await anext(sound)).samples)
+        await asyncio.sleep(0.02)
+        speech.say("Second.")
+        speech.finish()
+        assert {later.clause async for later in sound} == {1}
+    assert second.speeches == []
+
+
+async def test_a_voice_gets_only_names_that_it_knows() -> None:
+    """Another vendor's voice would be refused."""
+    first, second, third = named(TtsCue(fault=Status(503)), TtsCue(fault=Status(503)), TtsCue())
+    third.voices = frozenset({"ada"})
+    await speak(routed(first, second, third), Voice(model="any", voice="ada"), "Hello.")
+    received = [await voice.script.nth(0) for voice in (first, second, third)]
+    assert [(each.voice.model, each.voice.voice) for each in received] == [
+        ("voice", "ada"),
+        ("voice", None),
+        ("voice", "ada"),
+    ]
+
+
+async def test_who_steps_in_is_warm_too() -> None:
+    """Two are kept ready, the third is not."""
+    voices = named(TtsCue(), TtsCue(), TtsCue())
+    with routed(*voices).keep_warm(Voice(model="any")):
+        assert [len(voice.warm) for voice in voices] == [1, 1, 0]
+    assert [voice.warm for voice in voices] == [[], [], []]
+
+
+async def test_a_refusal_of_one_alone_is_the_turns() -> None:
+    """Nobody else can speak."""
+    _, error = await outcome(routed(*named(TtsCue(fault=Status(404)))), Voice(model="any"), "Hello.")
+    assert isinstance(error, StageRefused)
+
+
+class TestCancellation(LeavesNothing):
+    async def test_a_hundred_turns_are_cut_at_any_point(self) -> None:
+        """Whoever speaks, fails or steps in just then: every voice that was opened is left, and none counts as busy."""
+        dice = random.Random(SEED)
+        faults = (None, Status(503), Cut(after=0), Cut(after=4_800))
+        voices = named(*(lambda _: TtsCue(fault=dice.choice(faults), ms_per_char=4) for _ in range(3)))
+        for policy in ("hedge", "race", "fallback", "single"):
+            stats = SharedStats()
+            synthesizer = routed(*voices, stats=stats, policy=policy)
+            for _ in range(25):
+                await interrupted(synthesizer, dice)
+            assert set(stats.running.values()) <= {0}
+        assert all(speech.left.is_set() for voice in voices for speech in voice.speeches)
+
+
+async def interrupted(synthesizer: RoutedSynthesizer, dice: random.Random) -> None:
+    """A turn, cut after some turns of the loop."""
+    clauses = [f"Clause number {n} of some length." for n in range(dice.randrange(4))]
+    async with asyncio.TaskGroup() as group:
+        turn = group.create_task(outcome(synthesizer, Voice(model="any", session="s"), *clauses))
+        for _ in range(dice.randrange(60)):
+            await asyncio.sleep(0)
+        turn.cancel()
+
+
+# --- how far a clause was spoken ------------------------------------------------------------------
+
+
+def sounding(ms: int, *, clause: int = 0, words: tuple[WordTime, ...] = ()) -> Spoken:
+    return Spoken(clause, np.full(ms * RATE_HZ // 1_000, 9_000, dtype=np.int16), words)
+
+
+def test_word_times_locate_the_continuation() -> None:
+    """A word that has hardly begun is said again; those before it are not, twice cut or not."""
+    clauses = ("one two three four",)
+    progress = Progress(1.0)
+    times = tuple(WordTime(word, 400 * i) for i, word in enumerate(clauses[0].split()))
+    progress.note(sounding(900, words=times), clauses)
+    rest = progress.go_on(clauses)
+    assert rest is not None
+    assert (rest.text, rest.played_ms) == ("three four", 900)
+    progress.note(sounding(450, words=(WordTime("three", 900), WordTime("four", 1_300))), clauses)
+    again = progress.go_on(clauses)
+    assert again is not None
+    assert (again.text, again.played_ms) == ("four", 1_350)
+
+
+def test_silence_before_a_clause_counts_for_no_word() -> None:
+    """A voice that breathes first has said nothing."""
+    progress = Progress(1.0)
+    progress.note(Spoken(0, np.zeros(RATE_HZ, dtype=np.int16)), ("one two",))
+    rest = progress.go_on(("one two",))
+    assert rest is not None
+    assert rest.text == "one two"
+
+
+def test_a_voice_shows_its_pace() -> None:
+    """A clause that was said to its end tells how long the next one's words take."""
+    clauses = ("a" * 20, "bbbb cccc dddd")
+    progress = Progress(1.0)
+    progress.note(sounding(20 * 40), clauses)
+    progress.note(sounding(9 * 40, clause=1), clauses)
+    rest = progress.go_on(clauses)
+    assert rest is not None
+    assert (rest.clause, rest.text) == (1, "dddd")
+
+
+def test_nothing_is_left_of_what_was_said() -> None:
+    """All words sounded."""
+    progress = Progress(1.0)
+    progress.note(sounding(5_000), ("one two",))
+    assert progress.go_on(("one two",)) is None

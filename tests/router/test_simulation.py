@@ -1,0 +1,85 @@
+"""The product's own policies in virtual time: one turn by hand, and a world of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import SharedStats
+from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
+
+A = Candidate(spec="a/m", price=Price(1.0, 4.0, 0.1), ttft_p50_ms=250.0, tokens_per_s=100.0)
+B = Candidate(spec="b/m", price=Price(1.0, 4.0, 0.1), ttft_p50_ms=250.0, tokens_per_s=100.0)
+
+READ_USD = 1_500 / 1e6
+ANSWER_USD = READ_USD + 80 * 4 / 1e6
+
+
+def one(*draws: Draw, **options: Any) -> SimulatedResult:
+    """One turn of a pool of two that knows nothing yet."""
+    stats = SharedStats()
+    pool = build_pool("p", (A, B)[: len(draws)], RouterOptions(**options), stats)
+    (came,) = simulate_turns(pool, stats, [DrawnTurn(at_ms=1_000.0, session="s", draws=draws)])
+    assert set(stats.running.values()) == {0}
+    return came
+
+
+def test_the_sooner_of_two_speaks_and_the_other_has_read_for_nothing() -> None:
+    came = one(Draw(500), Draw(200), policy="race")
+    assert (came.ttft_ms, came.n_calls, came.speaker) == (200, 2, "b/m")
+    assert came.usd == pytest.approx(ANSWER_USD + READ_USD)
+    assert came.lost_usd == pytest.approx(READ_USD)
+
+
+def test_a_failure_costs_nothing_but_its_time() -> None:
+    came = one(Draw(120, fails=True), Draw(200), policy="single")
+    assert (came.ttft_ms, came.n_calls, came.speaker) == (320, 2, "b/m")
+    assert came.usd == pytest.approx(ANSWER_USD)
+
+
+def test_a_call_that_hangs_is_given_up_in_the_end() -> None:
+    came = one(Draw(math.inf), policy="single", attempt_timeout_ms=3_000)
+    assert (came.ttft_ms, came.speaker) == (math.inf, "")
+    assert came.usd == pytest.approx(READ_USD)
+
+
+def test_a_fallback_waits_for_its_timeout() -> None:
+    came = one(Draw(math.inf), Draw(200), policy="fallback", fallback_after_ms=700)
+    assert came.ttft_ms == 900
+
+
+def test_a_held_hedge_costs_what_it_wrote_until_the_first_one_spoke() -> None:
+    came = one(Draw(550), Draw(10), policy="hedge", order="given", prefer_first=True, hedge_budget_usd=1.0)
+    assert came.speaker == "a/m"
+    assert came.ttft_ms == 550
+    assert READ_USD < came.lost_usd < ANSWER_USD
+
+
+def test_a_model_that_the_session_was_with_is_warm_and_speaks_sooner() -> None:
+    stats = SharedStats()
+    pool = build_pool("p", (A,), RouterOptions(), stats)
+    turns = [DrawnTurn(at_ms=1_000.0 * i, session="s", draws=(Draw(300),)) for i in (1, 2)]
+    first, second = simulate_turns(pool, stats, turns)
+    assert (first.ttft_ms, second.ttft_ms) == (300, 240)
+    assert second.usd < first.usd
+
+
+def test_a_model_that_goes_bad_loses_its_turns_and_gets_them_back() -> None:
+    """Slow for two minutes: within half a minute the other is asked first; a few minutes later it is tried again."""
+    stats = SharedStats()
+    pool = build_pool("p", (A, B), RouterOptions(hedge_budget_usd=0.0002), stats)
+
+    def turn(second: int) -> DrawnTurn:
+        slow = 100 <= second < 220
+        draws = (Draw(1_500 if slow else 200), Draw(520))
+        return DrawnTurn(at_ms=1_000.0 * second, session=f"s{second}", draws=draws)
+
+    firsts = [each.speaker for each in simulate_turns(pool, stats, map(turn, range(1, 800)))]
+    assert set(firsts[:90]) == {"a/m"}
+    assert set(firsts[130:215]) == {"b/m"}
+    assert "a/m" in firsts[700:]

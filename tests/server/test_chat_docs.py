@@ -1,0 +1,52 @@
+"""What the docs tell of the gateway is so: its example runs, and its tables name every parameter."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import voicepipe
+from tests import docs
+from voicepipe.protocol.chat_request import IGNORED, NEUTRAL, PASSED
+from voicepipe.testing.fakes.cues import LlmCue
+
+ROOT = Path(voicepipe.__file__).parents[1]
+SECTION = docs.section("A gateway for chat")
+
+
+def row(beginning: str) -> set[str]:
+    """What stands between backticks in the second cell of a line of the table."""
+    (line,) = re.findall(rf"^\| {re.escape(beginning)}[^|]* \| (.*) \|$", SECTION, re.MULTILINE)
+    return set(re.findall(r"`([^`]+)`", line))
+
+
+def test_every_parameter_that_is_not_honoured_is_documented() -> None:
+    assert row("changes nothing") == set(IGNORED)
+    assert row("refused (400)") == set(NEUTRAL)
+    assert row("the provider's to honour") == set(PASSED)
+
+
+async def test_the_example_runs_as_it_stands(fake_server: Any) -> None:
+    """In a process of its own, against a server on another port."""
+    (snippet,) = re.findall(r"^```py\n(.*?)^```", SECTION, re.DOTALL | re.MULTILINE)
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest."))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", snippet.replace("http://127.0.0.1:8080", server.url)),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        try:
+            async with asyncio.timeout(60):
+                out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert process.returncode == 0
+    assert out.decode().count("Mount Everest.") == 2
+    assert "fake/llm" in out.decode()

@@ -1,0 +1,44 @@
+"""A session that its house ends: at once, or when the running turn has been heard."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from voicepipe.session import shutdown as module
+from voicepipe.session.shutdown import Ending, EndingOrders
+
+FIRST, SECOND = Ending("limit_reached", "first", 1008), Ending("token_revoked", "second", 4001)
+
+
+async def due(orders: EndingOrders) -> Ending:
+    async with asyncio.timeout(5):
+        return await orders.due()
+
+
+async def test_a_running_turn_is_waited_for() -> None:
+    orders = EndingOrders()
+    orders.turn_over()
+    waiting = asyncio.get_running_loop().create_task(orders.due())
+    orders.after_turn(FIRST)
+    orders.after_turn(SECOND)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    orders.turn_over()
+    assert await asyncio.wait_for(waiting, 5) is FIRST
+
+
+async def test_at_once_goes_before_what_was_said_earlier() -> None:
+    orders = EndingOrders()
+    orders.after_turn(FIRST)
+    orders.now(SECOND)
+    orders.after_turn(FIRST)
+    assert await due(orders) is SECOND
+
+
+async def test_a_turn_without_end_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAST_TURN_MAX_S", 0)
+    orders = EndingOrders()
+    orders.after_turn(FIRST)
+    assert await due(orders) is FIRST

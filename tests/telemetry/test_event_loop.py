@@ -1,0 +1,195 @@
+"""A loop that is held is noticed, with where; pauses of the collector are counted apart."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from voicepipe import clock
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.event_loop import (
+    CPU_EDGES_MS,
+    LAG_EDGES_MS,
+    EventLoopFigures,
+    EventLoopMonitor,
+    EventLoopOptions,
+    stack_of,
+    watching,
+)
+from voicepipe.testing.waiting import eventually
+
+BOUND_S = 20.0
+
+
+class Lines(logging.Handler):
+    """The fields of `event_loop_stalled`, as they are logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fields: list[dict[str, Any]] = []
+        self.logged = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "event_loop_stalled":
+            self.fields.append(record.fields)  # type: ignore[attr-defined]
+            self.logged.set()
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler, logger = Lines(), logging.getLogger("voicepipe")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def hold_until(let_go: Callable[[], bool]) -> None:
+    """Keep the loop's thread busy."""
+    end_ms = clock.monotonic_ms() + BOUND_S * 1_000
+    while not let_go():
+        assert clock.monotonic_ms() < end_ms, "the hold was never noticed"
+
+
+async def true_soon(happened: Callable[[], bool]) -> None:
+    async def probe() -> bool | None:
+        return happened() or None
+
+    await eventually(probe)
+
+
+def hold_for_ms(length_ms: int) -> None:
+    end_ms = clock.monotonic_ms() + length_ms
+    hold_until(lambda: clock.monotonic_ms() >= end_ms)
+
+
+@contextmanager
+def reported_stalls(health: EventLoopMonitor) -> Iterator[list[tuple[int, int]]]:
+    stalls: list[tuple[int, int]] = []
+    stop = health.listen(lambda from_ms, until_ms: stalls.append((from_ms, until_ms)))
+    yield stalls
+    stop()
+
+
+async def test_a_held_loop_is_caught_while_it_is_held(lines: Lines) -> None:
+    """The line is there before the loop is let go, and names the function that holds it; no value is in it."""
+    secret = "not-for-the-log"
+
+    def the_culprit(words: str) -> None:
+        hold_until(lines.logged.is_set)
+
+    with watching() as health:
+        await asyncio.sleep(0)
+        the_culprit(secret)
+        await true_soon(lambda: health.figures().n_stalls == 1)
+        hold = health.figures().last_stall
+    assert hold is not None
+    assert hold.stall_ms >= 100
+    assert any(where.endswith("the_culprit") for where in hold.stack)
+    assert all(where.partition(":")[0].endswith((".py", ">")) for where in hold.stack)
+    (line,) = lines.fields
+    assert line["stack"] == " < ".join(hold.stack)
+    assert line["stall_ms"] <= hold.stall_ms
+    assert secret not in json.dumps(line)
+
+
+async def test_a_loop_that_is_always_held_does_not_fill_the_log(lines: Lines) -> None:
+    """The line after says how many were left out."""
+    with watching(EventLoopOptions(stall_ms=30, log_every_ms=300)) as health:
+        for n in range(3):
+            hold_for_ms(60)
+            await true_soon(lambda n=n: health.figures().n_stalls > n)  # type: ignore[misc]
+        hold_for_ms(400)
+        await true_soon(lambda: health.figures().n_stalls > 3)
+        n_stalls = health.figures().n_stalls
+    assert len(lines.fields) < n_stalls or lines.fields[-1].get("unlogged", 0) == 0
+    assert sum(1 + line.get("unlogged", 0) for line in lines.fields) == n_stalls
+
+
+async def test_stalls_are_reported_to_listeners() -> None:
+    """From when to when, on the clock that sessions have; nothing more after the listener has left."""
+    with watching(EventLoopOptions(stall_ms=10_000)) as health, reported_stalls(health) as stalls:
+        await asyncio.sleep(0)
+        began_ms = clock.monotonic_ms()
+        hold_for_ms(50)
+        ended_ms = clock.monotonic_ms()
+        await true_soon(lambda: bool(stalls))
+        from_ms, until_ms = stalls[0]
+        assert until_ms - from_ms >= 20
+        assert from_ms <= began_ms + 21
+        assert ended_ms <= until_ms
+        health.listen(stalls.append)()  # type: ignore[arg-type]
+
+
+async def test_lags_are_counted_in_buckets_and_summed() -> None:
+    """Each look is in one bucket."""
+    with watching(EventLoopOptions(sample_ms=1)) as health:
+        await true_soon(lambda: sum(health.figures().lag_counts) >= 5)
+        figures = health.figures()
+    assert len(figures.lag_counts) == len(LAG_EDGES_MS) + 1
+    assert 0 <= figures.lag_p50_ms <= figures.lag_p99_ms <= figures.lag_max_ms
+    assert figures.lag_sum_ms >= figures.lag_max_ms * 0.98
+
+
+def cpu_counted(figures: EventLoopFigures, from_ms: int) -> int:
+    """Holds whose CPU time was above that edge."""
+    return sum(figures.stall_cpu_counts[CPU_EDGES_MS.index(from_ms) + 1 :])
+
+
+async def test_a_busy_stall_differs_from_one_that_sleeps() -> None:
+    """CPU time tells our own work from a thread that was given no CPU, which is how a busy machine looks."""
+    with watching() as health:
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251 - no CPU is taken
+        await true_soon(lambda: health.figures().n_stalls == 1)
+        assert cpu_counted(health.figures(), 100) == 0
+        worked_until_us = clock.thread_cpu_us() + 220_000
+        hold_until(lambda: clock.thread_cpu_us() >= worked_until_us)
+        await true_soon(lambda: health.figures().n_stalls == 2)
+        figures = health.figures()
+    assert cpu_counted(figures, 150) == 1
+    assert len(figures.stall_cpu_counts) == len(CPU_EDGES_MS) + 1
+    assert sum(figures.stall_cpu_counts) == sum(figures.lag_counts)
+    assert figures.stall_cpu_sum_ms <= figures.lag_sum_ms
+
+
+async def test_pauses_of_the_collector_are_counted_by_generation() -> None:
+    """A full collection is one of the oldest; nothing is left behind when the watch is over."""
+    before = list(gc.callbacks)
+    with watching() as health:
+        n_before = health.figures().gc_pauses
+        gc.collect(2)
+        gc.collect(0)
+        figures = health.figures()
+    assert figures.gc_pauses[2] >= n_before[2] + 1
+    assert figures.gc_pauses[0] >= n_before[0] + 1
+    assert 0 < figures.gc_longest_ms <= sum(figures.gc_pause_ms)
+    assert gc.callbacks == before
+    assert not [thread for thread in threading.enumerate() if thread.name == "loop-guard"]
+
+
+def test_a_stack_is_files_and_lines_innermost_first() -> None:
+    """As many as are worth reading."""
+
+    def deeper(n: int) -> tuple[str, ...]:
+        return deeper(n - 1) if n else stack_of(sys._getframe())
+
+    stack = deeper(20)
+    assert len(stack) == 12
+    assert stack[0].startswith("tests/telemetry/test_event_loop.py:")
+    assert stack[0].endswith(" deeper")
+    assert stack_of(None) == ()
+
+
+def test_lengths_must_be_lengths() -> None:
+    with pytest.raises(ConfigError, match="above 0"):
+        EventLoopOptions(sample_ms=0)

@@ -1,0 +1,235 @@
+"""A journal says all of a session, in words that can be read or in others, and what it says is told to the core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.telemetry.journal import format
+from voicepipe.telemetry.journal.format import JournalError, is_journal, read_journal
+from voicepipe.telemetry.journal.plain import plain, typed
+from voicepipe.telemetry.journal.pseudonyms import Pseudonymizer
+from voicepipe.telemetry.journal.replay import replay
+from voicepipe.testing.journal_check import JournalCheck, journal_of
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import events as e
+from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputImage, InputText, Message, OutputText
+from voicepipe.turn.endpointing.completeness import unfinished
+from voicepipe.turn.journal import Entry, Opening
+from voicepipe.turn.pricing import PriceList, Tariff
+from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
+
+WORDS = "Please call my neighbour Aloysius at 55501234."
+
+
+def opening_and_entries() -> tuple[Opening, list[Entry]]:
+    """A session of one answered question."""
+    scenario = Scenario(speculate=True, reply=ReplySettings(instructions="You work for Aloysius."))
+    core = Opening("s", scenario.driver.settings, scenario.driver.core_settings).rebuilt()
+    entries: list[Entry] = []
+    handle = scenario.driver.core.handle
+
+    def noted(fact: e.Fact, now_ms: int) -> tuple[object, ...]:
+        orders = handle(fact, now_ms)
+        assert core.handle(fact, now_ms) == orders
+        entries.append(Entry(now_ms, fact, orders))
+        return orders
+
+    scenario.driver.core.handle = noted  # type: ignore[method-assign,assignment]
+    scenario.says(WORDS)
+    scenario.answers("Calling Aloysius now.")
+    scenario.passes(2_000)
+    scenario.leaves()
+    return Opening("s", scenario.driver.settings, scenario.driver.core_settings), entries
+
+
+def test_what_was_written_is_read() -> None:
+    """Every fact, its instant and its orders."""
+    opening, entries = opening_and_entries()
+    journal = read_journal(journal_of(opening, entries))
+    assert (journal.opening, journal.agent, journal.texts, journal.lacks) == (opening, "default", "plain", "")
+    assert [(line.now_ms, line.fact) for line in journal.lines] == [(each.now_ms, each.fact) for each in entries]
+    assert [line.orders for line in journal.lines] == [tuple(map(plain, each.orders)) for each in entries]
+
+
+FACTS: list[e.Fact] = [
+    e.SettingsChanged(TurnSettings(reply=ReplySettings(tools=(Tool("f", "does", "{}"),), metadata=(("a", "b"),)))),
+    e.ItemCreateRequested("evt", Message("i", "user", (InputText("hello"),)), None),
+    e.ItemCreateRequested(None, FunctionCall("i", "c", "f", "{}"), "root"),
+    e.ReplyRequested("evt", ReplySettings(context=(Message("m", "assistant", (OutputText("so"),)),))),
+    e.PhrasesReady(frozenset(("One moment.", "Sorry."))),
+    e.ConnectionResumed(((1, 200), (2, 40))),
+    e.SpeechPaused(10, 20, final_pitch_st=-2.5),
+    e.TranscriptFinished(1, 1, "hi", None, "fake/stt"),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+def test_a_fact_comes_back_as_it_was(fact: e.Fact) -> None:
+    """Through JSON too, with all that it is made of."""
+    assert typed(msgspec.json.decode(msgspec.json.encode(plain(fact))), e.Fact) == fact
+
+
+def test_settings_come_back_as_they_were() -> None:
+    """Prices too."""
+    core = CoreSettings(prices=PriceList(models={"a/b": Tariff(1.0, 2.0, None)}))
+    assert typed(msgspec.json.decode(msgspec.json.encode(plain(core))), CoreSettings) == core
+
+
+def test_half_an_emoji_can_be_written() -> None:
+    """A model that is cut leaves such a thing behind."""
+    opening, _ = opening_and_entries()
+    fact = e.ModelTextReceived(1, 0, "so \ud83d")
+    assert read_journal(journal_of(opening, [Entry(1, fact, ())])).lines[0].fact == fact
+
+
+def test_no_picture_and_no_secret_is_written() -> None:
+    """What a picture shows is nobody's business, and keys turn up in vendors' messages."""
+    opening, _ = opening_and_entries()
+    picture = e.ItemCreateRequested(None, Message("i", "user", (InputImage("data:image/png;base64,AAAA"),)), None)
+    broke = e.StageFailed(1, 0, "llm", "fake/llm", "refused Authorization: Bearer sk-hush-hush")
+    named = e.SettingsChanged(TurnSettings(reply=ReplySettings(instructions="The api_key=hush-hush opens it.")))
+    given = e.ItemCreateRequested(None, FunctionOutput("i", "c", '{"token": "hush-hush"}'), None)
+    noted = e.SettingsChanged(TurnSettings(metadata=(("note", "password=hush-hush"),)))
+    data = journal_of(opening, [Entry(1, fact, ()) for fact in (picture, broke, named, given, noted)])
+    assert b"base64" not in data
+    assert b"hush" not in data
+
+
+def test_secrets_that_are_struck_out_make_no_difference() -> None:
+    """Tokens are reckoned from the lengths of texts, and a reply that was begun in vain is counted by them."""
+    secret = ReplySettings(instructions="The api_key=0123456789abcdef0123456789abcdef opens the door of the house.")
+    sessions = JournalCheck()
+    with sessions.watching():
+        scenario = Scenario(speculate=True, reply=secret)
+        scenario.speaks()
+        scenario.pauses()
+        scenario.transcribes("what time")
+        scenario.model_requested()
+        scenario.token("It is noon.")
+        scenario.speaks()
+        scenario.leaves()
+    assert any(record.speculation.wasted_input_tokens for record in scenario.driver.records.values())
+    assert sessions.problems() == []
+
+
+# --- without the words ----------------------------------------------------------------------------
+
+
+def test_transcripts_can_not_be_read() -> None:
+    """Neither the user's words nor the agent's nor its instructions; and yet the core does the same again."""
+    opening, entries = opening_and_entries()
+    data = journal_of(opening, entries, "pseudonymized")
+    for word in (b"neighbour", b"Aloysius", b"aloysius", b"5550", b"Calling", b"work"):
+        assert word not in data
+    assert replay(read_journal(data)).difference is None
+
+
+@given(st.text(max_size=60))
+def test_pseudonyms_are_as_long(text: str) -> None:
+    """Sound is placed by characters, and tokens are reckoned by them."""
+    assert len(Pseudonymizer(b"k")(text)) == len(text)
+
+
+@given(st.lists(st.sampled_from(("call", "my", "aunt", "wait", "mhm", "please", "Bring", "three", "four", "a", "42"))))
+def test_pseudonyms_keep_sentence_final_cues(words: list[str]) -> None:
+    """Whether more must come is told by words that say little, and those stay."""
+    pseudonymizer, text = Pseudonymizer(b"k"), " ".join(words)
+    assert unfinished(pseudonymizer(text)) == unfinished(text)
+    assert pseudonymizer(text) == " ".join(map(pseudonymizer, words)), "the same word always becomes the same"
+
+
+def test_other_sessions_have_other_disguises() -> None:
+    assert Pseudonymizer(b"one")("neighbour") != Pseudonymizer(b"two")("neighbour")
+
+
+# --- what lacks, and what is no journal -----------------------------------------------------------
+
+
+def test_a_file_that_was_cut_off_is_read_to_its_last_whole_line() -> None:
+    """Wherever the machine died."""
+    opening, entries = opening_and_entries()
+    data = journal_of(opening, entries)
+    first = data.index(b"\n") + 1
+    for cut in range(first, len(data), 97):
+        journal = read_journal(data[:cut])
+        assert len(journal.lines) == max(0, min(data[:cut].count(b"\n") - 1, len(entries)))
+        assert journal.lacks
+        assert replay(journal).difference is None
+
+
+def test_missing_facts_are_reported() -> None:
+    """What comes after a gap means nothing."""
+    opening, entries = opening_and_entries()
+    whole = journal_of(opening, entries)
+    lines = whole.splitlines(keepends=True)
+    journal = read_journal(b"".join([*lines[:4], format.gap(12, "the disk was slow"), *lines[6:]]))
+    assert (len(journal.lines), journal.lacks) == (3, "the disk was slow (12 facts)")
+
+
+def test_a_newer_version_may_add_fields() -> None:
+    """To a fact, which this one skips; and what an older journal lacks has its default."""
+    opening, _ = opening_and_entries()
+    data = journal_of(opening, [Entry(1, e.SpeechWentOn(100), ())])
+    newer = data.replace(b'"hums":true', b'"hums":true,"moods":["glad"]')
+    older = data.replace(b',"hums":true', b"")
+    assert [read_journal(each).lines[0].fact for each in (newer, older)] == [e.SpeechWentOn(100)] * 2
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "expected a journal"),
+        (b'{"id": "turn_1"}\n', "expected a journal"),
+        (b'{"voicepipe_journal": 99}\n', "expected a journal of format 1"),
+        (b'{"voicepipe_journal": 1}\n', "the first line: KeyError"),
+    ],
+)
+def test_what_is_no_journal_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(JournalError, match=why):
+        read_journal(data)
+
+
+def test_an_unknown_fact_is_refused_by_its_number() -> None:
+    opening, entries = opening_and_entries()
+    data = journal_of(opening, entries).replace(b'"is":"SpeechPaused"', b'"is":"SpeechFaded"')
+    number = 1 + next(n for n, each in enumerate(entries) if isinstance(each.fact, e.SpeechPaused))
+    assert is_journal(data)
+    with pytest.raises(JournalError, match=rf"fact {number}: .*SpeechFaded"):
+        read_journal(data)
+
+
+# --- a core that does something else --------------------------------------------------------------
+
+
+def test_a_difference_is_reported_at_its_fact() -> None:
+    """Which fact, which order of it, and what in that order."""
+    opening, entries = opening_and_entries()
+    at = next(n for n, each in enumerate(entries) if any(type(o).__name__ == "OpenGate" for o in each.orders))
+    altered = journal_of(opening, entries).replace(b'"is":"OpenGate","turn":1', b'"is":"OpenGate","turn":2')
+    found = replay(read_journal(altered)).difference
+    assert found is not None
+    assert (found.fact_number, found.now_ms) == (at + 1, entries[at].now_ms)
+    assert list(found.fields()) == [("turn", 2, 1)]
+
+
+def test_an_order_too_many_or_too_few_is_a_difference() -> None:
+    opening, entries = opening_and_entries()
+    at = next(n for n, each in enumerate(entries) if len(each.orders) > 1)
+    for orders in (entries[at].orders[:-1], entries[at].orders * 2):
+        altered = [*entries[:at], replace(entries[at], orders=orders), *entries[at + 1 :]]
+        found = replay(read_journal(journal_of(opening, altered))).difference
+        assert found is not None
+        assert found.fact_number == at + 1
+        assert (found.expected is None) != (found.got is None)
+
+
+def test_another_core_differs_from_this_one() -> None:
+    """With other settings it does something else, sooner or later."""
+    opening, entries = opening_and_entries()
+    other = replace(opening, settings=replace(opening.settings, silence_ms=2_000))
+    assert replay(read_journal(journal_of(other, entries))).difference is not None

@@ -1,0 +1,247 @@
+"""Journals are written by a thread, to files that nobody else can read, and never fill the disk."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.journal import session_files, writer
+from voicepipe.telemetry.journal.format import read_journal
+from voicepipe.telemetry.journal.port import NO_JOURNAL
+from voicepipe.telemetry.journal.replay import replay
+from voicepipe.telemetry.journal.settings import JournalSettings
+from voicepipe.telemetry.journal.writer import JournalWriter
+from voicepipe.testing.waiting import eventually
+from voicepipe.turn import events as e
+from voicepipe.turn.journal import Opening
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+
+SOUND = np.arange(-400, 400, dtype=np.int16)
+
+Keep = Callable[..., JournalWriter]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Keep]:
+    """A keeper that writes, with settings of its own; stopped at the end."""
+    all_journals: list[JournalWriter] = []
+
+    def started(keeps_text: bool = True, **settings: object) -> JournalWriter:
+        options = JournalSettings(**{"enabled": True, **settings})  # type: ignore[arg-type]
+        journals = JournalWriter(tmp_path / "journals", options, keeps_text=keeps_text)
+        all_journals.append(journals)
+        journals.start()
+        return journals
+
+    yield started
+    for journals in all_journals:
+        journals.stop()
+
+
+def session(
+    journals: JournalWriter, name: str = "sess_a", *, n_facts: int = 3, text: str = "hello", project: str = "acme"
+) -> None:
+    """A session that is told a few facts, and ends."""
+    opening = Opening(name, TurnSettings(), CoreSettings())
+    core, journal = opening.rebuilt(), journals.open(opening, agent="sales", project=project)
+    for n in range(n_facts):
+        fact = e.TranscriptGrew(1, f"{text} {n}")
+        journal.note(n, fact, core.handle(fact, n))
+        journal.user_audio(SOUND, 24_000)
+        journal.agent_audio(SOUND, 24_000)
+    journal.close()
+
+
+def written(journals: JournalWriter) -> list[Path]:
+    journals.stop()
+    return sorted(journals.folder.iterdir(), key=lambda path: path.name.partition("-")[2])
+
+
+def test_a_session_is_written_down(keep: Keep) -> None:
+    """All of it, in one file that only its owner can read."""
+    journals = keep()
+    session(journals)
+    (path,) = written(journals)
+    journal = read_journal(path.read_bytes())
+    assert (journal.opening.session, journal.agent, journal.texts, journal.lacks) == ("sess_a", "sales", "plain", "")
+    assert (replay(journal).n_facts, replay(journal).difference) == (3, None)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(journals.folder.stat().st_mode) == 0o700
+
+
+async def test_events_are_on_the_disk_before_the_session_ends(keep: Keep) -> None:
+    """A server that dies takes no more with it than what it was about to write."""
+    journals = keep()
+    opening = Opening("sess_a", TurnSettings(), CoreSettings())
+    journals.open(opening, agent="a").note(5, e.TimePassed(), ())
+
+    async def written() -> bool | None:
+        found = [path.read_bytes() for path in journals.folder.iterdir()]
+        return (bool(found) and found[0].count(b"\n") == 2) or None
+
+    await eventually(written)
+    (path,) = journals.folder.iterdir()
+    journal = read_journal(path.read_bytes())
+    assert ([line.now_ms for line in journal.lines], journal.lacks) == (
+        [5],
+        "the session had not ended, or its server died",
+    )
+
+
+def test_nothing_is_written_unless_enabled(tmp_path: Path) -> None:
+    """Off by default: not even the folder is made."""
+    journals = JournalWriter(tmp_path / "journals", JournalSettings(), keeps_text=True)
+    journals.start()
+    assert journals.open(Opening("s", TurnSettings(), CoreSettings()), agent="a") is NO_JOURNAL
+    journals.stop()
+    assert not (tmp_path / "journals").exists()
+
+
+def test_words_are_written_only_where_they_may_be(keep: Keep) -> None:
+    journals = keep(keeps_text=False)
+    session(journals, text="neighbour")
+    (path,) = written(journals)
+    assert b"neighbour" not in path.read_bytes()
+    assert read_journal(path.read_bytes()).texts == "pseudonymized"
+
+
+def test_sound_lies_beside_it(keep: Keep) -> None:
+    """What both sides said, without gaps, in files that any player reads even if they were cut off."""
+    journals = keep(audio=True)
+    session(journals)
+    agent, _, user = written(journals)
+    assert [path.name.partition(".")[2] for path in (agent, user)] == ["agent-24000hz.au", "user-24000hz.au"]
+    for path in (agent, user):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        samples, rate_hz = soundfile.read(path, dtype="int16")
+        assert rate_hz == 24_000
+        assert np.array_equal(samples, np.tile(SOUND, 3))
+    path.write_bytes(path.read_bytes()[:-300])
+    assert len(soundfile.read(path)[0]) == 3 * len(SOUND) - 150
+
+
+def test_a_session_has_only_so_much_room(keep: Keep) -> None:
+    """Then its journal says that it is not whole, and is read up to there."""
+    journals = keep(session_mb=0.01)
+    session(journals, n_facts=200)
+    (path,) = written(journals)
+    journal = read_journal(path.read_bytes())
+    assert 0 < len(journal.lines) < 200
+    assert "journals.session_mb" in journal.lacks
+    assert path.stat().st_size < 10_200
+
+
+def test_the_oldest_make_room(keep: Keep) -> None:
+    """All journals together stay within `total_mb`, with what the open one may still need."""
+    journals = keep(session_mb=0.02, total_mb=0.06)
+    for name in ("sess_1", "sess_2", "sess_3", "sess_4"):
+        session(journals, name, n_facts=150)
+        journals.stop()
+        journals.start()
+    remaining = [path.name.partition("-")[2] for path in written(journals)]
+    assert remaining[-1] == "sess_4.jsonl"
+    assert "sess_1.jsonl" not in remaining
+    assert sum(path.stat().st_size for path in journals.folder.iterdir()) < 60_000
+
+
+def test_too_many_at_once_are_refused(keep: Keep) -> None:
+    """Each may become as large as one may: there is no room for a fourth."""
+    journals = keep(session_mb=0.02, total_mb=0.06)
+    opening = Opening("s", TurnSettings(), CoreSettings())
+    for n in range(4):
+        journals.open(Opening(f"sess_{n}", opening.settings, opening.core), agent="a").note(0, e.TimePassed(), ())
+    assert [path.name.partition("-")[2] for path in written(journals)] == [
+        "sess_0.jsonl",
+        "sess_1.jsonl",
+        "sess_2.jsonl",
+    ]
+
+
+def test_what_is_old_goes(keep: Keep) -> None:
+    """By the instant in its name, when the next session begins."""
+    journals = keep(keep_days=1)
+    for name in ("5-sess_old.jsonl", "5-sess_old.user-24000hz.au", "notes.txt"):
+        (journals.folder / name).write_text("x")
+    session(journals)
+    assert [path.name.partition("-")[2] for path in written(journals)] == ["", "sess_a.jsonl"]
+
+
+def test_one_session_can_be_deleted(keep: Keep) -> None:
+    """Its sound too, and no other's."""
+    journals = keep(audio=True)
+    session(journals, "sess_a")
+    session(journals, "sess_ab")
+    journals.stop()
+    assert journals.delete_session("acme", "sess_a") == 3
+    assert len(written(journals)) == 3
+    assert journals.delete_session("acme", "sess_a") == 0
+
+
+def test_another_project_deletes_nothing(keep: Keep) -> None:
+    """Also while it is only being written. What says of nobody that it is theirs may go."""
+    journals = keep(audio=True)
+    session(journals)
+    journals.stop()
+    (journals.folder / "5-sess_a.user-24000hz.au").write_bytes(b"")
+    assert journals.delete_session("bank", "sess_a") == 1
+    assert len(written(journals)) == 3
+    journals._open.update(path.name.partition(".")[0] for path in written(journals))
+    next(journals.folder.glob("*.jsonl")).write_bytes(b"")
+    assert journals.delete_session("acme", "sess_a") == 0
+
+
+def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is dropped and counted, and the journal says where it ends."""
+    monkeypatch.setattr(writer, "WAITING", 4)
+    journals = JournalWriter(keep().folder, JournalSettings(enabled=True), keeps_text=True)
+    journal = journals.open(Opening("sess_slow", TurnSettings(), CoreSettings()), agent="a")
+    for n in range(10):  # nobody writes yet
+        journal.note(n, e.TimePassed(), ())
+    journal.close()
+    journals.start()
+    journals.stop()
+    found = read_journal(next(journals.folder.glob("*sess_slow.jsonl")).read_bytes())
+    assert (len(found.lines), found.lacks) == (3, "facts came faster than the disk took them (7 facts)")
+    assert journals.dropped > 0
+
+
+def test_a_disk_that_fails_costs_nothing_else(keep: Keep) -> None:
+    """The folder is gone: the session goes on, and so does the next one's journal when it is back."""
+    journals = keep()
+    journals.folder.rmdir()
+    session(journals)
+    journals.stop()
+    journals.start()
+    session(journals, "sess_b")
+    assert [path.name.partition("-")[2] for path in written(journals)] == ["sess_b.jsonl"]
+
+
+def test_a_full_disk_is_logged_once(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not with every fact."""
+    with monkeypatch.context() as patch:
+        patch.setattr(session_files, "_private", lambda path: Path("/dev/full").open("wb"))  # noqa: SIM115
+        journals = keep()
+        session(journals, n_facts=50)
+        journals.stop()
+    assert [record.getMessage() for record in caplog.records] == ["storage_failed"]
+
+
+def test_a_folder_that_can_t_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "journals").write_text("a file")
+    journals = JournalWriter(tmp_path / "journals" / "in", JournalSettings(enabled=True), keeps_text=True)
+    with pytest.raises(ConfigError, match=r"journals\.enabled: can't make"):
+        journals.start()
+
+
+@pytest.mark.parametrize("wrong", [{"session_mb": 0}, {"keep_days": -1}, {"total_mb": 1.0, "session_mb": 2.0}])
+def test_settings_that_can_t_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"journals\."):
+        JournalSettings(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,277 @@
+"""The sink: sessions never wait, the store gets batches, and what can't be kept is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
+from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError
+from voicepipe.testing.conformance.turn_store import stored_turn
+from voicepipe.testing.records import turn_record
+
+SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, most_retry_ms=5)
+
+
+class FakeStore:
+    """A store that tells of every batch, and fails or stalls on cue."""
+
+    def __init__(self) -> None:
+        self.batches: asyncio.Queue[tuple[StoredTurn, ...]] = asyncio.Queue()
+        self.failure: Exception | None = None
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def keep(self, turns: Sequence[StoredTurn]) -> None:
+        self.batches.put_nowait(tuple(turns))
+        await self.free.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def batch(self) -> list[str]:
+        async with asyncio.timeout(10):
+            return [turn.record.id for turn in await self.batches.get()]
+
+
+async def test_records_queued_together_are_written_together() -> None:
+    """One batch, one transaction, in the order of the offers."""
+    store = FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        for number in range(5):
+            sink.offer(stored_turn(f"t{number}"))
+        assert await store.batch() == ["t0", "t1", "t2", "t3", "t4"]
+        sink.offer(stored_turn("later"))
+        assert await store.batch() == ["later"]
+
+
+async def test_observers_get_every_turn_also_dropped_ones() -> None:
+    """At once, in the order of the offers, before the store sees any of it."""
+    observed: list[str] = []
+
+    def listens(turn: StoredTurn) -> None:
+        observed.append(turn.record.id)
+
+    async with RecordWriter(
+        FakeStore(), RecordWriterOptions(capacity=1, flush_ms=1), observers=(listens, listens)
+    ) as sink:
+        sink.offer(stored_turn("a"))
+        sink.offer(stored_turn("b"))
+        assert (observed, sink.dropped) == (["a", "a", "b", "b"], 1)
+
+
+async def test_a_turn_that_still_waits_is_replaced_by_its_newer_record() -> None:
+    """The record of a turn still spoken is not written when the closed one is there already."""
+    store = FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        sink.offer(stored_turn("a", outcome=None))
+        sink.offer(stored_turn("a", outcome="completed"))
+        sink.offer(stored_turn("a", project="other"))
+        async with asyncio.timeout(10):
+            assert await store.batches.get() == (
+                stored_turn("a", outcome="completed"),
+                stored_turn("a", project="other"),
+            )
+
+
+async def test_leaving_writes_what_waits() -> None:
+    """A shutdown does not wait for the next flush, and loses nothing."""
+    store = FakeStore()
+    async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
+        sink.offer(stored_turn("a"))
+    assert await store.batch() == ["a"]
+    assert (sink.dropped, sink.lost) == (0, 0)
+
+
+async def test_leaving_with_an_error_writes_too_and_lets_it_through() -> None:
+    """What went wrong around the sink comes out as it was, after the records were written."""
+    store = FakeStore()
+
+    async def break_in_the_middle() -> None:
+        async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
+            sink.offer(stored_turn("a"))
+            raise ConfigError("unrelated")
+
+    with pytest.raises(ConfigError, match="unrelated"):
+        await break_in_the_middle()
+    assert await store.batch() == ["a"]
+
+
+async def test_a_full_sink_drops_and_counts() -> None:
+    """While the store is stuck, offers return at once; what finds no room is counted, the rest is written."""
+    store = FakeStore()
+    store.free.clear()
+    async with RecordWriter(store, RecordWriterOptions(capacity=2, flush_ms=1)) as sink:
+        sink.offer(stored_turn("stuck"))
+        assert await store.batch() == ["stuck"]
+        for id in ("a", "b", "c", "a"):
+            sink.offer(stored_turn(id))
+        assert sink.dropped == 1
+        store.free.set()
+        assert await store.batch() == ["a", "b"]
+
+
+async def test_a_store_that_stays_stuck_does_not_hold_up_the_end() -> None:
+    """Leaving is bounded, and says how many turns it cost: those being written and those that waited."""
+    store = FakeStore()
+    store.free.clear()
+    async with RecordWriter(store, RecordWriterOptions(flush_ms=1, drain_ms=20)) as sink:
+        sink.offer(stored_turn("a"))
+        await store.batch()
+        sink.offer(stored_turn("b"))
+    assert sink.lost == 2
+
+
+async def test_offers_after_the_end_are_counted() -> None:
+    """A session that outlives the sink breaks nothing."""
+    async with RecordWriter(FakeStore(), SOON) as sink:
+        pass
+    sink.offer(stored_turn("late"))
+    assert sink.dropped == 1
+
+
+@pytest.mark.parametrize("failure", [StoreError("disk full", "full"), OSError("gone"), StoreError("who knows")])
+async def test_a_store_that_is_away_loses_nothing(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """What it does not take is tried again until it does; the log says once that it fails, and once that it is back."""
+    store = FakeStore()
+    store.failure = failure
+    with caplog.at_level(logging.INFO, "voicepipe"):
+        async with RecordWriter(store, SOON) as sink:
+            sink.offer(stored_turn("a", outcome=None))
+            assert await store.batch() == ["a"]
+            sink.offer(stored_turn("a", outcome="completed"))
+            sink.offer(stored_turn("b"))
+            for _ in range(3):
+                assert await store.batch() == ["a"]
+            assert sink.n_waiting == 3
+            store.failure = None
+            assert await store.batch() == ["a"]
+            async with asyncio.timeout(10):
+                assert await store.batches.get() == (stored_turn("a", outcome="completed"), stored_turn("b"))
+    assert (sink.lost, sink.dropped, sink.n_waiting) == (0, 0, 0)
+    assert [line.message for line in caplog.records] == ["storage_failed", "storage_recovered"]
+
+
+async def test_a_store_that_is_away_is_tried_ever_more_slowly() -> None:
+    """Up to a bound, so that a database that comes back is not asked by all at once."""
+    store = FakeStore()
+    store.failure = StoreError("away", "unreachable")
+    pauses: list[int] = []
+
+    class Watched(RecordWriter):
+        async def _pause(self, pause_ms: int) -> None:
+            pauses.append(pause_ms)
+            await asyncio.sleep(0)
+
+    async with Watched(store, RecordWriterOptions(flush_ms=1, retry_ms=10, most_retry_ms=50, drain_ms=20)) as sink:
+        sink.offer(stored_turn("a"))
+        for _ in range(6):
+            await store.batch()
+        store.failure = None
+        await store.batch()
+    assert pauses[:7] == [1, 10, 20, 40, 50, 50, 50]
+
+
+async def test_leaving_tries_again_as_long_as_it_may() -> None:
+    """A database that restarts while we stop loses nothing either."""
+    store = FakeStore()
+    store.failure = StoreError("away", "unreachable")
+    options = RecordWriterOptions(flush_ms=1, retry_ms=1, drain_ms=60_000)
+
+    async def come_back() -> None:
+        for _ in range(3):
+            await store.batch()
+        store.failure = None
+
+    async with asyncio.TaskGroup() as group, RecordWriter(store, options) as sink:
+        sink.offer(stored_turn("a"))
+        await store.batch()
+        group.create_task(come_back())
+    assert (sink.lost, sink.n_waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("failure", [RecordRefused("text with a zero"), RuntimeError("bug")])
+async def test_a_record_at_fault_takes_no_other_with_it(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """It is found by halves, lost and counted; the rest of its batch is written."""
+
+    class Choosy(FakeStore):
+        async def keep(self, turns: Sequence[StoredTurn]) -> None:
+            if any(turn.record.id in ("bad", "worse") for turn in turns):
+                raise failure
+            await super().keep(turns)
+
+    store = Choosy()
+    with caplog.at_level(logging.INFO, "voicepipe"):
+        async with RecordWriter(store, SOON) as sink:
+            for id in ("a", "b", "bad", "c", "d", "worse", "e"):
+                sink.offer(stored_turn(id))
+    written: list[str] = []
+    while not store.batches.empty():
+        written += await store.batch()
+    assert (written, sink.lost, sink.n_waiting) == (["a", "b", "c", "d", "e"], 2, 0)
+    assert [line.message for line in caplog.records] == ["records_lost"]
+
+
+async def test_what_finds_no_room_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """And all of it counted."""
+    store = FakeStore()
+    store.failure = StoreError("disk full", "full")
+    with caplog.at_level(logging.ERROR, "voicepipe"):
+        async with RecordWriter(store, RecordWriterOptions(capacity=1, flush_ms=1, drain_ms=20)) as sink:
+            sink.offer(stored_turn("a"))
+            await store.batch()
+            for id in ("b", "c", "d"):
+                sink.offer(stored_turn(id))
+            assert sink.dropped == 2
+    assert [line.message for line in caplog.records] == ["storage_failed", "records_lost", "records_lost"]
+    assert sink.lost == 2
+
+
+@pytest.mark.parametrize("failure", [RecordRefused("no number"), RuntimeError("bug")])
+async def test_lost_records_are_counted_and_logged_once(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the store raises, calls go on; the log says it once until a batch was written again."""
+    store = FakeStore()
+    with caplog.at_level(logging.ERROR, "voicepipe"):
+        async with RecordWriter(store, SOON) as sink:
+            for id, broken in (("a", True), ("b", True), ("c", False), ("d", True)):
+                store.failure = failure if broken else None
+                sink.offer(stored_turn(id))
+                assert await store.batch() == [id]
+    assert sink.lost == 3
+    assert [line.message for line in caplog.records] == ["records_lost", "records_lost"]
+
+
+async def test_a_sessions_records_get_their_project_and_time() -> None:
+    """A turn began when its first mark was stamped, counted from when the session's clock was 0."""
+    store = FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        keep = sink.of_session(project="p", agent="sales", began_unix_ms=1_000_000, keep_texts=True)
+        keep(turn_record(marks=(("voiced_last", 5_000),)))
+        keep(turn_record(id="none", marks=()))
+        async with asyncio.timeout(10):
+            batch = await store.batches.get()
+    assert [(turn.project, turn.agent, turn.started_at_ms) for turn in batch] == [
+        ("p", "sales", 1_005_000),
+        ("p", "sales", 1_000_000),
+    ]
+    assert batch[0].record.user_text
+
+
+async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:
+    """Neither side's words are in what is handed on; all else is."""
+    store = FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        sink.of_session(project="p", agent="a", began_unix_ms=0, keep_texts=False)(turn_record())
+        async with asyncio.timeout(10):
+            (turn,) = await store.batches.get()
+    assert turn.record == turn_record(user_text="", agent_text="", played_text="")
+
+
+@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"flush_ms": 0}, {"drain_ms": -1}])
+def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
+    """A sink without room, or without time, is a mistake in the settings."""
+    with pytest.raises(ConfigError, match="above 0"):
+        RecordWriterOptions(**wrong)

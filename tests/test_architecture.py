@@ -1,0 +1,220 @@
+"""The rules of the house, read off the source: floors, no circles, one clock, tasks with an owner, names, sizes.
+
+Each rule is a function from the source of modules to what is wrong with them; it is tried on the house, which
+must have nothing wrong, and on a small sample that has.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import voicepipe
+
+PACKAGE = Path(voicepipe.__file__).parent
+
+ALSO = {"bench": {"client"}}
+"""Who may know a neighbour on the same floor: the bench calls a server as a person would, with the client."""
+
+CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "re", "typing", "unicodedata"}
+"""All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
+
+CLOCKS = re.compile(
+    r"\b(?:time\.(?:time|monotonic|perf_counter)(?:_ns)?|time\.(?:localtime|gmtime|sleep)|datetime\.(?:now|utcnow)"
+    r"|(?:datetime|date)\.today)\(|loop(?:\(\))?\.time\("
+)
+"""What reads a clock. `time.process_time` does not: it measures work."""
+
+NAMELESS = {"manager", "handler", "utils", "util", "base", "common"}
+"""Names that say nothing."""
+
+MOST_LINES = 600
+"""Refused above. At 400 ask which second noun has moved in; a file is cut by noun, never to satisfy a length."""
+
+Sources = Mapping[str, str]
+"""Module (`turn.agent`) -> its source. A package bears its own name."""
+
+
+def server() -> Sources:
+    """The whole package."""
+    paths = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in PACKAGE.rglob("*.py")}
+    return {".".join(part for part in parts if part != "__init__"): path.read_text() for path, parts in paths.items()}
+
+
+def layers() -> dict[str, int]:
+    """Room -> floor, as the package's own docstring has it. Entry points stand with the command line."""
+    assert voicepipe.__doc__ is not None
+    lines = re.findall(r"^ +(\d)  (.+)$", voicepipe.__doc__, re.M)
+    table = {package.rstrip("/"): int(layer) for layer, packages in lines for package in packages.split()}
+    return table | {"__main__": table["cli"] + 1, "": 0, "__version__": 0}
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import in a module, wherever it stands; what is below `voicepipe` without that."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                yield from ((node.lineno, _within(name.name)) for name in names)
+            case ast.ImportFrom(str(module), names, 0):
+                yield from ((node.lineno, _within(f"{module}.{name.name}")) for name in names)
+            case ast.ImportFrom():
+                yield node.lineno, f"relative import of {node.module}"
+
+
+def _within(name: str) -> str:
+    top, _, below = name.partition(".")
+    return below if top == "voicepipe" else f"/{name}"
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+def climbing(sources: Sources) -> list[str]:
+    """Imports of a room that is not on a lower floor, or of one that has no floor."""
+    table, wrong = layers(), []
+    for module, source in sources.items():
+        package = _package(module)
+        for line, target in imported(source):
+            other = _package(target)
+            if other.startswith("/") or other == package or other in ALSO.get(package, ()):
+                continue
+            if other not in table or package not in table or table[other] >= table[package]:
+                wrong.append(f"{module}:{line} imports {target}")
+    return wrong
+
+
+def circles(sources: Sources) -> list[str]:
+    """Modules that import one another, over however many corners."""
+    edges = {module: _imported_modules(source, sources) - {module} for module, source in sources.items()}
+    while leaves := [module for module, targets in edges.items() if not targets]:
+        edges = {module: targets - set(leaves) for module, targets in edges.items() if targets}
+    return sorted(edges)
+
+
+def _imported_modules(source: str, sources: Sources) -> set[str]:
+    targets = {target for _, target in imported(source)}
+    return {t if t in sources else t.rpartition(".")[0] for t in targets} & sources.keys() - {""}
+
+
+def kit_imports(sources: Sources) -> list[str]:
+    """Imports of the test kit by what is shipped to be run."""
+    outside = {module: source for module, source in sources.items() if _package(module) != "testing"}
+    return [f"{m}:{line}" for m, source in outside.items() for line, t in imported(source) if _package(t) == "testing"]
+
+
+def impure(sources: Sources) -> list[str]:
+    """Imports of the core that are not plain data and text."""
+    core = {module: source for module, source in sources.items() if _package(module) == "turn"}
+    allowed = {"turn", "errors"} | {f"/{name}" for name in CORE_IMPORTS}
+    return [
+        f"{m}:{line} {t}" for m, source in core.items() for line, t in imported(source) if _package(t) not in allowed
+    ]
+
+
+def clock_readers(sources: Sources) -> list[str]:
+    """Who reads a clock beside the one module that may."""
+    return [module for module, source in sources.items() if module != "clock" and CLOCKS.search(source)]
+
+
+def ownerless_tasks(sources: Sources) -> list[str]:
+    """Tasks that are born outside a TaskGroup."""
+    return [f"{module}:{line}" for module, source in sources.items() for line in _bare_tasks(source)]
+
+
+def _bare_tasks(source: str) -> Iterator[int]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(owner, "create_task" | "ensure_future" | "run_coroutine_threadsafe")):
+                name = ast.unparse(owner)
+                if name == "asyncio" or "loop" in name:
+                    yield node.lineno
+            case ast.ImportFrom("asyncio", names) if {"create_task", "ensure_future"} & {n.name for n in names}:
+                yield node.lineno
+
+
+def unnamed(sources: Sources) -> list[str]:
+    """Modules and classes whose name says nothing."""
+    names = [(module, module.rpartition(".")[2]) for module in sources]
+    for module, source in sources.items():
+        classes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+        names += [(module, node.name) for node in classes]
+    return [f"{module}: {name}" for module, name in names if NAMELESS & _words(name)]
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def too_long(sources: Sources) -> list[str]:
+    """Files in which a second noun has surely moved in."""
+    return [module for module, source in sources.items() if source.count("\n") > MOST_LINES]
+
+
+Rule = Callable[[Sources], list[str]]
+
+RULES: list[Rule] = [climbing, circles, kit_imports, impure, clock_readers, ownerless_tasks, unnamed, too_long]
+
+
+# --- the house, and what would be wrong -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_package_follows_its_rules(rule: Rule) -> None:
+    """Nothing is wrong with the package as it stands."""
+    assert rule(server()) == []
+
+
+def test_every_package_has_a_layer() -> None:
+    """A new room is written into the table before anybody moves in."""
+    assert {_package(module) for module in server()} <= layers().keys()
+
+
+WRONG: list[tuple[Rule, Sources]] = [
+    (climbing, {"turn.agent": "from voicepipe.session import outbox"}),
+    (climbing, {"session.reply": "import voicepipe.router.race"}),
+    (climbing, {"providers.llm": "def late() -> None:\n    from voicepipe.session.outbox import Outbox"}),
+    (climbing, {"client.call": "from voicepipe.bench import load"}),
+    (climbing, {"attic.box": "from voicepipe import errors"}),
+    (climbing, {"turn.agent": "from . import floor"}),
+    (circles, {"turn.a": "from voicepipe.turn import b", "turn.b": "from voicepipe.turn.a import x"}),
+    (circles, {"a": "import voicepipe.b", "b": "from voicepipe.c import x", "c": "from voicepipe import a"}),
+    (kit_imports, {"cli.talk": "from voicepipe.testing.fakes import model"}),
+    (impure, {"turn.agent": "import asyncio"}),
+    (impure, {"turn.agent": "from voicepipe import clock"}),
+    (impure, {"turn.agent": "from random import random"}),
+    (clock_readers, {"session.reply": "import time\n\nstart = time.monotonic()"}),
+    (clock_readers, {"session.reply": "now = asyncio.get_running_loop().time()"}),
+    (clock_readers, {"telemetry.log": "at = datetime.now(UTC)"}),
+    (ownerless_tasks, {"session.reply": "asyncio.create_task(run())"}),
+    (ownerless_tasks, {"session.reply": "asyncio.get_running_loop().create_task(run())"}),
+    (ownerless_tasks, {"session.reply": "from asyncio import ensure_future"}),
+    (unnamed, {"session.utils": ""}),
+    (unnamed, {"session.reply": "class SessionManager: ..."}),
+    (too_long, {"session.reply": "x = 1\n" * 601}),
+]
+
+
+@pytest.mark.parametrize(("rule", "sources"), WRONG, ids=lambda part: getattr(part, "__name__", ""))
+def test_a_rule_finds_what_breaks_it(rule: Rule, sources: Sources) -> None:
+    """Each rule can fail."""
+    assert rule(sources) != []
+
+
+def test_what_is_allowed_is_not_found() -> None:
+    """Lower floors, the bench's client, tasks of a group, the core's own modules."""
+    fine = {
+        "session.reply": "from voicepipe.turn import events\n\nasync def f(group):\n    group.create_task(g())",
+        "bench.load": "from voicepipe.client import call",
+        "turn.agent": "from voicepipe.errors import ProtocolError\nfrom voicepipe.turn.context import Floor",
+        "turn.context": "from dataclasses import dataclass",
+        "cli.talk": "from voicepipe import __version__",
+    }
+    assert [rule(fine) for rule in RULES] == [[]] * len(RULES)

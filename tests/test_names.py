@@ -1,0 +1,193 @@
+"""Hold every name to the glossary: files, identifiers, settings, metrics, log events, record fields and headings.
+
+`BANNED` has the words that once stood for another concept than the field's, each with the term to use.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+
+BANNED: Final = {
+    word: term
+    for term, words in {
+        "segmenter (VAD) or transcriber (STT)": "ear ears hearer hearers hearing",
+        "handle, receive, observe, transcribe": "hear hears",
+        "played, received, turn_latency": "heard",
+        "notify, send, report, log, publish": "tell tells telling told",
+        "request, query, prompt": "ask asks asked asking",
+        "store, cache, buffer, hold, retain": "kept keeper keepers",
+        "requested": "wanted",
+        "retrieved, displayed": "shown",
+        "create": "offered",
+        "delete": "forget forgotten",
+        "prompt, model": "mind minds",
+        "output, synthesizer": "mouth mouths tongue tongues",
+        "authenticate, sign_in": "door doors doorway",
+        "capacity": "lobby",
+        "token_issuer, script": "desk",
+        "context (turn), layer (package)": "floor floors",
+        "package, server": "house",
+        "continuation": "heir heirs seam succession",
+        "cost": "purse",
+        "hedging": "thrift",
+        "nonlexical": "hum hums",
+        "live_updates": "lookout spotlight",
+        "resumption": "comeback",
+        "canned": "recital",
+        "frame, message": "parcel",
+        "pseudonym": "disguise",
+        "delivery": "courier",
+        "threshold, reference": "yardstick",
+        "normalizer": "aloud",
+        "ring_buffer": "tape",
+        "near_field": "nearness",
+        "transitions, rules": "law laws",
+        "option": "wish wishes",
+        "scenario": "story playbook",
+        "simulation": "rehearsal",
+        "pool": "shelf",
+        "order": "lineup",
+        "check": "forewarned",
+        "outlive: name what goes on": "outliving",
+        "maintenance": "tidy tidying",
+        "principal": "visitor visitors",
+        "the actor: client, user, operator, provider": "nobody somebody everybody anybody whoever stranger strangers",
+        "timeout, timers": "patience",
+        "apology, recovery": "rescue",
+        "record_builder": "ledger",
+        "transcript": "dictation",
+        "user": "caller callers",
+        "status, errors": "troubles",
+    }.items()
+    for word in words.split()
+}
+"""Word -> what to say instead."""
+
+EXEMPT: Final = {
+    ("voicepipe/audio/encode_stream.py", "tell"): "the method of Python's files",
+    **{
+        ("voicepipe/telemetry/store/renamed.py", name): "a field of records that an older version stored"
+        for name in ("heard_by", "caller_text", "heard_text", "ear_connect_hidden_ms", "hearing_usd", "filler_heard")
+    },
+}
+"""(file, name) -> why it has a banned word."""
+
+TEXT_NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+")
+"""A string that is a name: a metric, a log event, a field of a record, a dotted setting."""
+
+SCRIPT_NAME: Final = re.compile(
+    r"(?:const|let|var|function|class|async|get|set)\s+([A-Za-z_$][\w$]*)|^\s*([A-Za-z_$][\w$]*)\(.*\)\s*\{"
+)
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a name in snake_case, CamelCase, kebab-case or with dots, in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def banned(name: str) -> list[str]:
+    """Return the banned words of a name, each with the term to use."""
+    return [f"{word} (say {BANNED[word]})" for word in words(name) if word in BANNED]
+
+
+def defined(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of all that a Python module defines, and of its strings that are names."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                yield node.lineno, name
+            case ast.arg(name):
+                yield node.lineno, name
+            case ast.Name(name, ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+            case ast.ImportFrom(names=aliases) | ast.Import(names=aliases):
+                yield from ((node.lineno, alias.asname) for alias in aliases if alias.asname)
+            case ast.keyword(arg=str(name)):
+                yield node.value.lineno, name
+            case ast.Constant(str(text)) if TEXT_NAME.fullmatch(text):
+                yield node.lineno, text
+
+
+def scripted(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of what a script of the pages defines."""
+    for number, line in enumerate(source.splitlines(), 1):
+        yield from ((number, first or second) for first, second in SCRIPT_NAME.findall(line))
+
+
+def headings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of the headings of a page; code blocks have none."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.startswith("```")
+        if not fenced and re.match(r"#+ ", line):
+            yield number, line.lstrip("# ")
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of a file: line 0 is the name of the file itself and of its folders."""
+    yield 0, str(path.relative_to(ROOT).with_suffix(""))
+    match path.suffix:
+        case ".py":
+            yield from defined(path.read_text(encoding="utf-8"))
+        case ".js" | ".mjs" | ".ts":
+            yield from scripted(path.read_text(encoding="utf-8"))
+        case ".md":
+            yield from headings(path.read_text(encoding="utf-8"))
+
+
+def tracked() -> list[Path]:
+    """Return the project's own files; those of others (vendored scripts) keep their names."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    return [ROOT / name for name in listing.split("\0") if name and not name.startswith("web/vendor/")]
+
+
+def test_no_name_has_a_banned_word() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}: {', '.join(wrong)}"
+        for path in tracked()
+        if path.is_file() and not path.is_symlink() and path != Path(__file__)
+        for line, name in names(path)
+        if (wrong := banned(name)) and (str(path.relative_to(ROOT)), name) not in EXEMPT
+    ]
+    assert not found, "\n".join([f"{len(found)} names", *found])
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def hear(sound): ...",
+        "class MouthPiece: ...",
+        "def play(ear): ...",
+        "told_ms = 3",
+        "self.kept = []",
+        "log('provider_told')",
+        "Limits(patience_ms=3)",
+        "read('router.shelf')",
+        "from voicepipe import turn as lobby",
+    ],
+)
+def test_a_banned_word_is_found(planted: str) -> None:
+    assert any(banned(name) for _, name in defined(planted))
+
+
+def test_a_banned_word_is_found_in_scripts_and_headings() -> None:
+    assert [banned(name) for _, name in scripted("export function tellServer() {\n  const heardMs = 3;")]
+    assert all(banned(name) for _, name in scripted("export function tellServer() {\n  const heardMs = 3;"))
+    assert [name for _, name in headings("# The lobby\n```\n# told\n```\n") if banned(name)] == ["The lobby"]
+    assert banned("voicepipe/server/lobby")
+
+
+def test_words_are_whole() -> None:
+    assert banned("early_clear_word") == []
+    assert words("VadEarly_start-msHTTP") == ["vad", "early", "start", "ms", "http"]

@@ -1,0 +1,239 @@
+"""A held-up event loop is told as our own doing where it delayed something, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.telemetry.advice import depends_on_for
+from voicepipe.testing.attribution import problems
+from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.testing.scenario import STEP_MS, Scenario
+from voicepipe.turn.commands import NoteOverrun
+from voicepipe.turn.record.loop_stalls import AFTERMATH_MS, MOST, REMEMBERED, with_stalls
+from voicepipe.turn.record.values import Breach, StageSpan, TurnRecord
+from voicepipe.turn.settings import BudgetLimits
+
+AT = dict(MARKS)
+HIDDEN = (
+    ("voiced_last", 5_000),
+    ("flushed", 5_090),
+    ("transcribed", 5_150),
+    ("llm_requested", 5_155),
+    ("first_delta", 5_300),
+    ("first_clause", 5_350),
+    ("first_sound", 5_460),
+    ("ended", 5_620),
+    ("gate_opened", 5_621),
+    ("first_sent", 5_624),
+    ("first_audible", 5_670),
+)
+"""Speculation: the reply was ready while the user might still have gone on."""
+
+
+def stages(record: TurnRecord) -> dict[str, StageSpan]:
+    """By their names."""
+    return {span.stage: span for span in record.stages}
+
+
+def parts(record: TurnRecord) -> list[tuple[str, str, str]]:
+    """What the user waited for, in order."""
+    return [(part.stage, part.from_mark, part.to_mark) for part in record.contributions]
+
+
+def held(*stalls: tuple[int, int], marks: tuple[tuple[str, int], ...] = MARKS) -> TurnRecord:
+    """A spoken turn's record with these holds."""
+    return turn_record(tuple(with_stalls(dict(marks), stalls).items()))
+
+
+def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[NoteOverrun]]:
+    """A turn whose first word came after 700 ms, with the loop held up to then."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.passes(700 - STEP_MS)
+    got = scenario.token()
+    if stalled_ms:
+        scenario.loop_stalled(stalled_ms)
+    got += scenario.clause() + scenario.sound() + scenario.sent() + scenario.model_done() + scenario.voice_done()
+    got += scenario.passes(5_000)
+    (record,) = scenario.driver.records.values()
+    return record, [order for order in got if isinstance(order, NoteOverrun)]
+
+
+def test_an_answer_that_waited_for_the_loop_is_not_its_providers_fault() -> None:
+    """The model is judged by the time before the hold; who reads of the overrun reads of the server."""
+    record, overruns = answered(stalled_ms=300)
+    assert (stages(record)["llm_ttft"].duration_ms, stages(record)["llm_ttft"].verdict) == (400, "within")
+    assert stages(record)["overhead"].owner == "server"
+    assert ("llm_ttft", "fake/llm") not in [(order.stage, order.owner) for order in overruns]
+    assert ("overhead", "server") in [(order.stage, order.owner) for order in overruns]
+    slow, overruns = answered(stalled_ms=0)
+    assert (stages(slow)["llm_ttft"].duration_ms, slow.total_ms) == (700, record.total_ms)
+    assert ("llm_ttft", "fake/llm") in [(order.stage, order.owner) for order in overruns]
+
+
+@pytest.mark.parametrize("stage", ["llm_ttft", "first_clause", "tts_ttfb"])
+def test_a_hold_right_before_a_mark_is_cut_out_of_its_stage(stage: str) -> None:
+    """Told as `overhead`, on the critical path, between two marks of its own."""
+    mark = {"llm_ttft": "first_delta", "first_clause": "first_clause", "tts_ttfb": "first_sound"}[stage]
+    usual, record = stages(turn_record())[stage], held((AT[mark] - 45, AT[mark] - 5))
+    assert record.total_ms == turn_record().total_ms
+    assert stages(record)[stage].duration_ms == stages(record)[stage].critical_ms == usual.duration_ms - 40
+    overhead = stages(record)["overhead"]
+    assert (overhead.duration_ms, overhead.critical_ms, overhead.hidden_ms, overhead.verdict) == (43, 43, 0, "over")
+    assert (
+        parts(record).index(("overhead", "held_1", "released_1"))
+        == parts(record).index((stage, "released_1", mark)) - 1
+    )
+    assert problems(record) == []
+
+
+def test_the_first_breach_is_the_servers() -> None:
+    """With what would move it."""
+    marks = tuple(with_stalls(AT, [(5_550, 5_760)]).items())
+    record = turn_record(marks, limits=BudgetLimits(endpoint_ms=1_000, llm_ttft_ms=100))
+    assert record.breach == Breach("overhead", 210 + 3 - 20, "server", depends_on_for("server.max_sessions"))
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [
+        (5_550, 5_600),  # long before the model's first word
+        (5_560, 5_760 - AFTERMATH_MS - 1),
+        (5_940, 5_980),  # sound was on its way to the client
+        (5_100, 5_400),  # the user might still have gone on speaking
+        (4_000, 4_500),
+        (6_500, 7_000),
+    ],
+)
+def test_a_hold_that_delayed_nothing_is_nobodys(stall: tuple[int, int]) -> None:
+    """The record is as it would be without."""
+    assert held(stall) == turn_record()
+
+
+def test_words_that_waited_for_the_loop_delay_the_question() -> None:
+    """Of a turn that waits for them: the hold before their flush counts, and the one that they came in."""
+    late = {**AT, "flushed": 5_290, "transcribed": 5_525}
+    record = held((5_090, 5_290), (5_480, 5_525), marks=tuple(late.items()))
+    assert stages(record)["endpoint"].duration_ms == 525 - 200 - 45
+    assert [part for part in parts(record) if part[0] in ("endpoint", "overhead")] == [
+        ("endpoint", "voiced_last", "held_1"),
+        ("overhead", "held_1", "released_1"),
+        ("endpoint", "released_1", "held_2"),
+        ("overhead", "held_2", "llm_requested"),
+        ("overhead", "first_sound", "first_sent"),
+    ]
+    assert problems(record) == []
+
+
+def test_a_hold_begins_no_sooner_than_the_turn() -> None:
+    """It was held already when the user fell silent."""
+    record = held((4_900, 5_500))
+    assert parts(record)[0] == ("overhead", "voiced_last", "released_1")
+    assert stages(record)["endpoint"].duration_ms == 25
+
+
+def test_what_waits_behind_the_gate_is_hidden_from_holds_too() -> None:
+    """The model was late by the loop, but ready in time: the user waited for their own silence."""
+    usual, record = turn_record(HIDDEN), held((5_200, 5_300), marks=HIDDEN)
+    assert stages(record)["llm_ttft"].duration_ms == stages(usual)["llm_ttft"].duration_ms - 100
+    assert record.contributions == usual.contributions
+    overhead = stages(record)["overhead"]
+    assert (overhead.duration_ms, overhead.critical_ms, overhead.hidden_ms) == (103, 3, 100)
+    assert problems(record) == []
+
+
+def test_a_gate_that_opened_late_counts_once() -> None:
+    """The end of the turn was noticed late; the hold is in the critical path and in no stage that was over."""
+    record = held((5_500, 5_620), marks=HIDDEN)
+    assert parts(record)[:3] == [
+        ("endpoint", "voiced_last", "held_1"),
+        ("overhead", "held_1", "released_1"),
+        ("endpoint", "released_1", "gate_opened"),
+    ]
+    assert stages(record)["overhead"].duration_ms == 123
+    assert problems(record) == []
+
+
+def test_a_turn_that_came_to_no_end_is_judged_too() -> None:
+    """Its answer failed later: the model still was not slow."""
+    record = held((5_540, 5_760), marks=MARKS[:6])
+    assert (stages(record)["llm_ttft"].duration_ms, stages(record)["overhead"].duration_ms) == (15, 220)
+    assert record.total_ms is None
+    assert problems(record) == []
+
+
+def test_longest_stalls_are_retained() -> None:
+    """A record stays small on a machine that is always late."""
+    stalls = [(5_100 + 10 * i, 5_500 + i) for i in range(30)]
+    marks = with_stalls(AT, stalls)
+    retained = [(marks[f"held_{i}"], marks[f"released_{i}"]) for i in range(1, MOST + 1)]
+    assert retained == sorted(stalls, key=lambda stall: stall[0] - stall[1])[:MOST]
+    assert len(marks) == len(AT) + 2 * MOST
+
+
+def test_record_is_unchanged_after_playback() -> None:
+    """However often the loop is held while the answer plays: a client's later word finds the same turn."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.passes(300)
+    scenario.token()
+    scenario.loop_stalled(200)
+    scenario.clause()
+    scenario.sound(20_000)
+    scenario.sent(20_000)
+    scenario.model_done()
+    scenario.voice_done()
+    for _ in range(2 * REMEMBERED):
+        scenario.passes(60)
+        scenario.loop_stalled(30)
+    scenario.reports(8_000)
+    scenario.passes(30_000)
+    (record,) = scenario.driver.records.values()
+    marks = dict(record.marks)
+    assert [name for name in marks if name.startswith("held")] == ["held_1"]
+    assert marks["released_1"] - marks["held_1"] == 200
+
+
+def test_turn_retains_stalls_until_it_is_audible() -> None:
+    """A model that takes long on a loop that is held all the time: the hold before its words is not forgotten."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.passes(300)
+    scenario.token("It")
+    scenario.loop_stalled(200)
+    for _ in range(2 * REMEMBERED):
+        scenario.passes(60)
+        scenario.loop_stalled(30)
+    turn = scenario.driver.core.agent.turn
+    assert turn is not None
+    assert len(turn.account.stalls) <= REMEMBERED + 1
+    scenario.clause("It")
+    scenario.leaves()
+    (record,) = scenario.driver.records.values()
+    assert dict(record.marks)["released_1"] - dict(record.marks)["held_1"] == 200
+
+
+@given(
+    gaps=st.lists(st.integers(0, 300), min_size=len(MARKS), max_size=len(MARKS)),
+    order=st.permutations(range(2, 5)),
+    edges=st.lists(st.integers(4_500, 8_500), min_size=2, max_size=12, unique=True),
+)
+def test_the_parts_make_the_total_whatever_was_held(gaps: list[int], order: list[int], edges: list[int]) -> None:
+    """For any marks and any holds, end to end; no stage is longer than without them."""
+    names = [name for name, _ in MARKS]
+    names[2:5] = [names[i] for i in order]
+    marks = {name: 5_000 + sum(gaps[:i]) for i, name in enumerate(names)}
+    at = sorted(edges)
+    record = held(*zip(at[::2], at[1::2], strict=False), marks=tuple(marks.items()))
+    without = stages(turn_record(tuple(marks.items())))
+    assert problems(record) == []
+    assert record.unattributed_ms == 0
+    assert all(
+        span.duration_ms <= without[name].duration_ms for name, span in stages(record).items() if name != "overhead"
+    )
+    assert all(span.hidden_ms >= 0 for span in record.stages)

@@ -1,0 +1,91 @@
+"""A transcriber that ends the utterance by itself, sooner than the ear can: permission to work, until proved wrong."""
+
+from __future__ import annotations
+
+from voicepipe.testing.core_driver import names
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn.record import attribution
+from voicepipe.turn.states import Agent, User
+
+
+def test_stt_final_starts_the_reply_before_the_vad_pause() -> None:
+    """The model is asked at once; the pause that follows changes nothing, and the gate opens at the turn's end."""
+    scenario = Scenario(speculate=True)
+    scenario.speaks()
+    assert names(scenario.ends_it()) == ["StartReply"]
+    scenario.model_requested()
+    scenario.pauses()
+    assert "StartReply" not in names(scenario.transcribes())
+    scenario.token()
+    scenario.clause()
+    scenario.sound()
+    assert scenario.driver.core.agent.state is Agent.READY
+    assert "OpenGate" in names(scenario.stops())
+    assert scenario.driver.core.illegal_moves == []
+
+
+def test_continued_speech_revokes_the_stt_end() -> None:
+    """No pause within 300 ms: the guess is put away, and the user was speaking all along."""
+    scenario = Scenario(speculate=True)
+    scenario.speaks()
+    scenario.ends_it("What time")
+    got = names(scenario.passes(400))
+    assert got == ["StopReply"]
+    assert scenario.driver.core.user.state is User.SPEAKING
+    scenario.pauses()
+    scenario.transcribes("What time is it?")
+    scenario.stops()
+    assert scenario.driver.core.user.turn is not None
+    assert scenario.driver.core.user.turn.question.text == "What time is it?"
+    assert scenario.driver.core.illegal_moves == []
+
+
+def test_more_words_start_the_reply_again() -> None:
+    """A second final in the same breath: the question is the longer one."""
+    scenario = Scenario(speculate=True)
+    scenario.speaks()
+    scenario.ends_it("What time")
+    assert names(scenario.ends_it("What time is it?")) == ["StopReply", "StartReply"]
+    scenario.pauses()
+    scenario.transcribes("What time is it?")
+    assert scenario.driver.core.illegal_moves == []
+
+
+def test_its_word_counts_for_nothing_without_leave_to_guess() -> None:
+    """An agent that must not spend tokens on guesses waits for the end of the turn."""
+    scenario = Scenario(speculate=False)
+    scenario.speaks()
+    assert scenario.ends_it() == []
+    assert scenario.driver.core.user.state is User.SPEAKING
+
+
+def test_guesses_are_few() -> None:
+    """A user who stops and goes on again and again costs three starts before the turn is over, and one at its end."""
+    scenario = Scenario(speculate=True, max_flushes=3)
+    started = 0
+    scenario.speaks(200)
+    for n in range(6):
+        started += names(scenario.ends_it("and" + " so on" * n)).count("StartReply")
+        scenario.passes(400)
+    assert started == 3
+    scenario.pauses()
+    scenario.transcribes("and so on")
+    assert "StartReply" in names(scenario.stops())
+    assert scenario.driver.core.illegal_moves == []
+
+
+def test_a_commit_while_in_doubt_counts_as_speech() -> None:
+    """The client ends the turn before the ear could: t0 is what the client's commit says."""
+    scenario = Scenario(speculate=True)
+    scenario.speaks()
+    scenario.ends_it()
+    got = names(scenario.commits(last_voiced_ms=scenario.driver.now_ms))
+    assert got[:2] == ["InputSpeechStopped", "FlushTranscript"]
+    scenario.transcribes()
+    scenario.creates()
+    scenario.answers("It is noon.")
+    scenario.passes(60_000)
+    record = scenario.driver.records["turn_s_0001"]
+    assert attribution.VOICED_LAST in dict(record.marks)
+    assert record.outcome == "completed"
+    assert scenario.driver.core.illegal_moves == []

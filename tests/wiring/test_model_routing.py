@@ -1,0 +1,174 @@
+"""From settings to a model made of several."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from voicepipe.config import load
+from voicepipe.errors import ConfigError, StageRefused
+from voicepipe.ports.model import ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
+from voicepipe.providers.net import http
+from voicepipe.registry import Spec
+from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.wiring.model_routing import candidate_of
+from voicepipe.wiring.stages import Stages
+
+HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),), session="s1")
+
+
+@dataclass(frozen=True)
+class Town:
+    """Three vendors, who say their own names, and settings that lead to them."""
+
+    vendors: dict[str, FakeVendor]
+    folder: Path
+
+    def stages(self, text: str) -> Stages:
+        """The stages of these settings, which need no others than the language model's."""
+        providers = "".join(f'[providers.{n}]\nbase_url = "{v.base_url}"\n' for n, v in self.vendors.items())
+        usual = '[agents.default]\nstt = "one/ear"\ntts = "one/mouth"\n'
+        (self.folder / "voicepipe.toml").write_text(providers + usual + text)
+        return Stages(load(environ={"HOME": str(self.folder)}, folder=self.folder))
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(http.lifetime())
+        vendors = {name: await stack.enter_async_context(FakeVendor()) for name in ("one", "two", "three")}
+        for name, vendor in vendors.items():
+            vendor.llm.usual = LlmCue(tokens=(name,))
+        yield Town(vendors, tmp_path)
+
+
+async def events_of(stages: Stages, request: ModelRequest = HI, agent: str = "default") -> list[ModelEvent]:
+    async with stages.of_agent(agent).model.open(request) as events:
+        return [event async for event in events]
+
+
+async def said(stages: Stages, request: ModelRequest = HI, agent: str = "default") -> str:
+    return "".join(each.text for each in await events_of(stages, request, agent) if isinstance(each, TextDelta))
+
+
+async def test_one_model_is_called_without_any_route(town: Town) -> None:
+    events = await events_of(town.stages('llm = "one/m"\n'))
+    assert not any(isinstance(event, Routed) for event in events)
+    assert (await town.vendors["one"].llm.nth(0)).question["model"] == "m"
+
+
+async def test_a_list_answers_in_spite_of_its_first(town: Town) -> None:
+    town.vendors["one"].llm.usual = LlmCue(fault=Status(500))
+    stages = town.stages('llm = ["one/a", "two/b", "three/c"]\n[router]\norder = "given"\n')
+    events = await events_of(stages)
+    assert [event.provider for event in events if isinstance(event, Routed)] in (["two/b"], ["three/c"])
+    assert (await town.vendors["one"].llm.nth(0)).question["model"] == "a"
+
+
+async def test_a_pool_has_its_own_options(town: Town) -> None:
+    town.vendors["one"].llm.usual = LlmCue(fault=Hang())
+    stages = town.stages(
+        'llm = "pool/p"\n[pools.p]\nmodels = ["one/a", "two/b"]\n'
+        'policy = "fallback"\nfallback_after_ms = 60\nmax_output_tokens = 90\n'
+    )
+    assert await said(stages) == "two"
+    assert (await town.vendors["two"].llm.nth(0)).question["max_tokens"] == 90
+    shorter = replace(HI, max_output_tokens=7, session="s2")
+    await said(stages, shorter)
+    assert (await town.vendors["two"].llm.nth(1)).question["max_tokens"] == 7
+
+
+async def test_rules_look_at_the_agent_and_at_what_the_request_says(town: Town) -> None:
+    stages = town.stages(
+        'llm = "one/a"\n[agents.support]\n[pools.de]\nmodels = ["two/b"]\n[pools.help]\nmodels = ["three/c"]\n'
+        '[rules.german]\nwhen = ["language=de"]\npool = "de"\n[rules.help]\nwhen = ["agent=support"]\npool = "help"\n'
+    )
+    assert await said(stages) == "one"
+    assert await said(stages, replace(HI, metadata=(("language", "DE"),))) == "two"
+    assert await said(stages, agent="support") == "three"
+
+
+async def test_an_experiment_keeps_a_session_in_its_arm_and_records_it(town: Town) -> None:
+    stages = town.stages('llm = "one/a"\n[pools.new]\nmodels = ["two/b"]\n[experiments.trial]\nsplit = ["new=50"]\n')
+    arms: dict[str, set[str]] = {}
+    for session in (f"session {i}" for i in range(20)):
+        for _ in range(2):
+            events = await events_of(stages, replace(HI, session=session))
+            whys = [event.why for event in events if isinstance(event, Routed)]
+            assert whys in ([], ["experiment trial: new; first choice"])
+            arms.setdefault(session, set()).add(str(whys))
+    assert all(len(seen) == 1 for seen in arms.values())
+    assert len({seen.pop() for seen in arms.values()}) == 2
+
+
+async def test_easy_questions_go_to_the_small_model(town: Town) -> None:
+    stages = town.stages('llm = "pool/p"\n[pools.p]\nmodels = ["one/big"]\neasy_models = ["two/small"]\n')
+    assert await said(stages) == "two"
+    hard = Said("user", (Text("Explain to me why the sky is blue and compare it with Mars."),))
+    assert await said(stages, replace(HI, messages=(hard,))) == "one"
+    town.vendors["one"].llm.usual = LlmCue(fault=Status(503))
+    assert await said(stages, replace(HI, messages=(hard,))) == "two"
+
+
+async def test_a_request_may_name_more_models(town: Town) -> None:
+    town.vendors["one"].llm.usual = LlmCue(fault=Status(500))
+    stages = town.stages('llm = "one/a"\n')
+    assert await said(stages, replace(HI, models=("two/b",))) == "two"
+    assert (await town.vendors["one"].llm.nth(0)).question["model"] == "a"
+
+
+async def test_a_request_that_names_what_there_is_not_is_refused(town: Town) -> None:
+    stages = town.stages('llm = "one/a"\n')
+    with pytest.raises(StageRefused, match="expected"):
+        await said(stages, replace(HI, models=("no-such-spec",)))
+
+
+async def test_rules_do_not_apply_to_a_model_requested_by_name(town: Town) -> None:
+    stages = town.stages('llm = "one/a"\n[pools.p]\nmodels = ["two/b"]\n[rules.all]\nwhen = []\npool = "p"\n')
+    assert await said(stages) == "two"
+    model = stages.router.of_spec(Spec("one", "a"), key="k")
+    async with model.open(HI) as events:
+        assert "one" in [event.text async for event in events if isinstance(event, TextDelta)]
+    async with stages.router.of_pool("p").open(HI) as events:
+        assert "two" in [event.text async for event in events if isinstance(event, TextDelta)]
+
+
+def test_a_pool_with_a_model_whose_key_is_missing_is_refused_at_the_start(tmp_path: Path) -> None:
+    town = Town({}, tmp_path)
+    text = '[providers.one]\nbase_url = "http://127.0.0.1:1/v1"\n[router]\n'
+    text += '[pools.p]\nmodels = ["openai/gpt-5-mini"]\n[rules.all]\nwhen = ["a=b"]\npool = "p"\n'
+    with pytest.raises(ConfigError, match=r"pools\.p\.models is 'openai/gpt-5-mini', which needs a key"):
+        town.stages(f'llm = "one/a"\n{text}').of_agent("default")
+
+
+@pytest.mark.parametrize(
+    ("spec", "does"),
+    [
+        ("anthropic/claude-haiku-4-5", True),
+        ("anthropic/claude-haiku-5-5", False),
+        ("mistral/mistral-small-latest", True),
+        ("moonshot/kimi-k2.6", True),
+        ("deepseek/deepseek-v4-flash", False),
+        ("vllm/any", False),
+    ],
+)
+def test_who_goes_on_in_the_same_breath_stands_in_the_catalog(tmp_path: Path, spec: str, does: bool) -> None:
+    settings = load(environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    assert candidate_of(settings, Spec.parse(spec)).prefills is does
+
+
+async def test_operators_see_all_three_stages(town: Town) -> None:
+    """Those that stand alone too, from the beginning or once they were asked."""
+    stages = town.stages('llm = ["one/a", "two/b"]\n')
+    stages.of_agent("default")
+    assert [(each.stage, each.spec) for each in stages.healths()] == [
+        ("llm", "one/a"),
+        ("llm", "two/b"),
+        ("stt", "one/ear"),
+        ("tts", "one/mouth"),
+    ]

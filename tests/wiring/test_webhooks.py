@@ -1,0 +1,159 @@
+"""A whole server tells of its turns: to who watches, and to webhooks; never more than is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from voicepipe.audio.files import read_sound
+from voicepipe.telemetry.webhooks.payload import Webhook, read_secrets, signed_headers
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.user import WIRE_HZ, calling
+from voicepipe.testing.waiting import eventually
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
+ANSWER = "It is noon. Anything else?"
+WAIT_S = 20
+
+
+@asynccontextmanager
+async def receiving(status: int = 204) -> AsyncIterator[tuple[str, asyncio.Queue[tuple[dict[str, str], bytes]]]]:
+    """A receiver of webhooks that answers with that status: its address, and what it got."""
+    got: asyncio.Queue[tuple[dict[str, str], bytes]] = asyncio.Queue()
+
+    async def take(request: web.Request) -> web.Response:
+        got.put_nowait(({name.lower(): value for name, value in request.headers.items()}, await request.read()))
+        return web.Response(status=status)
+
+    app = web.Application()
+    app.router.add_post("/hook", take)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook", got
+    finally:
+        await runner.cleanup()
+
+
+async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
+    """The events of a stream: kind and data."""
+    kind = ""
+    async for line in answer.content:
+        if line.startswith(b"event: "):
+            kind = line[7:].strip().decode()
+        elif line.startswith(b"data: "):
+            yield kind, json.loads(line[6:])
+
+
+async def test_who_watches_sees_each_mark_before_the_turn_that_it_belongs_to(fake_server: Any, question: Path) -> None:
+    """The marks that were told are those of the record, none is told twice, and the event loop's lag comes along."""
+    async with fake_server() as server, aiohttp.ClientSession() as http:
+        server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
+        async with (
+            asyncio.timeout(2 * WAIT_S),
+            http.get(f"{server.url}/v1/turns/stream") as answer,
+            calling(server.url, session=VAD) as user,
+        ):
+            await user.say(read_sound(question, WIRE_HZ))
+            seen: list[dict[str, Any]] = []
+            kinds: set[str] = set()
+            async for kind, data in events(answer):
+                kinds.add(kind)
+                if kind == "live":
+                    seen.append(data)
+                if kind == "turn":
+                    break
+    assert {"sessions", "loop", "dropped", "live", "turn"} == kinds
+    assert data["agent_text"] == ANSWER
+    marks = [event for event in seen if event["type"] == "voicepipe.turn.mark"]
+    assert {event["mark"] for event in marks} == set(data["marks"])
+    latest = {event["mark"]: event["at_ms"] for event in marks}
+    assert latest == data["marks"]
+    marks_seen = [(event["mark"], event["at_ms"]) for event in marks]
+    assert len(marks_seen) == len(set(marks_seen))
+    verdicts = {event["stage"]: event["duration_ms"] for event in seen if event["type"] == "voicepipe.turn.stage"}
+    assert verdicts == {stage["stage"]: stage["duration_ms"] for stage in data["stages"]}
+    for event in seen:
+        assert (event["session"], event["agent"], event["project"]) == (data["session"], "default", "default")
+        assert (event["turn_id"], event["revision"]) == (data["id"], 0)
+
+
+async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: Path) -> None:
+    """Of its turn, also that it was over its limit, and of its end; signed with the secret of the settings."""
+    async with receiving() as (url, got):
+        hook = {"webhooks.crm.url": url, "webhooks.crm.secret": SECRET, "budget.total_ms": 1}
+        async with fake_server(hook) as server:
+            server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
+            async with calling(server.url, session=VAD) as user:
+                await user.say(read_sound(question, WIRE_HZ))
+                done = await user.until("response.done")
+            async with asyncio.timeout(2 * WAIT_S):
+                deliveries = [await got.get() for _ in range(3)]
+    webhook = Webhook(name="crm", url=url, secrets=read_secrets(SECRET))
+    marks_seen = {}
+    for headers, body in deliveries:
+        again = signed_headers(webhook, headers["webhook-id"], body, now_s=int(headers["webhook-timestamp"]))
+        assert headers["webhook-signature"] == again["webhook-signature"]
+        event = json.loads(body)
+        marks_seen[event["type"]] = event["data"]
+    assert marks_seen.keys() == {"turn.completed", "turn.over_budget", "session.ended"}
+    turn, session = marks_seen["turn.completed"], marks_seen["session.ended"]
+    assert turn == marks_seen["turn.over_budget"]
+    assert turn["id"] == done["response"]["metadata"]["voicepipe_turn"]
+    assert turn["agent_text"] == ANSWER
+    assert (session["id"], session["turns"], session["over"]) == (turn["session"], 1, 1)
+
+
+async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question: Path) -> None:
+    """Words that records must not hold are in no webhook and in no stream."""
+    async with receiving() as (url, got):
+        hook = {"webhooks.crm.url": url, "webhooks.crm.secret": SECRET, "records.text": "never"}
+        async with (
+            fake_server(hook) as server,
+            aiohttp.ClientSession() as http,
+            asyncio.timeout(2 * WAIT_S),
+            http.get(f"{server.url}/v1/turns/stream") as answer,
+        ):
+            server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
+            async with calling(server.url, session=VAD) as user:
+                await user.say(read_sound(question, WIRE_HZ))
+                await user.until("response.done")
+                streamed = []
+                async for kind, data in events(answer):
+                    streamed.append(json.dumps(data))
+                    if kind == "turn":
+                        break
+            _, body = await got.get()
+    assert json.loads(body)["data"]["outcome"] is not None
+    assert "noon" not in body.decode() + "".join(streamed)
+
+
+async def test_a_later_server_retries_deliveries_on_request(fake_server: Any) -> None:
+    """What was given up lies in the data folder; `retry` delivers it, with the id that it had."""
+    async with receiving(410) as (gone, refused), receiving() as (url, got), aiohttp.ClientSession() as http:
+        hook = {"webhooks.crm.secret": SECRET, "webhooks.crm.events": "session.ended"}
+        async with fake_server(hook | {"webhooks.crm.url": gone}) as server:
+            async with calling(server.url):
+                pass
+
+            async def given_up() -> Any:
+                async with http.get(f"{server.url}/v1/webhooks/dead") as answer:
+                    return (await answer.json())["data"] or None
+
+            (dead,) = await eventually(given_up)
+        async with fake_server(hook | {"webhooks.crm.url": url}) as server, asyncio.timeout(WAIT_S):
+            async with http.post(f"{server.url}/v1/webhooks/dead/retry") as answer:
+                assert (await answer.json())["retried"] == 1
+            headers, body = await got.get()
+        first, _ = refused.get_nowait()
+    assert headers["webhook-id"] == first["webhook-id"] == dead["id"]
+    assert json.loads(body)["data"]["id"] == dead["session"]

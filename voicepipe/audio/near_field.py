@@ -1,0 +1,102 @@
+"""Follow how loud the user is, and decide whether the current audio comes from as near.
+
+The VAD model detects every voice in the room. The user's is the loudest, usually by 10 dB and more: the user is
+close to the microphone, and each doubling of the distance takes 6 dB. So the user's own level is followed, and audio
+far below it is another person's speech, or music.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import log10
+from typing import Final
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples
+
+_FRAME_MS: Final = 20
+
+_SPAN_FRAMES: Final = 15
+"""300 ms, 1.5 syllables: weak consonants of near speech are averaged with its vowels."""
+
+_SHORT_FRAMES: Final = 5
+_BLOCK_FRAMES: Final = 25
+_BLOCKS: Final = 6
+"""The room's level is that of the quietest 100 ms of the last 3 s, kept as minima of half seconds."""
+
+_LEAST_FAR_DB: Final = 10.0
+"""In a loud room, audio further below the user than this is far. Of the 300 ms levels of near speech 95 % lie within 12
+dB of its loudest. The levels of a crowd that is 10 dB weaker on average lie 14 to 18 dB below."""
+
+_FAR_SHARE: Final = 0.6
+"""In a quiet room users may mumble: far is below this share of the way, in dB, from the user's level to the room's.
+Then there is no crowd to separate from the user."""
+
+_DECAY_DB_PER_S: Final = 1.0
+"""A user who turns away, or a handset that changes hands, counts as near again after a few seconds."""
+
+_STIR_SHARE: Final = 0.3
+_LEAST_STIR_DB: Final = 9.0
+"""From this far above the room's level towards the user's, the audio is more than room noise. The same as where speech
+ends (`levels`)."""
+
+_GRAIN_DB: Final = 17.5
+"""-73 dBFS, quieter than any room: a client that mutes by sending zeros must not make every breath count as speech."""
+
+
+def _db(power: float) -> float:
+    """Return the mean square of int16 samples in dB over one unit; full scale is 90."""
+    return max(_GRAIN_DB, 10 * log10(max(0.0, power) + 1))
+
+
+class NearField:
+    """Follows one user's level, and the room's, frame by frame."""
+
+    def __init__(self) -> None:
+        # Bounded by their maxlen: the oldest is dropped.
+        self._powers: deque[float] = deque(maxlen=_SPAN_FRAMES)
+        self._span_sum = self._short_sum = 0.0
+        self._quietest: deque[float] = deque(maxlen=_BLOCKS)
+        self._in_block = _BLOCK_FRAMES
+        self._user_db = _GRAIN_DB
+        self._span_db = _GRAIN_DB
+
+    def push(self, frame: Samples, *, speech: bool) -> None:
+        """Process the next 20 ms, int16, (320,) at 16 kHz. `speech`: the VAD model detected speech in the audio just
+        before.
+        """
+        wide = frame.astype(np.float32)
+        power = float(np.dot(wide, wide)) / len(frame)
+        if not self._powers:  # assume the same level before: no audio is not a quiet room
+            self._powers.extend([power] * _SPAN_FRAMES)
+            self._span_sum, self._short_sum = power * _SPAN_FRAMES, power * _SHORT_FRAMES
+        # Running sums; rounding errors left by a loud past are far below the quantisation step.
+        self._span_sum += power - self._powers[0]
+        self._short_sum += power - self._powers[-_SHORT_FRAMES]
+        self._powers.append(power)
+        self._span_db = _db(self._span_sum / _SPAN_FRAMES)
+        self._follow_room(_db(self._short_sum / _SHORT_FRAMES))
+        self._user_db -= _DECAY_DB_PER_S * _FRAME_MS / 1_000
+        if speech:
+            self._user_db = max(self._user_db, self._span_db)
+
+    @property
+    def near(self) -> bool:
+        """Return whether the last 300 ms are as loud as the user may be."""
+        below_db = _FAR_SHARE * (self._user_db - min(self._quietest))
+        return self._span_db >= self._user_db - max(_LEAST_FAR_DB, below_db)
+
+    @property
+    def stirs(self) -> bool:
+        """Return whether the newest 20 ms are more than room noise."""
+        room_db = min(self._quietest)
+        rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._user_db - room_db))
+        return _db(self._powers[-1]) >= room_db + rise_db
+
+    def _follow_room(self, level_db: float) -> None:
+        if self._in_block == _BLOCK_FRAMES:
+            self._quietest.append(level_db)
+            self._in_block = 0
+        self._in_block += 1
+        self._quietest[-1] = min(self._quietest[-1], level_db)

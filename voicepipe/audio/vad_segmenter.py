@@ -1,0 +1,349 @@
+"""Voice activity detection: find where one user's speech starts, pauses and resumes.
+
+Pure: samples and `now_ms` go in, edges come out. A cheap gate decides whether the VAD model runs at all. The VAD
+model (Silero) says whether a window is speech. The level of the window says whether the speech is the user's. The
+levels of the samples say where the speech began and ended. Silence is counted in samples, from the last voiced one;
+when frames stop arriving it is counted by the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from voicepipe.audio import levels, prosody, silero
+from voicepipe.audio.energy_gate import FRAME_SAMPLES, PREROLL_SAMPLES, EnergyGate
+from voicepipe.audio.near_field import NearField
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.ring_buffer import AudioHistory, RingBuffer
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.audio.silero import CONTEXT_SAMPLES, RATE_HZ, WINDOW_SAMPLES, Silero, SileroState
+from voicepipe.audio.speech_bounds import SpeechBounds
+from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
+from voicepipe.audio.stream_clock import StreamClock
+from voicepipe.errors import ConfigError
+
+_PER_MS: Final = RATE_HZ // 1_000
+_STEP_MS: Final = FRAME_SAMPLES // _PER_MS
+_WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
+
+_SLICE_MS: Final = 500
+"""Longer pushes are processed in slices of this length, so that one burst does not set the size of every buffer."""
+
+_LONGEST_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
+"""The longest slice after the resampler has added what it held back."""
+
+_FAR_MS: Final = 200
+"""Speech that was not near for this long has paused: a speaker further away goes on. With the 300 ms over which
+the near field is computed, near speech may fade for about 500 ms before that."""
+
+_STIR_MS: Final = 120
+"""The VAD model needs 60 to 120 ms to detect speech. While the level rises, `SilenceProgress` is held back for this
+long, so that no turn ends on the first syllable of its next word. Noise that is not speech delays the edge by no more
+than this.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VadOptions:
+    """What counts as speech and what as silence."""
+
+    threshold: float = 0.5
+    """The VAD model's probability from which a window is speech, 0 to 1. Higher needs louder, clearer speech."""
+
+    min_speech_ms: int = 60
+    """Net speech before `SpeechStart`. Shorter reacts to clicks, longer misses "yes"."""
+
+    pause_ms: int = 80
+    """Silence before `SpeechStop`. Shorter pauses lie inside words."""
+
+    longest_pause_ms: int = 30_000
+    """After this much silence the pause is over, and the next speech starts instead of resuming."""
+
+    jitter_ms: int = 200
+    """Frames may be this late before their absence counts as silence."""
+
+    keep_ms: int = 2_000
+    """How much audio stays readable with `since`: the audio before speech starts, and the time to detect it."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise ConfigError(f"threshold: expected 0 to 1, got {self.threshold}")
+        for name in ("min_speech_ms", "pause_ms", "longest_pause_ms", "jitter_ms", "keep_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: expected a positive number of ms, got {getattr(self, name)}")
+
+    @property
+    def speech_from(self) -> float:
+        """Return the probability that starts speech. Audio rejected by the gate has 0: silence at any threshold."""
+        return max(self.threshold, 0.01)
+
+    @property
+    def silence_below(self) -> float:
+        """Return the probability that ends speech: 0.15 lower, as the model's authors do, so that the state does not
+        flicker.
+        """
+        return max(self.threshold - 0.15, 0.01)
+
+
+class VadState(Enum):
+    """The state of the user's speech."""
+
+    QUIET = auto()
+    SPEAKING = auto()
+    PAUSED = auto()
+
+
+class VadSegmenter:
+    """Detects one user's speech. The same samples give the same edges, however they were cut into pushes.
+
+    Costs about 1 to 3 ms of CPU per second of audio, 3 ms for a burst of 1 second. Feed longer bursts in slices,
+    with `more_ms`, where the event loop must not be held longer.
+    """
+
+    def __init__(
+        self,
+        rate_hz: int,
+        options: VadOptions | None = None,
+        *,
+        gate: EnergyGate | None = None,
+        model: Silero | None = None,
+    ) -> None:
+        self.rate_hz = rate_hz
+        self.options = options or VadOptions()
+        """May be replaced between pushes."""
+        self.state = VadState.QUIET
+        self._model = model or silero.shared()
+        self._silero_state = SileroState()
+        self._gate = gate or EnergyGate()
+        self._resampler = Resampler(rate_hz, RATE_HZ)
+        self._recent = AudioHistory(self.options.keep_ms * rate_hz // 1_000)
+        self._buffer = RingBuffer(levels.LOOK_BACK_SAMPLES + 2 * _LONGEST_SLICE_SAMPLES, _LONGEST_SLICE_SAMPLES)
+        self._speech_bounds = SpeechBounds(self._buffer)
+        self._near_field = NearField()
+        self._stream_clock = StreamClock()
+        self._now_ms: int | None = None
+        # Positions on the buffer, which lags the user's audio by the resampler's delay. `_lead` samples of silence in
+        # front align the ends of frames with the ends of the client's frames, so that no frame waits for the next one.
+        self._lead = self._resampler.delay_samples
+        self._buffer.append(silence(self._lead))
+        self._processed = 0
+        self._classified = 0
+        self._speech_end = 0
+        self._near_end = 0
+        self._not_before = 0
+        self._probability = 0.0
+        self._net_ms = 0
+        self._pause = Instant(0, 0)
+        self._silence_ms = 0
+        self._gap_ms = 0
+
+    @property
+    def received_ms(self) -> int:
+        """Return how much of the user's audio has arrived."""
+        return self._recent.end * 1_000 // self.rate_hz
+
+    @property
+    def received_samples(self) -> int:
+        """Return how much of the user's audio has arrived, in samples at `rate_hz`."""
+        return self._recent.end
+
+    def instant(self, stream_ms: int) -> Instant:
+        """Return a position in the user's audio on both time scales."""
+        return Instant(stream_ms, self._stream_clock.session_ms(stream_ms))
+
+    def since(self, stream_ms: int) -> Samples:
+        """Return the user's audio from a position on, int16 at `rate_hz`; at least from `keep_ms` before the newest
+        push.
+        """
+        return self._recent.since(max(0, stream_ms) * self.rate_hz // 1_000)
+
+    def last_voiced(self) -> Instant | None:
+        """Return the end of the latest speech so far, or None when there was none since `end_turn`."""
+        match self.state:
+            case VadState.SPEAKING:
+                return self._instant_at(self._current_voice_end())
+            case VadState.PAUSED:
+                return self._pause
+            case VadState.QUIET:
+                return None
+
+    def end_turn(self) -> None:
+        """End the user's turn: the next speech starts anew, at the newest sample at the earliest."""
+        self.state = VadState.QUIET
+        self._net_ms = 0
+        self._not_before = self._processed
+
+    def push(self, samples: Samples, now_ms: int, *, more_ms: int = 0) -> tuple[Edge, ...]:
+        """Process the next samples, int16, (n_samples,) at `rate_hz`, that arrived at `now_ms`.
+
+        `more_ms` is how much audio of the same arrival is still to be pushed. Returns the edges in order. The edges
+        of a long push are all returned here, with their positions.
+        """
+        edges: list[Edge] = []
+        n_ms = len(samples) * 1_000 // self.rate_hz + more_ms
+        self._count_absence(now_ms - n_ms, edges)
+        self._recent.append(samples)
+        self._now_ms = now_ms
+        self._stream_clock.arrived(self.received_ms + more_ms, now_ms)
+        self._count_gap(now_ms - more_ms)
+        slice_samples = max(1, _SLICE_MS * self.rate_hz // 1_000)
+        for first in range(0, len(samples), slice_samples):
+            self._buffer.append(self._resampler.push(samples[first : first + slice_samples]))
+            while self._buffer.end - self._processed >= FRAME_SAMPLES:
+                self._process_frame(edges)
+        return tuple(edges)
+
+    def tick(self, now_ms: int) -> tuple[Edge, ...]:
+        """Detect missing samples; call it every 20 ms or so. Returns no edges while the samples are not late."""
+        edges: list[Edge] = []
+        self._count_absence(now_ms, edges)
+        return tuple(edges)
+
+    # --- missing frames -----------------------------------------------------------------------
+
+    def _count_absence(self, now_ms: int, edges: list[Edge]) -> None:
+        """Count the time since the last arrival as silence, once it exceeds the jitter allowance."""
+        if self._now_ms is None or now_ms - self._now_ms <= self.options.jitter_ms:
+            return
+        self._net_ms = 0
+        absent_ms = now_ms - self._now_ms
+        if self.state is VadState.SPEAKING:
+            self._begin_pause(self._current_voice_end(), self.received_ms + absent_ms, edges)
+            # The audio after the gap does not continue the audio before it.
+            self._not_before = self._recent.end * RATE_HZ // self.rate_hz + self._lead
+        elif self.state is VadState.PAUSED:
+            self._grow(self.received_ms - self._pause.stream_ms + absent_ms, edges)
+
+    def _count_gap(self, now_ms: int) -> None:
+        """Update how much of the silence was never sent as samples, after frames were missing during a pause.
+
+        Audio that was only late arrives faster than real time and reduces the gap to 0, so it counts once.
+        """
+        if self.state is VadState.PAUSED:
+            gap_ms = now_ms - self.received_ms - (self._pause.session_ms - self._pause.stream_ms)
+            self._gap_ms = gap_ms if gap_ms > self.options.jitter_ms else 0
+
+    # --- frames -------------------------------------------------------------------------------
+
+    def _process_frame(self, edges: list[Edge]) -> None:
+        """Pass the next 20 ms of the buffer to the gate, and on to the VAD model when the gate is open."""
+        begin = self._processed
+        self._processed += FRAME_SAMPLES
+        frame = self._buffer.read(begin, self._processed)
+        hold = self._probability >= self.options.silence_below
+        self._near_field.push(frame, speech=hold)
+        if self._near_field.near:
+            self._near_end = self._processed
+        if self._gate.push(frame, hold=hold):
+            self._classify_windows(edges)
+        else:
+            self._probability, self._net_ms = 0.0, 0
+        if self.state is VadState.SPEAKING:
+            self._seek_pause(edges)
+        elif self.state is VadState.PAUSED:
+            self._watch_pause(edges)
+
+    def _classify_windows(self, edges: list[Edge]) -> None:
+        """Run the VAD model on every complete window; after the gate was closed, start a little before it opened."""
+        if self._processed - self._classified > PREROLL_SAMPLES:
+            self._classified = self._processed - PREROLL_SAMPLES
+            self._silero_state.restart(
+                self._buffer.read(max(self._buffer.start, self._classified - CONTEXT_SAMPLES), self._classified)
+            )
+        while self._processed - self._classified >= WINDOW_SAMPLES:
+            end = self._classified + WINDOW_SAMPLES
+            self._probability = self._model.probability(self._silero_state, self._buffer.read(self._classified, end))
+            self._classified = end
+            self._weigh(self._probability, edges)
+
+    def _weigh(self, probability: float, edges: list[Edge]) -> None:
+        """Update the phase with the result of one window. Far speech never starts a turn."""
+        options = self.options
+        if self.state is not VadState.SPEAKING and not self._near_field.near:
+            self._net_ms = 0
+        elif self.state is VadState.QUIET:
+            if probability >= options.speech_from:
+                self._net_ms += _WINDOW_MS
+            else:
+                self._net_ms = max(0, self._net_ms - 2 * _WINDOW_MS) if probability >= options.silence_below else 0
+            if self._net_ms >= options.min_speech_ms:
+                self._speak(SpeechStart, self._classified - self._net_ms * _PER_MS, edges)
+        elif probability >= options.silence_below:
+            if self.state is VadState.SPEAKING:
+                self._speech_end = self._classified
+            elif probability >= options.speech_from or self._speech_bounds.voiced_since(
+                self._not_before, self._classified
+            ):
+                self._speak(SpeechResume, self._classified - WINDOW_SAMPLES, edges)
+
+    # --- what the results lead to ---------------------------------------------------------------
+
+    def _speak(self, edge: type[SpeechStart | SpeechResume], first_window: int, edges: list[Edge]) -> None:
+        """Enter the speaking phase; the window of speech that showed it begins at position `first_window`."""
+        self.state = VadState.SPEAKING
+        self._speech_end = self._classified
+        self._not_before = self._speech_bounds.onset(self._classified, first_window, self._not_before)
+        edges.append(edge(self._onset_at(self._not_before)))
+
+    def _seek_pause(self, edges: list[Edge]) -> None:
+        """Enter the pause phase when the silence is long enough, or when the detected speech is too far away for the
+        user.
+        """
+        if self._probability < self.options.silence_below:
+            voice_end = self._find_voice_end(self._speech_end)
+            if self._processed - voice_end >= self.options.pause_ms * _PER_MS:
+                self._begin_pause(voice_end, self._processed_ms, edges)
+        elif self._processed - self._near_end >= _FAR_MS * _PER_MS:
+            self._begin_pause(max(self._near_end - _FAR_MS * _PER_MS, self._not_before), self._processed_ms, edges)
+
+    def _begin_pause(self, voice_end: int, until_ms: int, edges: list[Edge]) -> None:
+        self.state = VadState.PAUSED
+        self._gap_ms = 0
+        self._not_before = voice_end
+        self._pause = self._instant_at(voice_end)
+        self._silence_ms = until_ms - self._pause.stream_ms
+        spoken = self._buffer.read(max(self._buffer.start, voice_end - prosody.LOOK_BACK_SAMPLES), voice_end)
+        ending = prosody.ending(spoken)
+        edges.append(SpeechStop(self._pause, self._silence_ms, ending.pitch_st, ending.voiced_ms))
+
+    def _watch_pause(self, edges: list[Edge]) -> None:
+        """Emit the silence so far, unless the level rises and the VAD model may be about to detect speech."""
+        silence_ms = self._processed_ms - self._pause.stream_ms + self._gap_ms
+        if not self._near_field.stirs or silence_ms - self._silence_ms >= _STIR_MS:
+            self._grow(silence_ms, edges)
+
+    def _grow(self, silence_ms: int, edges: list[Edge]) -> None:
+        """Emit the silence so far, in steps, never less than before."""
+        if silence_ms - self._silence_ms < _STEP_MS:
+            return
+        self._silence_ms = silence_ms
+        edges.append(SilenceProgress(silence_ms))
+        if silence_ms >= self.options.longest_pause_ms:
+            self.end_turn()
+
+    # --- where exactly ----------------------------------------------------------------------------
+
+    @property
+    def _processed_ms(self) -> int:
+        return (self._processed - self._lead) // _PER_MS
+
+    def _instant_at(self, position: int) -> Instant:
+        return self.instant(max(0, position - self._lead) // _PER_MS)
+
+    def _onset_at(self, position: int) -> Instant:
+        """Return the instant of a beginning: of the samples on either side of the position, the later one counts."""
+        stream_ms = max(0, position - self._lead) // _PER_MS
+        return Instant(stream_ms, self._stream_clock.session_ms(stream_ms + 1) - 1)
+
+    def _current_voice_end(self) -> int:
+        """Return the position where the speech ends now: when it was cut off in mid-word, the end of the received
+        audio.
+        """
+        fading = self._probability < self.options.silence_below
+        return self._find_voice_end(self._speech_end if fading else self._processed)
+
+    def _find_voice_end(self, speech_end: int) -> int:
+        """Return the position of the end of the speech that the VAD model detected until `speech_end`, to 10 ms."""
+        return max(self._speech_bounds.voice_end(self._processed, speech_end), self._not_before)

@@ -1,0 +1,245 @@
+"""What a recorded session tells of the world around the core: who did what on their own, and what answered to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median_low
+from typing import Any, Final
+
+from voicepipe.errors import VoicepipeError
+from voicepipe.telemetry.journal.format import JournalFile
+from voicepipe.telemetry.journal.replay import records_of, replay
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.conversation import FunctionOutput, Message
+from voicepipe.turn.journal import Entry, Opening
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import TurnRecord
+
+Key = tuple[int, int]
+"""(turn, revision)"""
+
+_USUAL_FINAL_MS: Final = 200
+_USUAL_SENT_MS: Final = 1
+"""Where a session shows nothing of the kind."""
+
+ANSWERS: Final = (e.TimePassed, e.SilenceCommitted, e.PlaybackReported, e.OutputSent, e.FillerSent)
+"""Facts that follow from orders, beside those of a reply and of a flush."""
+
+
+class NotReplayable(VoicepipeError):
+    """The core does not do any more what the journal says."""
+
+
+@dataclass(slots=True)
+class LearnedReply:
+    """One reply as it was made."""
+
+    key: Key
+    item_id: str
+    started_ms: int
+    """When it was ordered."""
+
+    question: str
+    audible: bool
+    words: str
+    facts: list[tuple[int, e.Fact]] = field(default_factory=list)
+    """(ms after the order, fact)"""
+
+    sent_after_ms: int | None = None
+    """How long its first sound took to the socket, once there was some and the gate was open."""
+
+    played_after_ms: int | None = None
+    """From there to the first sound at the client, by the client's word."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it was made to its end."""
+        kinds = {type(fact) for _, fact in self.facts}
+        return e.StageFailed in kinds or {e.ModelFinished, e.SynthesisFinished} <= kinds
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """Ids of the calls that it made."""
+        return frozenset(fact.call_id for _, fact in self.facts if isinstance(fact, e.CallGrew) and fact.call_id)
+
+    def reached_ms(self, kind: type) -> int | None:
+        """When the first fact of that kind came, after the order."""
+        return next((after_ms for after_ms, fact in self.facts if type(fact) is kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedText:
+    """What the transcriber made of an utterance up to one of its pauses."""
+
+    utterance: int
+    began: int
+    """The number of the fact with which the utterance began."""
+
+    pause: int
+    """The number of the fact that told of the pause."""
+
+    text: str
+    language: str | None
+    provider: str
+    after_ms: int
+    """Between the request and the text."""
+
+
+@dataclass(slots=True)
+class Learned:
+    """Everything of one journal."""
+
+    opening: Opening
+    entries: list[Entry]
+    lacks: str = ""
+    """Why the journal ends before its session did; empty when it does not."""
+
+    texts: list[LearnedText] = field(default_factory=list)
+    replies: list[LearnedReply] = field(default_factory=list)
+    records: dict[str, TurnRecord] = field(default_factory=dict)
+    tool_delays_ms: dict[str, int] = field(default_factory=dict)
+    """Call id -> how long after its reply had ended the client gave the output."""
+
+    played_after_ms: int | None = None
+    """From the first sound at the socket to the first at the client, as it usually was; None: it never said."""
+
+    @property
+    def text_after_ms(self) -> int:
+        """How long the transcriber usually took."""
+        return median_low([each.after_ms for each in self.texts] or [_USUAL_FINAL_MS])
+
+    @property
+    def sent_after_ms(self) -> int:
+        """How long sound usually took to the socket."""
+        return median_low([r.sent_after_ms for r in self.replies if r.sent_after_ms is not None] or [_USUAL_SENT_MS])
+
+    @property
+    def usual_reply(self) -> LearnedReply | None:
+        """The reply with the median time to its first sound, of those that were made to their end."""
+        first_ms = [(r.reached_ms(e.SoundArrived), i) for i, r in enumerate(self.replies) if r.whole]
+        audible = sorted((ms, i) for ms, i in first_ms if ms is not None)
+        return self.replies[audible[(len(audible) - 1) // 2][1]] if audible else None
+
+
+def learn(journal: JournalFile) -> Learned:
+    """Read off a journal how the world answered.
+
+    Raises:
+        NotReplayable: the core does something else today, so what followed from what can't be told.
+    """
+    found = replay(journal).difference
+    if found is not None:
+        raise NotReplayable(
+            f"fact {found.fact_number} at {found.now_ms} ms: this version does not do what the journal says; "
+            "replay it without --what-if to see more"
+        )
+    core = journal.opening.rebuilt()
+    entries = [Entry(line.now_ms, line.fact, core.handle(line.fact, line.now_ms)) for line in journal.lines]
+    learned = Learned(journal.opening, entries, journal.lacks)
+    for entry in entries:
+        learned.records |= records_of(entry.orders)
+    _learn_texts(learned)
+    _learn_replies(learned)
+    _learn_tools(learned)
+    _learn_playback(learned)
+    return learned
+
+
+def of_reply(fact: e.Fact) -> Key | None:
+    """The reply that a fact tells of."""
+    turn, revision = getattr(fact, "turn", None), getattr(fact, "revision", None)
+    return (turn, revision) if isinstance(turn, int) and isinstance(revision, int) else None
+
+
+def question_of(order: c.StartReply) -> str:
+    """The latest that somebody said to the agent, or gave it."""
+    for item in reversed(order.items):
+        if isinstance(item, Message) and item.role == "user":
+            return item.text()
+        if isinstance(item, FunctionOutput):
+            return item.output
+    return ""
+
+
+def with_key(fact: e.Fact, key: Key) -> e.Fact:
+    """The same fact of another reply."""
+    more: dict[str, Any] = {"turn": key[0], "revision": key[1]}
+    return replace(fact, **more)
+
+
+def _orders(entries: Sequence[Entry], kind: type) -> Iterator[tuple[int, int, Any]]:
+    """(number of the fact, when, order) of all orders of a kind."""
+    for number, entry in enumerate(entries):
+        yield from ((number, entry.now_ms, order) for order in entry.orders if type(order) is kind)
+
+
+def _learn_texts(learned: Learned) -> None:
+    began: dict[int, int] = {}
+    flushed: dict[tuple[int, int], tuple[int, int]] = {}
+    pause = 0
+    for number, entry in enumerate(learned.entries):
+        fact = entry.fact
+        if isinstance(fact, e.SpeechPaused | e.CommitRequested):
+            pause = number
+        if isinstance(fact, e.TranscriptFinished) and (fact.utterance, fact.flush) in flushed:
+            started_ms, at_pause = flushed.pop((fact.utterance, fact.flush))
+            known = (fact.text, fact.language, fact.provider, entry.now_ms - started_ms)
+            learned.texts.append(LearnedText(fact.utterance, began.get(fact.utterance, 0), at_pause, *known))
+        for order in entry.orders:
+            if isinstance(order, c.BeginUtterance):
+                began[order.utterance] = number
+            elif isinstance(order, c.FlushTranscript):
+                flushed[order.utterance, order.flush] = entry.now_ms, pause
+
+
+def _learn_replies(learned: Learned) -> None:
+    running: dict[Key, LearnedReply] = {}
+    opened: dict[Key, int] = {}
+    for entry in learned.entries:
+        key = of_reply(entry.fact)
+        if key in running:
+            reply, after_ms = running[key], entry.now_ms - running[key].started_ms
+            if not isinstance(entry.fact, ANSWERS):
+                reply.facts.append((after_ms, entry.fact))
+            elif isinstance(entry.fact, e.OutputSent) and entry.fact.duration_ms and reply.sent_after_ms is None:
+                ready_ms = max(reply.started_ms + (reply.reached_ms(e.SoundArrived) or 0), opened.get(key, 0))
+                reply.sent_after_ms = max(0, entry.now_ms - ready_ms)
+        for order in entry.orders:
+            if isinstance(order, c.StartReply):
+                its = (order.item_id, entry.now_ms, question_of(order), order.reply.audible, order.words)
+                new = LearnedReply((order.turn, order.revision), *its)
+                running[new.key] = new
+                learned.replies.append(new)
+            elif isinstance(order, c.OpenGate):
+                opened[order.turn, order.revision] = entry.now_ms
+
+
+def _learn_tools(learned: Learned) -> None:
+    opened = {order.response_id: (order.turn, order.revision) for _, _, order in _orders(learned.entries, c.OpenGate)}
+    calls = {reply.key: reply.calls for reply in learned.replies}
+    ended_ms: dict[str, int] = {}
+    for entry in learned.entries:
+        created = entry.fact.item if isinstance(entry.fact, e.ItemCreateRequested) else None
+        if isinstance(created, FunctionOutput) and created.call_id in ended_ms:
+            learned.tool_delays_ms[created.call_id] = entry.now_ms - ended_ms[created.call_id]
+        for order in entry.orders:
+            if isinstance(order, c.Notify) and isinstance(order.what, a.ResponseEnded):
+                for call_id in calls.get(opened.get(order.what.response_id, (0, 0)), ()):
+                    ended_ms[call_id] = entry.now_ms
+
+
+def _learn_playback(learned: Learned) -> None:
+    replies, delays_ms = {reply.key: reply for reply in learned.replies}, []
+    for record in learned.records.values():
+        marks, reply = dict(record.marks), replies.get((record.turn, record.revision))
+        if (
+            reply is not None
+            and record.latency_source == "reported"
+            and {attribution.FIRST_SENT, attribution.FIRST_AUDIBLE} <= marks.keys()
+        ):
+            reply.played_after_ms = marks[attribution.FIRST_AUDIBLE] - marks[attribution.FIRST_SENT]
+            delays_ms.append(reply.played_after_ms)
+    learned.played_after_ms = median_low(delays_ms) if delays_ms else None

@@ -1,0 +1,193 @@
+"""What the user would have felt, turn by turn, and what can't be known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from voicepipe.bench.counterfactual.changes import Changes
+from voicepipe.bench.counterfactual.learned import Learned
+from voicepipe.bench.counterfactual.world import Simulated, simulate
+from voicepipe.turn import events as e
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import TurnRecord
+
+MIN_REPORTED_MS: Final = 10
+
+BORROWED: Final = "its answer was not recorded to its end: the rest as long as usual"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn, as it was and as it would have been; None where there is no such turn."""
+
+    was: TurnRecord | None
+    would_be: TurnRecord | None
+    why: str
+
+    @property
+    def difference_ms(self) -> int | None:
+        """How much later it would have been heard."""
+        was_ms, would_be_ms = _latency_ms(self.was), _latency_ms(self.would_be)
+        return None if was_ms is None or would_be_ms is None else would_be_ms - was_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To "what if"."""
+
+    rows: tuple[Row, ...]
+    off_by_ms: int
+    """How far a turn is from the recording at most when nothing is changed: the error of this way to reckon."""
+
+    caveats: tuple[str, ...]
+
+
+def what_if(learned: Learned, changes: Changes) -> Answer:
+    """Live the session again under other settings, and say what the user would have felt."""
+    control, simulated = simulate(learned), simulate(learned, changes)
+    offs = [abs(row.difference_ms) for row in _rows(learned, control) if row.difference_ms is not None]
+    rows = tuple(_rows(learned, simulated))
+    return Answer(rows, max(offs, default=0), tuple(_caveats(learned, changes, rows)))
+
+
+def _rows(learned: Learned, simulated: Simulated) -> Iterator[Row]:
+    """Turns are the same when they answer the same last word of the user's, or the same request."""
+    was = {_t0_ms(record): record for record in learned.records.values()}
+    would_be = {_t0_ms(record): record for record in simulated.records.values()}
+    shifted = _matched_in_order(was, would_be)
+    for t0_ms in sorted({*was, *(t for t in would_be if t not in shifted.values())}):
+        old, new = was.get(t0_ms), would_be.get(shifted.get(t0_ms, t0_ms))
+        borrowed = new is not None and (new.turn, new.revision) in simulated.borrowed
+        yield Row(old, new, _why(learned, old, new, borrowed=borrowed))
+
+
+def _matched_in_order(was: Mapping[int, TurnRecord], would_be: Mapping[int, TurnRecord]) -> dict[int, int]:
+    """Turns that nobody spoke in come when their cause does, and that may be another instant: cause by cause."""
+    found: dict[int, int] = {}
+    for cause in ("tool", "apology", "idle"):
+        old = sorted(t for t, record in was.items() if record.cause == cause)
+        new = sorted(t for t, record in would_be.items() if record.cause == cause)
+        found |= dict(zip(old, new, strict=False))
+    return found
+
+
+def _t0_ms(record: TurnRecord) -> int:
+    marks = dict(record.marks)
+    return marks.get(attribution.VOICED_LAST, next(iter(marks.values()), 0))
+
+
+def _latency_ms(record: TurnRecord | None) -> int | None:
+    return None if record is None else record.total_ms
+
+
+def _why(learned: Learned, was: TurnRecord | None, would_be: TurnRecord | None, *, borrowed: bool) -> str:
+    reasons: list[str] = []
+    if would_be is None:
+        return "no turn of its own: the user goes on before this one is over"
+    went_on_ms = _went_on_after_ms(learned, would_be)
+    if was is None:
+        reasons.append(
+            "no end of a turn in the recording"
+            if went_on_ms is None
+            else f"taken for the end: the user goes on after {went_on_ms} ms"
+        )
+    else:
+        reasons += _moved(was, would_be)
+        if was.outcome != would_be.outcome:
+            reasons.append(f"{would_be.outcome} instead of {was.outcome}")
+    if borrowed:
+        reasons.append(BORROWED)
+    return "; ".join(reasons) or "-"
+
+
+def _moved(was: TurnRecord, would_be: TurnRecord) -> Iterator[str]:
+    """The parts of what the user waited for that differ, the largest first."""
+    before, after = _parts(was), _parts(would_be)
+    moves = {name: after.get(name, 0) - before.get(name, 0) for name in {**before, **after}}
+    for name, ms in sorted(moves.items(), key=lambda move: (-abs(move[1]), move[0])):
+        if abs(ms) >= MIN_REPORTED_MS:
+            yield f"{name} {ms:+d}"
+
+
+def _parts(record: TurnRecord) -> dict[str, int]:
+    return {part.stage: part.duration_ms for part in record.contributions}
+
+
+def _went_on_after_ms(learned: Learned, record: TurnRecord) -> int | None:
+    """How long after that last word the user spoke again in the same recorded turn."""
+    t0_ms = _t0_ms(record)
+    inner = [
+        entry.fact.onset_ms - t0_ms
+        for entry in learned.entries
+        if isinstance(entry.fact, e.SpeechStarted) and entry.fact.onset_ms > t0_ms
+    ]
+    return min(inner, default=None)
+
+
+def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterator[str]:
+    if learned.lacks:
+        yield f"The journal is incomplete ({learned.lacks}): its last turn may be cut off."
+    yield "What the user says and when is as recorded: who is answered sooner may speak otherwise."
+    if any(_is_cut(row) for row in rows):
+        yield "Where an answer does not come to its end, the user spoke or hung up when they did in the recording."
+    if learned.played_after_ms is None:
+        yield "The client never said when it played something; heard is when it could have, in both columns."
+    if any(BORROWED in row.why for row in rows):
+        yield "Where an answer was not recorded to its end, its rest takes as long as the session's median answer."
+    if any(row.was is None for row in rows):
+        yield "What was taken for the end of a turn would have been answered, or cut off, in the user's pause."
+    if "silence_ms" in changes.values and any(
+        line.settings.silence_set_by != "agent_silence" for line in _settings(learned)
+    ):
+        yield "The client set the silence itself; the setting of the agent would not have changed that."
+    if "filler" in changes.values:
+        yield "A filler is taken for ready, and for as long as 60 ms a character."
+
+
+def _is_cut(row: Row) -> bool:
+    """An answer that came to its end in the recording would not have."""
+    return (
+        row.was is not None
+        and row.would_be is not None
+        and row.was.outcome == "completed"
+        and row.would_be.outcome in ("interrupted", "abandoned")
+    )
+
+
+def _settings(learned: Learned) -> Iterator[e.SettingsChanged]:
+    yield from (entry.fact for entry in learned.entries if isinstance(entry.fact, e.SettingsChanged))
+
+
+def table(answer: Answer) -> Iterator[str]:
+    """Lines of text for people."""
+    yield f"{'turn':<6}{'was':>11}{'what if':>12}{'change':>8}  why"
+    for row in answer.rows:
+        number = str(row.was.turn) if row.was is not None else "+"
+        change = "" if row.difference_ms is None else f"{row.difference_ms:+d}"
+        yield f"{number:<6}{_cell(row.was):>11}{_cell(row.would_be):>12}{change:>8}  {row.why}"
+    yield ""
+    yield f"Turn latency in ms. Without a change, each turn comes out within {answer.off_by_ms} ms of the recording."
+    yield from answer.caveats
+
+
+def _cell(record: TurnRecord | None) -> str:
+    if record is None:
+        return "-"
+    return str(record.total_ms) if record.total_ms is not None else record.outcome or "open"
+
+
+def plain(answer: Answer) -> dict[str, Any]:
+    """The same for programs."""
+    rows = [
+        {
+            "turn": row.was.turn if row.was is not None else None,
+            "was_ms": _latency_ms(row.was),
+            "what_if_ms": _latency_ms(row.would_be),
+            "change_ms": row.difference_ms,
+            "why": row.why,
+        }
+        for row in answer.rows
+    ]
+    return {"turns": rows, "off_by_ms": answer.off_by_ms, "caveats": list(answer.caveats)}

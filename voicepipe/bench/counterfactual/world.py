@@ -1,0 +1,373 @@
+"""A recorded session again: the user does what they did, and what answers to orders takes as long as it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final
+
+from voicepipe.bench.counterfactual.changes import NO_CHANGES, Changes
+from voicepipe.bench.counterfactual.learned import ANSWERS, Key, Learned, LearnedReply, of_reply, question_of, with_key
+from voicepipe.telemetry.journal.replay import records_of
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.conversation import FunctionOutput
+from voicepipe.turn.record.values import TurnRecord
+
+SILENCE_STEP_MS: Final = 20
+REPORT_MS: Final = 100
+"""How often the ear tells how long a silence, or a voice over the agent's, has lasted."""
+
+MAX_SILENCE_MS: Final = 20_000
+FILLER_CHAR_MS: Final = 60
+"""Some 15 characters a second are spoken, where nobody has heard how long that phrase is."""
+
+_STAGES: Final = (e.ModelRequested, e.ModelTextReceived, e.ClauseHandedOver, e.SoundArrived)
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What came of it."""
+
+    records: dict[str, TurnRecord] = field(default_factory=dict)
+    borrowed: set[Key] = field(default_factory=set)
+    """Replies that, or parts of which, have the times of another one."""
+
+    illegal_moves: list[str] = field(default_factory=list)
+
+
+def simulate(learned: Learned, changes: Changes = NO_CHANGES) -> Simulated:
+    """Live the session again under other settings."""
+    return _World(learned, changes).run()
+
+
+@dataclass(slots=True)
+class _Running:
+    """One reply that is being made here."""
+
+    order: c.StartReply
+    source: LearnedReply
+    open_ms: int | None = None
+    unsent_ms: int = 0
+    audible_at_ms: int | None = None
+    arrived_ms: int = 0
+    first_sent_ms: int | None = None
+
+
+class _World:
+    """Time goes from event to event. Facts that somebody caused wait for their cause."""
+
+    def __init__(self, learned: Learned, changes: Changes) -> None:
+        self._learned, self._changes = learned, changes
+        self._core = changes.of_opening(learned.opening).rebuilt()
+        self._done = Simulated()
+        self._queue: list[tuple[int, int, Callable[[int], None]]] = []
+        self._number = count()
+        self._now_ms = 0
+        self._running: dict[Key, _Running] = {}
+        self._sources: dict[str, _Running] = {}
+        """By response."""
+
+        self._utterance = self._their_utterance = 0
+        self._utterances: dict[int, int] = {}
+        """Theirs, as recorded -> ours."""
+
+        self._began: dict[int, int] = {}
+        """Our utterance -> the number of the fact with which it began."""
+
+        self._place = self._pause = 0
+        self._in_utterance = self._silent = False
+        self._wake = 0
+        self._items: dict[str, str] = {}
+        self._responses: dict[str, str] = {}
+        self._scale_ms = 0
+        """What the user's audio lags behind the session's clock."""
+
+        self._waiting: dict[str, list[tuple[int, e.Fact]]] = {}
+        """Call id -> (ms after it, fact): what the client does once the call is made."""
+
+    def run(self) -> Simulated:
+        """Live to the end of the recording, and until every turn is over."""
+        if filler := self._core.context.core.budget_actions.filler:
+            self._at(0, lambda now_ms: self._post(e.PhrasesReady(frozenset((filler,))), now_ms))
+        waits, waits_from_ms = "", 0
+        for number, entry in enumerate(self._learned.entries):
+            fact = entry.fact
+            if isinstance(fact, ANSWERS) or of_reply(fact) is not None or _answers_flush(fact):
+                continue
+            call_id = _call_of(fact)
+            if call_id in self._learned.tool_delays_ms:
+                waits, waits_from_ms = call_id, entry.now_ms
+            elif not isinstance(fact, e.ReplyRequested):
+                waits = ""
+            if waits:
+                delay_ms = self._learned.tool_delays_ms[waits] + entry.now_ms - waits_from_ms
+                self._waiting.setdefault(waits, []).append((delay_ms, fact))
+                waits = "" if isinstance(fact, e.ReplyRequested) else waits
+            else:
+                self._at(entry.now_ms, lambda now_ms, n=number: self._happen(n, now_ms))  # type: ignore[misc]
+        while self._queue:
+            at_ms, _, do = heappop(self._queue)
+            self._now_ms = max(self._now_ms, at_ms)
+            do(self._now_ms)
+        self._done.illegal_moves = self._core.illegal_moves
+        return self._done
+
+    def _at(self, at_ms: int, do: Callable[[int], None]) -> None:
+        heappush(self._queue, (at_ms, next(self._number), do))
+
+    def _post(self, fact: e.Fact, now_ms: int) -> None:
+        orders = self._core.handle(fact, now_ms)
+        self._done.records |= records_of(orders)
+        for order in orders:
+            self._execute(order, now_ms)
+
+    # --- what happens by itself ---------------------------------------------------------------
+
+    def _happen(self, number: int, now_ms: int) -> None:
+        """The fact of that number comes, as it did."""
+        entry = self._learned.entries[number]
+        fact, self._place = entry.fact, number
+        for order in entry.orders:
+            if isinstance(order, c.BeginUtterance):
+                self._their_utterance = order.utterance
+        match fact:
+            case e.SpeechStarted():
+                self._silent = False
+            case e.SpeechPaused():
+                self._pause, self._silent = number, True
+                self._scale_ms = fact.last_voiced_ms - fact.audio_end_ms
+                self._watch_silence(number, fact.last_voiced_ms, now_ms)
+            case e.CommitRequested():
+                self._pause = number
+            case e.SilenceGrew() if not self._silent:
+                return
+            case _:
+                pass
+        self._post(self._translated(fact), now_ms)
+        self._utterances[self._their_utterance] = self._utterance
+
+    def _translated(self, fact: e.Fact) -> e.Fact:
+        """The same with our names for things."""
+        match fact:
+            case e.SettingsChanged(settings):
+                return e.SettingsChanged(self._changes.of_turns(settings))
+            case e.ItemTruncateRequested() | e.ItemDeleteRequested() | e.ItemRetrieveRequested():
+                return replace(fact, item_id=self._items.get(fact.item_id, fact.item_id))
+            case e.ItemCreateRequested(_, _, str(after)):
+                return replace(fact, after=self._items.get(after, after))
+            case e.CancelRequested(_, str(response_id)):
+                return replace(fact, response_id=self._responses.get(response_id, response_id))
+            case e.PhrasesReady(texts):
+                filler = self._core.context.core.budget_actions.filler
+                return e.PhrasesReady(texts | {filler} if filler else texts)
+        utterance = getattr(fact, "utterance", None)
+        if isinstance(utterance, int):
+            more: dict[str, Any] = {"utterance": self._utterances.get(utterance, utterance)}
+            return replace(fact, **more)
+        return fact
+
+    def _watch_silence(self, number: int, from_ms: int, now_ms: int) -> None:
+        """Tell that the pause lasts, beyond what the recording has: its ear stopped at the end of the turn."""
+
+        def grow(at_ms: int) -> None:
+            if self._pause == number and self._silent and self._in_utterance:
+                self._post(e.SilenceGrew(at_ms - from_ms), at_ms)
+                if at_ms - from_ms < MAX_SILENCE_MS:
+                    self._at(at_ms + SILENCE_STEP_MS, grow)
+
+        self._at(max(now_ms, self._last_reported_ms(number)) + SILENCE_STEP_MS, grow)
+
+    def _last_reported_ms(self, number: int) -> int:
+        """When the recorded ear told of that pause for the last time."""
+        last_ms = self._learned.entries[number].now_ms
+        for entry in self._learned.entries[number + 1 :]:
+            if isinstance(entry.fact, e.SpeechStarted | e.SpeechPaused):
+                break
+            if isinstance(entry.fact, e.SilenceGrew):
+                last_ms = entry.now_ms
+        return last_ms
+
+    # --- what answers to orders ---------------------------------------------------------------
+
+    def _execute(self, order: c.Order, now_ms: int) -> None:
+        match order:
+            case c.BeginUtterance(utterance):
+                self._utterance, self._in_utterance = utterance, True
+                self._began[utterance] = self._place
+            case c.EndUtterance() | c.DropUtterance() | c.DropAudio():
+                self._in_utterance = False
+            case c.FlushTranscript(utterance, flush):
+                self._transcribe(utterance, flush, now_ms)
+            case c.CommitSilence():
+                self._at(now_ms, lambda at_ms: self._post(e.SilenceCommitted(at_ms - self._scale_ms), at_ms))
+            case c.Duck():
+                self._follow_voice(now_ms)
+            case c.StartReply():
+                self._reply(order, now_ms)
+            case c.StopReply(turn, revision):
+                self._running.pop((turn, revision), None)
+            case c.OpenGate(turn, revision, response_id):
+                self._open((turn, revision), response_id, now_ms)
+            case c.SayFiller():
+                self._fill(order, now_ms)
+            case c.WakeAt(at_ms):
+                self._wake = wake = self._wake + 1
+                self._at(at_ms, lambda at_ms: self._post(e.TimePassed(), at_ms) if self._wake == wake else None)
+            case c.Notify(a.ResponseEnded(response_id)):
+                self._call(response_id, now_ms)
+            case _:
+                pass
+
+    def _follow_voice(self, now_ms: int) -> None:
+        """Tell how long a voice lasts that the recorded ear was not asked about."""
+        pause_ms = None
+        for entry in self._learned.entries[self._place + 1 :]:
+            if isinstance(entry.fact, e.SpeechWentOn):
+                return
+            if isinstance(entry.fact, e.SpeechPaused):
+                pause_ms = entry.now_ms
+                break
+        for voiced_ms in range(REPORT_MS, (pause_ms or now_ms) - now_ms, REPORT_MS):
+            went_on = e.SpeechWentOn(voiced_ms)
+            self._at(now_ms + voiced_ms, lambda at_ms, went_on=went_on: self._post(went_on, at_ms))  # type: ignore[misc]
+
+    def _transcribe(self, utterance: int, flush: int, now_ms: int) -> None:
+        began, pause = self._began[utterance], self._pause
+        known = [text for text in self._learned.texts if text.pause <= pause]
+        pieces: list[str] = []
+        for theirs in dict.fromkeys(text.utterance for text in known):
+            texts = [text for text in known if text.utterance == theirs]
+            if texts[-1].pause >= began:
+                pieces.append(_rest(texts[-1].text, [text.text for text in texts if text.pause < began]))
+        at_pause = [text for text in self._learned.texts if text.pause == pause]
+        if not at_pause and not pieces:
+            return  # the transcriber never said what that was, and nor can we
+        after_ms = at_pause[0].after_ms if at_pause else self._learned.text_after_ms
+        source = (at_pause or known)[-1]
+        text = " ".join(piece for piece in pieces if piece)
+        fact = e.TranscriptFinished(utterance, flush, text, source.language, source.provider)
+        self._at(now_ms + after_ms, lambda at_ms: self._post(fact, at_ms))
+
+    # --- replies ------------------------------------------------------------------------------
+
+    def _reply(self, order: c.StartReply, now_ms: int) -> None:
+        key = (order.turn, order.revision)
+        source = self._source(order, now_ms)
+        if source is None:
+            return  # nobody ever answered: the core's deadlines will tell
+        self._running[key] = running = _Running(order, source)
+        self._items[source.item_id] = order.item_id
+        for after_ms, fact in self._timeline(running):
+            self._at(now_ms + after_ms, lambda at_ms, fact=fact: self._go_on(key, fact, at_ms))  # type: ignore[misc]
+
+    def _source(self, order: c.StartReply, now_ms: int) -> LearnedReply | None:
+        """The recorded reply to the same question: the one that got furthest, and then the nearest."""
+        question, audible = question_of(order), order.reply.audible
+        same = [
+            each
+            for each in self._learned.replies
+            if (each.question, each.audible, each.words) == (question, audible, order.words)
+        ]
+        if same:
+            return min(same, key=lambda each: (not each.whole, abs(each.started_ms - now_ms)))
+        self._done.borrowed.add((order.turn, order.revision))
+        return self._learned.usual_reply
+
+    def _timeline(self, running: _Running) -> list[tuple[int, e.Fact]]:
+        """What the reply does; one that was cut short in the recording goes on as the session's usual one does."""
+        source, usual = running.source, self._learned.usual_reply
+        if source.whole or usual is None or not source.audible:
+            return source.facts
+        self._done.borrowed.add((running.order.turn, running.order.revision))
+        stages = [kind for kind in _STAGES if source.reached_ms(kind) is not None]
+        reached_ms = source.reached_ms(stages[-1]) if stages else 0
+        theirs_ms = usual.reached_ms(stages[-1]) if stages else -1
+        if reached_ms is None or theirs_ms is None:
+            return source.facts
+        later = [(ms - max(theirs_ms, 0) + reached_ms, fact) for ms, fact in usual.facts if ms > theirs_ms]
+        own = [(ms, fact) for ms, fact in source.facts if ms <= reached_ms]
+        return own + later
+
+    def _go_on(self, key: Key, fact: e.Fact, now_ms: int) -> None:
+        running = self._running.get(key)
+        if running is None:
+            return
+        self._post(with_key(fact, key), now_ms)
+        if isinstance(fact, e.SoundArrived):
+            if fact.audible_after_ms is not None and running.audible_at_ms is None:
+                running.audible_at_ms = running.arrived_ms + fact.audible_after_ms
+            running.arrived_ms += fact.duration_ms
+            running.unsent_ms += fact.duration_ms
+        if running.open_ms is not None:
+            self._send(key, running, now_ms, text=isinstance(fact, e.ModelTextReceived))
+
+    def _open(self, key: Key, response_id: str, now_ms: int) -> None:
+        running = self._running.get(key)
+        if running is None:
+            return
+        running.open_ms = now_ms
+        self._sources[response_id] = running
+        for entry in self._learned.entries:
+            for order in entry.orders:
+                if isinstance(order, c.OpenGate) and (order.turn, order.revision) == running.source.key:
+                    self._responses[order.response_id] = response_id
+        self._send(key, running, now_ms, text=True)
+
+    def _send(self, key: Key, running: _Running, now_ms: int, *, text: bool) -> None:
+        """Let what there is go to the client; its first sound is heard when the client has said so before."""
+        if not running.unsent_ms:
+            if text and not running.order.reply.audible:
+                self._at(now_ms, lambda at_ms: self._post(e.OutputSent(*key, 0), at_ms))
+            return
+        own_ms, running.unsent_ms = running.unsent_ms, 0
+        first = running.first_sent_ms is None
+        if running.first_sent_ms is None:
+            usual_ms = running.source.sent_after_ms
+            running.first_sent_ms = now_ms + (self._learned.sent_after_ms if usual_ms is None else usual_ms)
+        at_ms = max(now_ms, running.first_sent_ms)  # the outbox keeps the order
+        self._at(at_ms, lambda at_ms: self._sent(key, running, own_ms, first, at_ms))
+
+    def _sent(self, key: Key, running: _Running, own_ms: int, first: bool, now_ms: int) -> None:
+        if key not in self._running:
+            return
+        self._post(e.OutputSent(*key, own_ms), now_ms)
+        own = running.source.played_after_ms
+        played_ms = self._learned.played_after_ms if own is None else own
+        if first and played_ms is not None and running.audible_at_ms is not None:
+            lasts_ms = min(REPORT_MS, max(0, own_ms - running.audible_at_ms))
+            played = running.audible_at_ms + lasts_ms
+            report = (running.order.item_id, played, 0, now_ms + played_ms + lasts_ms - self._scale_ms)
+            at_ms = now_ms + played_ms + lasts_ms
+            self._at(at_ms, lambda at_ms: self._post(e.PlaybackReported(*report), at_ms))
+
+    def _fill(self, order: c.SayFiller, now_ms: int) -> None:
+        key = (order.turn, order.revision)
+        lasts_ms = len(order.words) * FILLER_CHAR_MS
+        self._at(now_ms, lambda at_ms: self._post(e.FillerSent(*key, lasts_ms), at_ms))
+
+    def _call(self, response_id: str, now_ms: int) -> None:
+        """The client hears of its calls, and answers them."""
+        running = self._sources.get(response_id)
+        for call_id in running.source.calls if running is not None else ():
+            for after_ms, fact in self._waiting.pop(call_id, ()):
+                ours = self._translated(fact)
+                self._at(now_ms + after_ms, lambda at_ms, ours=ours: self._post(ours, at_ms))  # type: ignore[misc]
+
+
+def _answers_flush(fact: e.Fact) -> bool:
+    return isinstance(fact, e.TranscriptFinished) and fact.flush > 0
+
+
+def _call_of(fact: e.Fact) -> str:
+    is_output = isinstance(fact, e.ItemCreateRequested) and isinstance(fact.item, FunctionOutput)
+    return fact.item.call_id if is_output else ""  # type: ignore[union-attr]
+
+
+def _rest(text: str, before: list[str]) -> str:
+    """What a text says beyond what was known of it before."""
+    known = before[-1] if before else ""
+    return text[len(known) :].strip() if known and text.startswith(known) else text

@@ -1,0 +1,79 @@
+"""Run a command and map its result to an exit status, without a traceback for errors that the operator can fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from voicepipe.cli.options import parse, parser
+from voicepipe.client.errors import CallRefused, NoAnswer, ServerUnreachable
+from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
+
+DONE: Final = 0
+FAILED: Final = 1
+"""The command ran and its task failed: no answer, or a stage failed its probe."""
+
+WRONG: Final = 2
+"""A wrong option, setting or file; argparse exits with the same status."""
+
+NO_SERVER: Final = 3
+"""No server answers at the address, or the server refuses the key."""
+
+INTERRUPTED: Final = 130
+"""128 and the number of SIGINT, as shells do."""
+
+BROKEN_PIPE: Final = 141
+"""128 and the number of SIGPIPE: the reader of our output has closed the pipe."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status. `arguments` default to those of the process."""
+    options = parse(arguments)
+    if options is None:
+        parser().print_help()
+        return DONE
+    try:
+        return _command(options.command)(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Otherwise Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except VoicepipeError as error:
+        return _report_error(error)
+    except BaseExceptionGroup as group:
+        ours, _ = group.split(VoicepipeError)
+        if ours is None:
+            raise
+        return _report_error(_first(ours))
+
+
+def _command(name: str) -> Callable[[Any], int]:
+    """Import a command on use: each needs libraries that the other commands do not."""
+    run: Callable[[Any], int] = import_module(f"voicepipe.cli.{name}").run
+    return run
+
+
+def _report_error(error: BaseException) -> int:
+    # On the command line the store's own error text is useful.
+    said = error.detail if isinstance(error, StoreUnavailable) and error.detail else error
+    sys.stderr.write(f"voicepipe: {said}\n")
+    match error:
+        case ServerUnreachable() | CallRefused():
+            return NO_SERVER
+        case NoAnswer():
+            return FAILED
+        case ConfigError():
+            return WRONG
+        case _:
+            return FAILED
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

@@ -1,0 +1,250 @@
+"""The connection to a server: a WebSocket, replaced by another when it breaks and the server allows resuming."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+import pybase64
+import websockets
+from websockets.asyncio.client import ClientConnection
+
+from voicepipe.audio.samples import Samples, to_pcm
+from voicepipe.client.address import Address
+from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, ServerUnreachable
+from voicepipe.client.microphone import RATE_HZ
+from voicepipe.protocol import binary
+from voicepipe.protocol.extensions import Resumed, read_server_event
+
+CONNECT_S: Final = 10.0
+"""Timeout of the handshake; a server whose models are still loading refuses at once."""
+
+MAX_FRAME_BYTES: Final = 16 << 20
+"""The server's own limit for inbound frames."""
+
+RESEND_SAMPLES: Final = 30 * RATE_HZ
+"""Microphone audio kept for sending again: the 15 s that a server waits, and the time to detect that the connection
+broke.
+"""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+"""Pause between two attempts to resume."""
+
+
+class Connection:
+    """The connection of one session. Call `receive` from one task; send from any task."""
+
+    def __init__(self, address: Address, key: str | None, websocket: ClientConnection) -> None:
+        self._address, self._key, self._websocket = address, key, websocket
+        self._changing = asyncio.Lock()
+        self._session_id = self._secret = self._last_event_id = ""
+        self._window_ms = 0
+        self._binary = False
+        self._n_sent = 0
+        # Full: the oldest is dropped; the server has received it long before.
+        self._buffered: deque[Samples] = deque()
+        self._n_buffered = 0
+
+    @property
+    def sent_samples(self) -> int:
+        """Return how much microphone audio was sent, at 24 kHz; audio sent twice counts once."""
+        return self._n_sent
+
+    def use_binary(self, enabled: bool) -> None:
+        """Switch audio to binary frames, or back."""
+        self._binary = enabled
+
+    def may_resume(self, session_id: str, secret: str, window_ms: int) -> None:
+        """Allow resuming: the server accepts this secret for `window_ms` after the connection broke."""
+        self._session_id, self._secret, self._window_ms = session_id, secret, window_ms
+
+    # --- sending and receiving ----------------------------------------------------------------
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Send an event.
+
+        Raises:
+            CallEnded: the connection is closed and cannot be resumed.
+        """
+        await self._send(msgspec.json.encode(event).decode())
+
+    async def send_sound(self, samples: Samples) -> None:
+        """Send more of the microphone's audio: int16, (n_samples,), 24 kHz.
+
+        Raises:
+            CallEnded: the connection is closed and cannot be resumed.
+        """
+        async with self._changing:
+            self._n_sent += len(samples)
+            if self._secret:
+                self._buffer(samples)
+            websocket = self._websocket
+            try:
+                await websocket.send(self._sound(samples))
+            except websockets.ConnectionClosed as closed:
+                await self._reconnect(websocket, closed)  # sends the kept audio again, these samples too
+
+    async def receive(self) -> str | bytes:
+        """Wait for the server's next frame.
+
+        Raises:
+            CallEnded: the connection is closed and cannot be resumed.
+        """
+        while True:
+            websocket = self._websocket
+            try:
+                raw = await websocket.recv()
+            except websockets.ConnectionClosed as closed:
+                async with self._changing:
+                    await self._reconnect(websocket, closed)
+            else:
+                self._store_event_id(raw)
+                return raw
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._secret = ""
+        await self._websocket.close()
+
+    async def _send(self, message: str) -> None:
+        async with self._changing:
+            while True:
+                websocket = self._websocket
+                try:
+                    return await websocket.send(message)
+                except websockets.ConnectionClosed as closed:
+                    await self._reconnect(websocket, closed)
+
+    def _sound(self, samples: Samples) -> str | bytes:
+        pcm = to_pcm(samples)
+        if self._binary:
+            return binary.user_frame(pcm)
+        return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
+
+    def _store_event_id(self, raw: str | bytes) -> None:
+        """Store the latest event: if the connection breaks now, the events after it are missing."""
+        if isinstance(raw, bytes):
+            number = binary.agent_sound(raw).number
+            self._last_event_id = f"{self._last_event_id.rpartition('_')[0]}_{number:x}"
+        else:
+            self._last_event_id = event_id(raw)
+
+    def _buffer(self, samples: Samples) -> None:
+        self._buffered.append(samples)
+        self._n_buffered += len(samples)
+        while self._n_buffered - len(self._buffered[0]) >= RESEND_SAMPLES:
+            self._n_buffered -= len(self._buffered.popleft())
+
+    # --- resuming -----------------------------------------------------------------------------
+
+    async def _reconnect(self, websocket: ClientConnection, closed: websockets.ConnectionClosed) -> None:
+        """Replace the connection `websocket` by a new one, unless that has happened already. The calling method holds
+        the lock.
+        """
+        if self._websocket is not websocket:
+            return
+        if not self._secret or closed.rcvd is not None:  # a close frame ends the session on purpose
+            raise ended(closed) from closed
+        try:
+            async with asyncio.timeout(self._window_ms / 1_000):
+                await self._retry_resume()
+        except (TimeoutError, CallFailed):
+            self._secret = ""
+            raise ended(closed) from closed
+
+    async def _retry_resume(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._resume()
+            except (ServerUnreachable, websockets.ConnectionClosed):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _resume(self) -> None:
+        """Try to resume once.
+
+        Raises:
+            CallFailed: the server refuses to resume.
+            ConnectionClosed: the connection broke again.
+        """
+        websocket = await dial(self._address, self._key, resume=self._session_id)
+        request = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
+        await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
+        try:
+            answer = read_server_event(await websocket.recv())
+        except msgspec.ValidationError as refused:
+            await websocket.close()
+            raise CallFailed("the server does not take the call back") from refused
+        assert isinstance(answer, Resumed)
+        self._secret, self._websocket = answer.secret, websocket
+        await self._send_again(answer.input_received_ms)
+
+    async def _send_again(self, received_ms: int) -> None:
+        """Send the microphone audio that the server has not received."""
+        if not self._buffered:
+            return
+        first = self._n_sent - self._n_buffered
+        rest = np.concatenate(self._buffered)[max(0, received_ms * RATE_HZ // 1_000 - first) :]
+        for start in range(0, len(rest), RATE_HZ):
+            await self._websocket.send(self._sound(rest[start : start + RATE_HZ]))
+
+
+class _Named(msgspec.Struct):
+    event_id: str = ""
+
+
+_NAMED: Final = msgspec.json.Decoder(_Named)
+
+
+def event_id(raw: str) -> str:
+    """Return the id of an event; empty when it has none."""
+    try:
+        return _NAMED.decode(raw).event_id
+    except msgspec.DecodeError:
+        return ""
+
+
+async def dial(address: Address, key: str | None, *, resume: str = "") -> ClientConnection:
+    """Open a WebSocket to a server; `resume` names the session to resume.
+
+    Raises:
+        ServerUnreachable: no server answers there.
+        CallRefused: the server refused the connection; the error has the reason.
+    """
+    url = address.websocket
+    if resume:
+        url = f"{url}{'&' if '?' in url else '?'}resume={quote(resume, safe='')}"
+    try:
+        return await websockets.connect(
+            url,
+            additional_headers={"Authorization": f"Bearer {key}"} if key else None,
+            compression=None,  # base64 of speech hardly shrinks
+            max_size=MAX_FRAME_BYTES,
+            open_timeout=CONNECT_S,
+            proxy=None if address.on_loopback else True,
+        )
+    except websockets.InvalidStatus as refusal:
+        raise _refused(refusal) from refusal
+    except (OSError, websockets.WebSocketException) as why:
+        raise ServerUnreachable(address.websocket, str(why) or type(why).__name__) from why
+
+
+def _refused(refusal: websockets.InvalidStatus) -> CallRefused:
+    """Return the error with the server's own text from `{"error": {"message", "code"}}`, if the body has that form."""
+    response = refusal.response
+    try:
+        error: dict[str, Any] = msgspec.json.decode(response.body or b"", type=dict[str, Any])["error"]
+        return CallRefused(response.status_code, str(error["message"]), code=str(error.get("code") or ""))
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return CallRefused(response.status_code, response.reason_phrase or "without a reason")
+
+
+def ended(closed: websockets.ConnectionClosed) -> CallEnded:
+    """Return the closed connection as a `CallEnded`."""
+    close = closed.rcvd or closed.sent
+    return CallEnded(close.code if close else 1006, close.reason if close else "")

@@ -1,0 +1,103 @@
+"""The settings for people: the values in force with their sources, and the docs' table of all settings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+from voicepipe.config.convert import displayed, expected, is_secret
+from voicepipe.config.load import SINGLE, default_of
+from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
+from voicepipe.config.webhooks import WebhookEntry
+from voicepipe.router.options import ExperimentOptions, PoolOptions, RuleOptions
+
+HIDDEN = "(set, hidden)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One option in force."""
+
+    key: str
+    value: str
+    source: str
+    """A file's path, `$NAME`, `command line`, `agents.default`, or `default`."""
+
+
+def effective(settings: Settings) -> tuple[Row, ...]:
+    """Return every option in force, in the order of the docs' table; secrets are hidden."""
+    rows = [row for name in SINGLE for row in _rows(getattr(settings, name), name, settings)]
+    for name, agent in settings.agents.items():
+        rows += _rows(agent, f"agents.{name}", settings)
+    for name, entry in settings.providers.items():
+        rows += _rows(entry, f"providers.{name}", settings)
+    for name, pool in settings.routing.pools.items():
+        rows += _rows(pool, f"pools.{name}", settings)
+    for name, webhook in settings.webhooks.items():
+        rows += _rows(webhook, f"webhooks.{name}", settings)
+    return tuple(rows)
+
+
+def markdown() -> str:
+    """Return the table of all options with their defaults and meanings, as Markdown."""
+    lines = ["| setting | default | expected | what it does |", "| --- | --- | --- | --- |"]
+    sections: list[tuple[str, type]] = [
+        *SINGLE.items(),
+        ("agents.NAME", AgentSettings),
+        ("providers.NAME", ProviderEntry),
+        ("pools.NAME", PoolOptions),
+        ("rules.NAME", RuleOptions),
+        ("experiments.NAME", ExperimentOptions),
+        ("webhooks.NAME", WebhookEntry),
+    ]
+    for section, kind in sections:
+        meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)
+        for option in fields(kind):
+            if option.name not in meanings:
+                continue  # inherited from the class above, and documented there
+            what = "a table" if option.name == "options" else expected(hints[option.name])
+            cells = (f"`{section}.{option.name}`", _default(option), what, meanings[option.name])
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
+    hints = get_type_hints(type(options), include_extras=True)
+    for option in fields(options):
+        key, value = f"{at}.{option.name}", getattr(options, option.name)
+        source = settings.origins.get(key, "default")
+        if option.name == "options":
+            # A third-party kind may keep a secret there, under an unknown name.
+            source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), "default")
+            yield Row(key, f"{{{', '.join(f'{name} = {HIDDEN}' for name, _ in value)}}}", source)
+        elif is_secret(hints[option.name]):
+            yield Row(key, HIDDEN if value else '""', source)
+        else:
+            yield Row(key, _plain(value), source)
+
+
+def _plain(value: object) -> str:
+    return "unset" if value is None else displayed(list(value)) if isinstance(value, tuple) else displayed(value)
+
+
+def _default(option: Any) -> str:
+    value = default_of(option)
+    return "`{}`" if option.name == "options" else "unset" if value is None else f"`{_plain(value)}`"
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """Return each option's docstring from the source; an option without a docstring has its class's first sentence."""
+    parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(parsed, ast.ClassDef)
+    first = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    above = {option for parent in kind.__bases__ for option in getattr(parent, "__dataclass_fields__", ())}
+    meanings = {option.name: first for option in fields(kind) if option.name not in above}
+    for statement, after in zip(parsed.body, parsed.body[1:], strict=False):
+        match statement, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                meanings[name] = " ".join(text.split())
+    return meanings

@@ -1,0 +1,131 @@
+"""Pools of models and the rules that send requests to them: read and cross-checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from voicepipe.config.sources import KeyPath, Leaves
+from voicepipe.errors import ConfigError
+from voicepipe.registry import Spec
+from voicepipe.router.options import ExperimentOptions, PoolOptions, RouterOptions, RuleOptions
+from voicepipe.router.policies import Experiment, Rule
+
+POOL: Final = "pool"
+"""`pool/NAME` in place of a spec names a pool; so no provider can have this name."""
+
+Options = TypeVar("Options")
+Read = Callable[[Any, KeyPath, Leaves], Any]
+"""(defaults, section, the values as written) -> the options with the values below the section applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """The settings that decide which model answers."""
+
+    pools: Mapping[str, PoolOptions] = field(default_factory=lambda: MappingProxyType({}))
+    rules: tuple[Rule, ...] = ()
+    experiments: tuple[Experiment, ...] = ()
+
+    @property
+    def reached(self) -> frozenset[str]:
+        """Return the pools that rules and experiments use."""
+        arms = (pool for experiment in self.experiments for pool, _ in experiment.split)
+        return frozenset((*(rule.pool for rule in self.rules), *arms))
+
+
+def read_routing(leaves: Leaves, router: RouterOptions, read: Read) -> Routing:
+    """Read `[pools]`, `[rules]` and `[experiments]`.
+
+    Raises:
+        ConfigError: naming the key of a wrong value or of a reference to a missing pool.
+    """
+    usual = PoolOptions(**{each.name: getattr(router, each.name) for each in fields(router)})
+    pools = {name: read(usual, ("pools", name), leaves) for name in _names("pools", leaves)}
+    for name, pool in pools.items():
+        if not pool.models:
+            raise ConfigError(f"pools.{name}.models: expected one or more of provider/model, got none")
+    rules = tuple(_rule(name, read, leaves) for name in _names("rules", leaves))
+    experiments = tuple(_experiment(name, read, leaves) for name in _names("experiments", leaves))
+    for key, pool in (
+        *((f"rules.{rule.name}.pool", rule.pool) for rule in rules),
+        *((f"experiments.{each.name}.split", pool) for each in experiments for pool, _ in each.split),
+    ):
+        check_pool(pool, pools, key=key)
+    return Routing(MappingProxyType(pools), rules, experiments)
+
+
+def check_pool(pool: str, pools: Mapping[str, PoolOptions], *, key: str) -> None:
+    """Refuse a pool that does not exist.
+
+    Raises:
+        ConfigError: naming `key`.
+    """
+    if pool not in pools:
+        known = f"one of {', '.join(pools)}" if pools else "a pool that has a section [pools.NAME]"
+        raise ConfigError(f"{key}: expected {known}, got {pool!r}")
+
+
+def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], None]) -> None:
+    """Check every model of every pool with `check(spec, key)`, which raises."""
+    for name, pool in pools.items():
+        for option in ("models", "easy_models"):
+            for text in getattr(pool, option):
+                check(text, f"pools.{name}.{option}")
+
+
+def pool_named(llm: str) -> str | None:
+    """Return the pool that an agent's `llm` names, or None when it names models."""
+    provider, _, name = llm.partition("/")
+    return name if provider == POOL else None
+
+
+def split_specs(llm: str) -> tuple[str, ...]:
+    """Return the specs that an agent's `llm` names, best first."""
+    return tuple(part.strip() for part in llm.split(",") if part.strip())
+
+
+def specs_of(llm: str, *, key: str) -> tuple[Spec, ...]:
+    """Parse the specs that an agent's `llm` names.
+
+    Raises:
+        ConfigError: naming `key`, when there is none, or one is not `provider/model`.
+    """
+    return tuple(Spec.parse(text, key=key) for text in split_specs(llm) or ("",))
+
+
+def _rule(name: str, read: Read, leaves: Leaves) -> Rule:
+    options: RuleOptions = read(RuleOptions(), ("rules", name), leaves)
+    return _named(f"rules.{name}", lambda: options.rule(name))
+
+
+def _experiment(name: str, read: Read, leaves: Leaves) -> Experiment:
+    options: ExperimentOptions = read(ExperimentOptions(), ("experiments", name), leaves)
+    return _named(f"experiments.{name}", lambda: options.experiment(name))
+
+
+def _named(at: str, make: Callable[[], Options]) -> Options:
+    try:
+        return make()
+    except ConfigError as why:
+        raise ConfigError(f"{at}.{why}") from None
+
+
+def _names(section: str, leaves: Leaves) -> tuple[str, ...]:
+    """Return the names of `[section.NAME]` in the order of the file: the first rule that applies is used."""
+    return tuple(dict.fromkeys(path[1] for path in leaves if path[0] == section and len(path) > 1))
+
+
+def resolved(llm: str, pools: Mapping[str, PoolOptions], *, key: str) -> str:
+    """Return an agent's `llm` with the pool's models in place of its name.
+
+    Raises:
+        ConfigError: there is no such pool.
+    """
+    name = pool_named(llm)
+    if name is None:
+        return llm
+    check_pool(name, pools, key=key)
+    return ", ".join(pools[name].specs)

@@ -1,0 +1,50 @@
+"""Notes that a provider sends beside its output; the component that opens a stage may subscribe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderChanged:
+    """From here on another of several providers serves, not the first choice."""
+
+    provider: str
+    """The provider's spec, `local/hibari`."""
+
+    role: Literal["hedge", "replacement", "continuation"]
+    """`hedge`: it was faster. `replacement`: the other failed before any output. `continuation`: in mid-utterance or
+    mid-sentence."""
+
+    why: str
+    """The reason, for an operator: `cartesia/sonic: HTTP 503`."""
+
+    n_chars: int = 0
+    """TTS: how much of the text handed over it speaks in place of the provider before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedSpeech:
+    """A TTS was given this much text and lost to a faster one: its provider charges for it, and the audio was not
+    played.
+    """
+
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSpeech:
+    """This much text was played from the cache on disk, without a request to the TTS."""
+
+    provider: str
+    n_chars: int
+
+
+TranscriberEventHandler = Callable[[ProviderChanged], None]
+"""Handler of an STT's notes. Returns at once."""
+
+SynthesizerEventHandler = Callable[[ProviderChanged | UnusedSpeech | CachedSpeech], None]
+"""Handler of a TTS's notes. Returns at once."""

@@ -1,0 +1,107 @@
+"""The TTS port: clauses in, streamed speech out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from voicepipe.ports.provider_events import SynthesizerEventHandler
+from voicepipe.ports.transcriber import Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """The parameters of speech."""
+
+    model: str
+    """The model's name at its provider."""
+
+    voice: str | None = None
+    """The voice's name at its provider, or None for the provider's own choice."""
+
+    speed: float = 1.0
+    language: str | None = None
+
+    reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    """Called once when a connection kept between turns is ready, with the ms of connecting that had passed when the
+    turn began. Returns at once."""
+
+    session: str = field(default="", compare=False)
+    """Opaque and stable within a session, which must keep one voice. Only a router reads it."""
+
+    on_event: SynthesizerEventHandler | None = field(default=None, compare=False, repr=False)
+    """Called when a provider other than the first choice speaks, for unused speech, and for text played from the cache.
+    Only a router calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordTime:
+    """A word, and when it begins in its clause's audio."""
+
+    word: str
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Part of a clause's audio.
+
+    `clause` counts the turn's clauses from 0 in the order of `say`, and never decreases. `samples`: int16,
+    (n_samples,), at `RATE_HZ`; any length but 0.
+    """
+
+    clause: int
+    samples: Samples
+    words: tuple[WordTime, ...] = ()
+
+
+RATE_HZ = 24_000
+"""The sample rate of all synthesized speech inside voicepipe; a provider with another rate resamples in its adapter."""
+
+
+class Speech(Protocol):
+    """The speech of one turn."""
+
+    def say(self, clause: str) -> None:
+        """Queue a clause after those before it. Returns at once."""
+        ...
+
+    def finish(self) -> None:
+        """End the input: `__aiter__` ends after the audio of the last clause."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Spoken]:
+        """Yield audio in the order of the clauses, as soon as it arrives.
+
+        A consumer that stops iterating makes the provider wait.
+
+        Raises:
+            StageError: the provider refused, stalled or broke.
+        """
+        ...
+
+
+class Synthesizer(Protocol):
+    """Converts clauses to speech. One instance serves many turns at once."""
+
+    name: str
+    """The spec from the settings, `local/hibari`."""
+
+    voices: frozenset[str] | None
+    """The names of its voices; None when only its provider knows them."""
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """Keep the resources of `open` ready while a session may want such speech. Returns at once, never fails."""
+        ...
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        """Start one turn's speech.
+
+        Leaving the context releases the provider within 100 ms, also when cancelled.
+
+        Raises:
+            StageError: the provider could not be reached or refused.
+        """
+        ...

@@ -1,0 +1,134 @@
+"""The STT port: speech in, streamed text out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.ports.provider_events import TranscriberEventHandler
+
+Samples = npt.NDArray[np.int16]
+"""Mono PCM, int16, (n_samples,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriberCapabilities:
+    """The capabilities of an STT provider, as data."""
+
+    rate_hz: int
+    """The sample rate that `push` takes."""
+
+    streams: bool
+    """True: push every frame of the session. False: only the utterance, from `begin` on; the text comes at `flush`."""
+
+    partials: bool = False
+    """Sends `Interim` texts while the user speaks."""
+
+    finalize: bool = True
+    """Answers a `flush` at once, without waiting for its own end of speech."""
+
+    short_words: bool = True
+    """Its text is reliable for less than 1 s of speech. False: it transcribes "mhm" as words."""
+
+    turn_events: bool = False
+    """Detects the end of a turn by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionOptions:
+    """The parameters of transcription."""
+
+    model: str
+    """The model's name at its provider."""
+
+    language: str | None = None
+    """BCP-47, or None to let the provider detect it."""
+
+    prompt: str | None = None
+    """Expected words, for providers that accept a hint."""
+
+    temperature: float | None = None
+    """Sampling temperature, 0 to 1, for providers that accept it; None is the provider's default."""
+
+    reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
+    """Called once when a connection kept between utterances is ready, with the ms that connecting took. Returns at
+    once."""
+
+    on_event: TranscriberEventHandler | None = field(default=None, compare=False, repr=False)
+    """Called when a provider other than the first choice transcribes. Only a router calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interim:
+    """The text of the utterance so far; may change."""
+
+    utterance: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The whole utterance's text, from its `begin` up to the `flush` of that number.
+
+    `flush` 0 means that the provider ended the utterance by itself. An empty text means that there were no words,
+    and is a valid result.
+    """
+
+    utterance: int
+    flush: int
+    text: str
+    language: str | None = None
+
+
+TranscriptEvent = Interim | Final
+
+
+class TranscriptStream(Protocol):
+    """The transcription of one session. All methods but iteration return at once; nothing here waits for a socket."""
+
+    def begin(self, utterance: int) -> None:
+        """Start a new utterance with the next `push`; the texts cover the audio from here on."""
+        ...
+
+    def push(self, samples: Samples) -> None:
+        """Send more of the user's audio: int16, (n_samples,), at the capabilities' `rate_hz`.
+
+        Its buffer is bounded (at least 30 s); when full, the oldest audio is dropped and counted.
+        """
+        ...
+
+    def flush(self, flush: int) -> None:
+        """Request the `Final` of all audio pushed since `begin`. May be requested again after more speech."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[TranscriptEvent]:
+        """Yield texts as they come, until the context closes.
+
+        Raises:
+            StageError: the provider refused, stalled or broke. The stream is over; open another.
+        """
+        ...
+
+
+class Transcriber(Protocol):
+    """Converts speech to text. One instance serves many sessions at once."""
+
+    name: str
+    """The spec from the settings, `local/moonshine-tiny`."""
+
+    capabilities: TranscriberCapabilities
+
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        """Start the transcription of one session.
+
+        Leaving the context releases the provider within 100 ms, also when cancelled.
+
+        Raises:
+            StageError: the provider could not be reached or refused.
+        """
+        ...

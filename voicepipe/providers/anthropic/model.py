@@ -1,0 +1,64 @@
+"""Claude models behind Anthropic's Messages API.
+
+Source of the wire: Anthropic API reference, "Messages", "Streaming messages", "Prompt caching", "Tool use".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from voicepipe.ports.model import Model, ModelEvent, ModelRequest
+from voicepipe.providers.anthropic.answer import AnswerReader
+from voicepipe.providers.anthropic.options import AnthropicOptions
+from voicepipe.providers.anthropic.request import request_body
+from voicepipe.providers.llm.event_stream import Streamed
+from voicepipe.providers.net import http
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.registry import ProviderSettings, Spec
+
+
+def open_model(spec: Spec, settings: ProviderSettings) -> Model:
+    """Return the model `spec.model` at the server of `settings`.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    return _AnthropicModel(endpoint(spec, settings), AnthropicOptions.of(spec, settings))
+
+
+def endpoint(spec: Spec, settings: ProviderSettings) -> Endpoint:
+    """Return the endpoint of such a model.
+
+    Raises:
+        ConfigError: as in `open_model`.
+    """
+    chosen = AnthropicOptions.of(spec, settings)
+    bare = chosen.auth == "x-api-key"
+    return Endpoint.of(
+        "llm",
+        spec,
+        settings,
+        auth_scheme="" if bare else "Bearer",
+        key_header="x-api-key" if bare else "Authorization",
+        more_headers={"anthropic-version": chosen.version},
+    )
+
+
+class _AnthropicModel:
+    def __init__(self, endpoint: Endpoint, options: AnthropicOptions) -> None:
+        self.name = endpoint.name
+        self._endpoint, self._options = endpoint, options
+
+    def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        return self._open(request)
+
+    async def warm(self, request: ModelRequest) -> None:
+        # Only connects: a request with the prompt would be billed as an answer.
+        await http.touch(self._endpoint, "/models")
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        body = request_body(self._endpoint, request, self._options)
+        async with http.post(self._endpoint, "/messages", json=body, reached=request.reached) as answer:
+            yield Streamed(self._endpoint, answer, AnswerReader(self._endpoint))

@@ -1,0 +1,113 @@
+"""AssemblyAI's streaming messages, `/v3/ws`, as segments.
+
+Source: AssemblyAI docs, "Message Sequence" (Begin, SpeechStarted, Turn, Termination), "Common session errors and
+closures" (Error), and its api-spec repository for the fields of a `Turn`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.multiplex import decoded
+from voicepipe.providers.stt.segment_assembler import Segment, Word
+
+FORCE_ENDPOINT = '{"type":"ForceEndpoint"}'
+TERMINATE = '{"type":"Terminate"}'
+
+STATUSES: Final = {1008: 401, 3006: 400, 3009: 429}
+"""The HTTP statuses that match errors: not authorized; an invalid message; too many sessions. The others are temporary:
+3005 a vendor fault, 3007 audio too fast."""
+
+EXPIRED: Final = 3008
+"""The session has reached its maximum age."""
+
+
+class _Word(msgspec.Struct):
+    text: str
+    start: int
+    end: int
+
+
+class _Message(msgspec.Struct):
+    type: str
+    turn_order: int = 0
+    transcript: str = ""
+    utterance: str = ""
+    end_of_turn: bool = False
+    words: list[_Word] = []
+    language_code: str | None = None
+    error_code: int = 0
+    error: str = ""
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class Turns:
+    """One stream's turns. Each message has the whole text of its turn; its words are never revised."""
+
+    def __init__(self, endpoint: Endpoint, rate_hz: int) -> None:
+        self._endpoint, self._samples_per_ms = endpoint, rate_hz // 1_000
+        self._turn = self._start = self._end = 0
+        self._speaking = self._ended = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no turn is in progress, so that there is none to end."""
+        return not self._speaking
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """Return the segment of a message; None for a message without one.
+
+        Vendors add message types without notice: an unknown type is ignored.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        read = decoded(self._endpoint, _message, message)
+        match read.type:
+            case "Turn":
+                return self._segment(read)
+            case "SpeechStarted":
+                self._speaking = True
+                return None
+            case "Error":
+                raise _failure(self._endpoint, read)
+            case _:
+                return None
+
+    def _segment(self, read: _Message) -> Segment:
+        if read.turn_order != self._turn:
+            self._turn, self._start, self._ended = read.turn_order, self._end, False
+        words = tuple(Word(w.start * self._samples_per_ms, w.end * self._samples_per_ms, w.text) for w in read.words)
+        self._end = max(self._end, words[-1].end if words else 0)
+        # A turn that has ended may be sent again, with commas and capitals: that answers no flush.
+        ends = read.end_of_turn and not self._ended
+        self._ended = self._ended or read.end_of_turn
+        self._speaking = not self._ended and (self._speaking or bool(words))
+        return Segment(
+            start=self._start,
+            end=self._end,
+            # The transcript lacks the latest word until it is final.
+            text=read.transcript if read.end_of_turn else " ".join(word.text for word in words),
+            words=words,
+            # An utterance is sent when the user has paused, before the turn is certainly over.
+            final=read.end_of_turn or bool(read.utterance),
+            speech_ended=read.end_of_turn or bool(read.utterance),
+            requested=ends,
+            language=read.language_code,
+        )
+
+
+def _failure(endpoint: Endpoint, error: _Message) -> StageError:
+    if status := STATUSES.get(error.error_code):
+        return failures.refused(endpoint, status, msgspec.json.encode({"message": error.error}))
+    if error.error_code == EXPIRED:
+        return failures.expired(endpoint, error.error)
+    words = failures.quote(endpoint, error.error) or "no reason"
+    return failures.broken(endpoint, f"the vendor ended its stream with an error ({error.error_code}: {words})")

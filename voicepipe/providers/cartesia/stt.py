@@ -1,0 +1,173 @@
+"""Speech to text by Cartesia's Ink models, in either of its two modes.
+
+Ink 2 detects turns itself (`/stt/turns/websocket`); the core keeps deciding on turns, and the vendor's end of turn
+becomes a final text. Ink 2 has no message to finalize its text. So a flush is answered with the known text when neither
+an end nor an expected end comes soon; later words revise it. Ink Whisper, and Ink 2 with `stt_turns = false`, get
+`finalize` on `/stt/websocket`. Sources: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and
+"(Manual)", its docs "Configuring turn detection", "Concurrency and WebSocket Limits", "Troubleshooting", and its own
+and Pipecat's clients. Facts marked `unverified` are in none of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from voicepipe.errors import ConfigError
+from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.cartesia import stt_wire as wire
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.options import Read, flag, json_object, number, query, read, whole
+from voicepipe.providers.net.ws import SocketRules
+from voicepipe.providers.stt.continuous_stream import Reader, StreamRules, continuous_stream
+from voicepipe.providers.stt.keyterms import terms
+from voicepipe.providers.stt.segment_assembler import Margins
+from voicepipe.registry import ProviderSettings, Spec
+
+VERSION: Final = "2026-03-01"
+RATE_HZ: Final = 16_000
+"""The sample rate that the vendor recommends; a higher one only costs upload."""
+
+WHISPER: Final = "ink-whisper"
+"""The family without turn detection, and with many languages."""
+
+KEY_TERMS: Final = 50
+KEY_TERM_CHARS: Final = 1_200
+"""The first is our own limit; the vendor takes 100 of 1200 characters together."""
+
+MARGINS: Final = Margins(
+    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again, since texts have no positions
+    trailing=RATE_HZ // 10,
+    scant=0,
+)
+
+FLUSH_TIMEOUT_MS: Final = 400
+"""How long a flush waits for the vendor's own end, before it is answered with the known text. Ink 2 only."""
+
+FIRST_FLUSH_TIMEOUT_MS: Final = 1_000
+"""The same while nothing is known of the utterance."""
+
+READERS: Final[dict[str, Read]] = {
+    "stt_turns": flag,
+    "stt_turn_eager_end_threshold": number(0.3, 0.6),
+    "stt_turn_end_threshold": number(0.05, 0.5),
+    "stt_turn_end_timeout_ms": whole(640, 11_200, "milliseconds"),
+    "stt_extra": json_object(str),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CartesiaOptions:
+    """Options below `[providers.NAME.options]`."""
+
+    stt_turns: bool = True
+    """Let Ink 2 detect turns. False: it gets `finalize` at each flush, as Ink Whisper always does."""
+
+    stt_turn_eager_end_threshold: float = 0.4
+    """Maximum probability of more speech at which the end is expected. 0.4 is the vendor's own default."""
+
+    stt_turn_end_threshold: float = 0.2
+    """Maximum probability of more speech at which the turn ends. 0.2 is the vendor's own default; it is below the
+    other."""
+
+    stt_turn_end_timeout_ms: int = 5_600
+    """Silence after which a turn ends at any probability."""
+
+    stt_extra: str = ""
+    """A JSON object of strings, added to the query: `{"min_volume": "0.1"}`."""
+
+    @classmethod
+    def of(cls, spec: Spec, settings: ProviderSettings) -> CartesiaOptions:
+        """Read `settings.options`.
+
+        Raises:
+            ConfigError: an option is unknown or has a wrong value.
+        """
+        options = cls(**read("cartesia", READERS, spec, settings, stage="stt"))
+        if options.stt_turn_end_threshold >= options.stt_turn_eager_end_threshold:
+            key = f"providers.{spec.provider}.stt_turn_end_threshold"
+            below = f"less than the stt_turn_eager_end_threshold of {options.stt_turn_eager_end_threshold}"
+            raise ConfigError(f"{key}: expected {below}, got {options.stt_turn_end_threshold}")
+        return options
+
+    def path(self, transcription: TranscriptionOptions, turns: bool) -> str:
+        """Return the path and query of the WebSocket, below the vendor's address."""
+        pairs = [("model", transcription.model), ("encoding", "pcm_s16le"), ("sample_rate", str(RATE_HZ))]
+        if turns:
+            pairs += [
+                ("turn_eager_end_threshold", f"{self.stt_turn_eager_end_threshold:g}"),
+                ("turn_end_threshold", f"{self.stt_turn_end_threshold:g}"),
+                ("turn_end_timeout_ms", str(self.stt_turn_end_timeout_ms)),
+            ]
+            pairs += [("keyterm", term) for term in _key_terms(transcription.prompt)]
+        elif transcription.language:
+            pairs.append(("language", transcription.language.partition("-")[0].lower()))
+        # A space in a term must be %20: a plus sign stays a plus sign.
+        return f"/stt/{'turns/' if turns else ''}websocket?{urlencode(query(pairs, self.stt_extra), quote_via=quote)}"
+
+
+def _key_terms(prompt: str | None) -> list[str]:
+    chosen: list[str] = []
+    for term in terms(prompt, KEY_TERMS):
+        if sum(map(len, chosen)) + len(term) <= KEY_TERM_CHARS:
+            chosen.append(term)
+    return chosen
+
+
+def _line(farewell: str) -> SocketRules:
+    """Return the rules for using the vendor's WebSocket, in either mode."""
+    return SocketRules(
+        audio_bytes_per_ms=2 * RATE_HZ // 1_000,
+        buffer_ms=30_000,
+        # It has no keep-alive message; an idle connection is closed after 3 minutes.
+        keep_alive=bytes(2 * RATE_HZ // 10),
+        keep_alive_ms=60_000,
+        farewell=farewell,
+    )
+
+
+LINES: Final = {True: _line(wire.CLOSE_TURNS), False: _line(wire.CLOSE)}
+"""Readers with turns, and without."""
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """Return the STT `spec.model` at the server of `settings`.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    endpoint = Endpoint.of(
+        "stt",
+        spec,
+        settings,
+        auth_scheme="",
+        key_header="X-API-Key",
+        more_headers={"Cartesia-Version": VERSION},
+        scheme="ws",
+    )
+    options = CartesiaOptions.of(spec, settings)
+    return _Cartesia(endpoint, options, turns=options.stt_turns and not spec.model.startswith(WHISPER))
+
+
+class _Cartesia:
+    def __init__(self, endpoint: Endpoint, options: CartesiaOptions, *, turns: bool) -> None:
+        self.name = endpoint.name
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ, streams=True, partials=True, finalize=not turns, turn_events=turns
+        )
+        self._endpoint, self._options, self._turns = endpoint, options, turns
+
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        rules = StreamRules(
+            line=LINES[self._turns],
+            margins=MARGINS,
+            finalize=None if self._turns else wire.FINALIZE,
+            flush_timeout_ms=FLUSH_TIMEOUT_MS,
+            first_flush_timeout_ms=FIRST_FLUSH_TIMEOUT_MS,
+            positions=False,
+        )
+        reader: Reader = wire.Turns(self._endpoint) if self._turns else wire.Chunks(self._endpoint)
+        path = self._options.path(transcription, self._turns)
+        return continuous_stream(self._endpoint, path, rules, reader, reached=transcription.reached)

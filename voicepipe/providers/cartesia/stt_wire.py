@@ -1,0 +1,97 @@
+"""Cartesia's messages of either mode, as segments. None of them has the position of its words in the audio.
+
+Source: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)". The docs do not say whether
+word times in the latter count from the beginning of the connection, so they are ignored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.multiplex import decoded
+from voicepipe.providers.stt.segment_assembler import Segment
+
+FINALIZE = "finalize"
+CLOSE = "close"
+CLOSE_TURNS = '{"type":"close"}'
+
+
+class _Message(msgspec.Struct):
+    type: str
+    text: str = ""
+    transcript: str = ""
+    is_final: bool = False
+    language: str | None = None
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+def _read(endpoint: Endpoint, message: str | bytes) -> _Message:
+    read = decoded(endpoint, _message, message)
+    if read.type == "error":
+        raise failures.in_band(endpoint, str(message).encode())
+    return read
+
+
+class Turns:
+    """One stream's turns (Auto). Each message has the whole text of its turn."""
+
+    idle = True
+    """False: the vendor answers no message here."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._start = 0
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """Return the segment of a message; None for a message without one.
+
+        Vendors add message types without notice: an unknown type is ignored.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        read = _read(self._endpoint, message)
+        if read.type not in ("turn.update", "turn.eager_end", "turn.end"):
+            return None
+        # After an end that is only expected, either the end has the same text, or the turn goes on and its text is sent
+        # again.
+        ends = read.type != "turn.update"
+        start = min(self._start, upto)
+        if read.type == "turn.end":
+            self._start = upto
+        return Segment(start=start, end=upto, text=read.transcript.strip(), final=ends, speech_ended=ends)
+
+
+class Chunks:
+    """One stream's texts (Manual). Each continues where the previous one ended, inside a word or not, until a flush."""
+
+    idle = False
+    """`finalize` is answered even without speech."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._start = 0
+        self._text = ""
+        self._language: str | None = None
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """Return the segment as in `Turns.read`."""
+        read = _read(self._endpoint, message)
+        match read.type:
+            case "transcript":
+                text = self._text + read.text
+                self._language = read.language or self._language
+                if read.is_final:
+                    self._text = text
+                # A final text says nothing about the audio behind it: only `flush_done` marks the text as complete.
+                return Segment(start=min(self._start, upto), end=upto, text=text.strip())
+            case "flush_done":
+                start, text = min(self._start, upto), self._text.strip()
+                self._start, self._text = upto, ""
+                return Segment(start=start, end=upto, text=text, final=True, requested=True, language=self._language)
+            case _:
+                return None

@@ -1,0 +1,147 @@
+"""Speech to text by Deepgram's Flux models over `/v2/listen`, which detect the end of a turn themselves.
+
+All audio of the session is sent. The core keeps deciding on turns: Flux's end of turn becomes a final text. A flush is
+answered by the next message that covers its audio, or by Flux's expected end. Only if none comes within
+`force_end_after_ms`, Flux gets `ForceEndTurn`, since that splits its context. Sources: Deepgram docs, "Turn-based Audio
+(Flux)", "Understanding the Flux State Machine", "End-of-Turn Detection Parameters", "Force End Turn", "Bring Your Own
+Turn Detection", "Close Stream". Facts marked `unverified` are in none of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlencode
+
+from voicepipe.errors import ConfigError
+from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.deepgram import flux_wire as wire
+from voicepipe.providers.deepgram.stt_options import KEY_TERMS
+from voicepipe.providers.deepgram.stt_options import READERS as OF_NOVA
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
+from voicepipe.providers.net.ws import SocketRules
+from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
+from voicepipe.providers.stt.keyterms import terms
+from voicepipe.providers.stt.segment_assembler import Margins
+from voicepipe.registry import ProviderSettings, Spec
+
+RATE_HZ: Final = 16_000
+"""The models' sample rate; a higher one only costs upload."""
+
+MANY_LANGUAGES: Final = "flux-general-multi"
+"""The model that takes language hints; the others transcribe English. Source: "Language Prompting"."""
+
+LINE: Final = SocketRules(
+    audio_bytes_per_ms=2 * RATE_HZ // 1_000,
+    buffer_ms=30_000,
+    # Unverified: Flux has no KeepAlive, and a stream without audio is assumed to end after 10 s as on `/v1/listen`.
+    keep_alive=bytes(2 * RATE_HZ // 10),
+    keep_alive_ms=4_000,
+    farewell=wire.CLOSE_STREAM,
+)
+
+MARGINS: Final = Margins(
+    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
+    trailing=RATE_HZ // 5,  # a pause is flushed some 100 ms after the last voiced sample
+    scant=RATE_HZ // 5,
+)
+
+FORCED_MS: Final = 400
+"""How long `ForceEndTurn` may stay unanswered while Flux detects no speech: without a turn in progress it is
+ignored."""
+
+FIRST_FORCED_MS: Final = 1_000
+"""The same while nothing is known of the utterance."""
+
+READERS: Final[dict[str, Read]] = {
+    "eot_threshold": number(0.5, 1.0),
+    "eager_eot_threshold": number(0.0, 0.9),
+    "eot_timeout_ms": whole(500, 60_000, "milliseconds"),
+    "force_end_after_ms": whole(0, 5_000, "milliseconds"),
+    "extra": json_object(str),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FluxOptions:
+    """Options below `[providers.NAME.options]`."""
+
+    eot_threshold: float = 0.7
+    """Flux's confidence needed to end its turn. 0.7 is its own default; 1 never ends one."""
+
+    eager_eot_threshold: float = 0.5
+    """Confidence needed to expect the end (0.3 to 0.9, at most the other): a speculative reply may start then. 0 turns
+    that off."""
+
+    eot_timeout_ms: int = 5_000
+    """Silence after which Flux ends its turn at any confidence."""
+
+    force_end_after_ms: int = 300
+    """How long a flush waits for Flux's own message before its turn is ended. An `Update` comes every 250 ms."""
+
+    extra: str = ""
+    """A JSON object of strings, added to the query: `{"mip_opt_out": "true"}`."""
+
+    @classmethod
+    def of(cls, spec: Spec, settings: ProviderSettings) -> FluxOptions:
+        """Read `settings.options`.
+
+        Raises:
+            ConfigError: an option is unknown or has a wrong value.
+        """
+        options = cls(**read("flux", READERS, spec, settings, stage="stt", others=OF_NOVA))
+        eager = options.eager_eot_threshold
+        if eager and not 0.3 <= eager <= options.eot_threshold:
+            key = f"providers.{spec.provider}.eager_eot_threshold"
+            raise ConfigError(f"{key}: expected 0, or 0.3 to the eot_threshold of {options.eot_threshold}, got {eager}")
+        return options
+
+    def query(self, transcription: TranscriptionOptions) -> str:
+        """Return the query after `/listen?`. Source: Deepgram API reference, "Turn-based Audio (Flux)"."""
+        pairs = [
+            ("model", transcription.model),
+            ("encoding", "linear16"),
+            ("sample_rate", str(RATE_HZ)),
+            ("eot_threshold", f"{self.eot_threshold:g}"),
+            ("eot_timeout_ms", str(self.eot_timeout_ms)),
+        ]
+        if self.eager_eot_threshold:
+            pairs.append(("eager_eot_threshold", f"{self.eager_eot_threshold:g}"))
+        if transcription.language and transcription.model == MANY_LANGUAGES:
+            pairs.append(("language_hint", transcription.language.partition("-")[0].lower()))
+        pairs += [("keyterm", term) for term in terms(transcription.prompt, KEY_TERMS)]
+        return urlencode(query(pairs, self.extra))
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """Return the STT `spec.model` at the server of `settings`; `/v1` at the end of a `base_url` becomes `/v2`.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    endpoint = Endpoint.of("stt", spec, settings, auth_scheme="Token", scheme="ws")
+    if endpoint.base_url.endswith("/v1"):
+        endpoint = replace(endpoint, base_url=endpoint.base_url[: -len("/v1")] + "/v2")
+    return _Flux(endpoint, FluxOptions.of(spec, settings))
+
+
+class _Flux:
+    def __init__(self, endpoint: Endpoint, options: FluxOptions) -> None:
+        self.name = endpoint.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
+        self._endpoint, self._options = endpoint, options
+
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        rules = StreamRules(
+            line=LINE,
+            margins=MARGINS,
+            finalize=wire.FORCE_END_TURN,
+            hold_ms=self._options.force_end_after_ms,
+            flush_timeout_ms=FORCED_MS,
+            first_flush_timeout_ms=FIRST_FORCED_MS,
+        )
+        reader = wire.Turns(self._endpoint, RATE_HZ)
+        path = f"/listen?{self._options.query(transcription)}"
+        return continuous_stream(self._endpoint, path, rules, reader, reached=transcription.reached)

@@ -1,0 +1,98 @@
+"""Deepgram's live messages, `/v1/listen`, as plain values.
+
+Source: Deepgram API reference, "Live Audio" (Results, Metadata, UtteranceEnd, SpeechStarted), and its own clients for
+the shape of an `Error`, which the reference lacks.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from voicepipe.errors import StageError
+from voicepipe.providers.net import failures
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.multiplex import decoded
+from voicepipe.providers.stt.segment_assembler import Segment, Word
+
+FINALIZE = '{"type":"Finalize"}'
+KEEP_ALIVE = '{"type":"KeepAlive"}'
+CLOSE_STREAM = '{"type":"CloseStream"}'
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+class _Word(msgspec.Struct):
+    word: str
+    start: float
+    end: float
+    punctuated_word: str | None = None
+
+
+class _Alternative(msgspec.Struct):
+    transcript: str
+    words: list[_Word] = []
+    languages: list[str] = []
+
+
+class _Channel(msgspec.Struct):
+    alternatives: list[_Alternative]
+
+
+class _Results(msgspec.Struct):
+    channel: _Channel
+    start: float
+    duration: float
+    is_final: bool = False
+    speech_final: bool = False
+    from_finalize: bool = False
+
+
+class _Error(msgspec.Struct):
+    description: str = ""
+    message: str = ""
+    err_msg: str = ""
+
+
+_kind = msgspec.json.Decoder(_Kind)
+_results = msgspec.json.Decoder(_Results)
+_error = msgspec.json.Decoder(_Error)
+
+
+def read(endpoint: Endpoint, message: str | bytes, rate_hz: int) -> Segment | None:
+    """Return the segment of a message, positions in samples at `rate_hz`; None for a message without one.
+
+    Vendors add message types without notice: an unknown type is ignored.
+
+    Raises:
+        StageError: it is an error, or not a message.
+    """
+    match decoded(endpoint, _kind, message).type:
+        case "Results":
+            return _segment(decoded(endpoint, _results, message), rate_hz)
+        case "Error":
+            raise _failure(endpoint, decoded(endpoint, _error, message))
+        case _:
+            return None
+
+
+def _segment(results: _Results, rate_hz: int) -> Segment:
+    best = results.channel.alternatives[0] if results.channel.alternatives else _Alternative("")
+    return Segment(
+        start=round(results.start * rate_hz),
+        end=round((results.start + results.duration) * rate_hz),
+        text=best.transcript.strip(),
+        words=tuple(
+            Word(round(w.start * rate_hz), round(w.end * rate_hz), w.punctuated_word or w.word) for w in best.words
+        ),
+        final=results.is_final,
+        speech_ended=results.speech_final,
+        requested=results.from_finalize,
+        language=best.languages[0] if best.languages else None,
+    )
+
+
+def _failure(endpoint: Endpoint, error: _Error) -> StageError:
+    words = failures.quote(endpoint, error.description or error.message or error.err_msg) or "no reason"
+    return failures.broken(endpoint, f"the vendor ended its stream with an error ({words})")

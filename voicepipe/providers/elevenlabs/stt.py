@@ -1,0 +1,194 @@
+"""Speech to text by ElevenLabs' Scribe, streaming, over `/v1/speech-to-text/realtime`.
+
+Utterances are sent, and committed at each flush (`commit_strategy=manual`). Scribe refuses a commit of less than 0.3 s
+and then ends the session: shorter audio is padded with silence. Audio can only be discarded by a commit. Sources:
+ElevenLabs docs, "Realtime" of the API reference and "Realtime event reference"; messages recorded from the vendor, in
+public repositories. Facts marked `unverified` are not in the docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final as Constant
+from urllib.parse import urlencode
+
+import msgspec
+import pybase64
+
+from voicepipe.errors import StageError
+from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.net import failures, options
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.multiplex import decoded
+from voicepipe.providers.net.ws import SocketRules, VendorSocket
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.keyterms import terms
+from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
+from voicepipe.registry import ProviderSettings, Spec
+
+RATE_HZ: Constant = 16_000
+BYTES_PER_MS: Constant = 2 * RATE_HZ // 1_000
+
+LEAST_MS: Constant = 320
+"""A commit of less than 300 ms is refused: the vendor's own text in `commit_throttled`."""
+
+KEEP_ALIVE_MS: Constant = 5_000
+"""Unverified: without audio for some 15 s the vendor closes (reported by others); it has no other keep-alive."""
+
+KEY_TERMS: Constant = 50
+KEY_TERM_CHARS: Constant = 20
+"""The vendor's own limits ("Realtime", `keyterms`)."""
+
+REFUSALS: Constant = {
+    "auth_error": 401,
+    "quota_exceeded": 402,
+    "unaccepted_terms": 403,
+    "input_error": 400,
+    "invalid_request": 400,
+    "chunk_size_exceeded": 413,
+    "rate_limited": 429,
+    "queue_overflow": 429,
+    "resource_exhausted": 503,
+}
+"""The HTTP status that matches an error type ("Realtime event reference", error events)."""
+
+BREAKS: Constant = frozenset(
+    {
+        "error",
+        "commit_throttled",
+        "transcriber_error",
+        "insufficient_audio_activity",
+    }
+)
+"""Errors after which a new session may succeed."""
+
+EXPIRED: Constant = "session_time_limit_exceeded"
+"""Not a fault: the session has reached its maximum age."""
+
+
+def _audio(pcm: bytes) -> str:
+    return _chunk(pcm, commit=False)
+
+
+def _chunk(pcm: bytes, *, commit: bool) -> str:
+    audio, flag = pybase64.b64encode_as_string(pcm), "true" if commit else "false"
+    return f'{{"message_type":"input_audio_chunk","audio_base_64":"{audio}","commit":{flag},"sample_rate":{RATE_HZ}}}'
+
+
+LINE = SocketRules(
+    audio_bytes_per_ms=BYTES_PER_MS,
+    wrap=_audio,
+    keep_alive=bytes(20 * BYTES_PER_MS),
+    keep_alive_ms=KEEP_ALIVE_MS,
+)
+
+_READERS = {"stt_keep_logs": options.flag, "stt_extra": options.json_object(str)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """Options below `[providers.NAME.options]`."""
+
+    stt_keep_logs: bool = True
+    """False: the vendor stores nothing (`enable_logging=false`; for customers with that permission)."""
+
+    stt_extra: str = ""
+    """A JSON object of strings, added to the query."""
+
+    def query(self, transcription: TranscriptionOptions) -> str:
+        """Return the query after `/speech-to-text/realtime?`. Source: ElevenLabs API reference, "Realtime"."""
+        pairs = [
+            ("model_id", transcription.model),
+            ("audio_format", f"pcm_{RATE_HZ}"),
+            ("commit_strategy", "manual"),
+        ]
+        if transcription.language:
+            pairs.append(("language_code", transcription.language.partition("-")[0].lower()))
+        if not self.stt_keep_logs:
+            pairs.append(("enable_logging", "false"))
+        pairs += [("keyterms", term) for term in terms(transcription.prompt, KEY_TERMS) if len(term) <= KEY_TERM_CHARS]
+        extra = options.members(self.stt_extra, str)
+        return urlencode([*(pair for pair in pairs if pair[0] not in extra), *extra.items()])
+
+
+def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
+    """Return the STT `spec.model` at the server of `settings`.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    chosen = _Options(**options.read("elevenlabs", _READERS, spec, settings, stage="stt"))
+    endpoint = Endpoint.of("stt", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
+    return _Scribe(endpoint, chosen)
+
+
+class _Scribe:
+    def __init__(self, endpoint: Endpoint, chosen: _Options) -> None:
+        self.name = endpoint.name
+        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
+        self._endpoint, self._options = endpoint, chosen
+
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        path = f"/speech-to-text/realtime?{self._options.query(transcription)}"
+        return manual_commit(
+            self._endpoint, path, LINE, lambda socket: _Wire(self._endpoint, socket), reached=transcription.reached
+        )
+
+
+class _Message(msgspec.Struct):
+    message_type: str
+    text: str = ""
+    language_code: str | None = None
+    error: str = ""
+
+
+_message = msgspec.json.Decoder(_Message)
+
+
+class _Wire:
+    """One stream's messages."""
+
+    def __init__(self, endpoint: Endpoint, socket: VendorSocket) -> None:
+        self._endpoint = endpoint
+        self._stretch = PaddedSegment(socket, LEAST_MS * BYTES_PER_MS)
+        self._repeated = ""
+        """The text of the last segment: the vendor sends it once more, as a partial text of the next."""
+
+    def audio(self, pcm: bytes) -> None:
+        self._stretch.send(pcm)
+
+    def commit(self) -> None:
+        self._stretch.end(_chunk(b"", commit=True))
+
+    def discard(self) -> bool:
+        self.commit()
+        return True
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """Vendors add message types without notice: an unknown type is ignored."""
+        said = decoded(self._endpoint, _message, message)
+        match said.message_type:
+            case "partial_transcript":
+                return self._partial(said.text.strip())
+            case "committed_transcript":
+                self._repeated = said.text.strip()
+                return (Committed(self._repeated, said.language_code),)
+            case kind if kind == EXPIRED or kind in REFUSALS or kind in BREAKS:
+                raise self._failure(kind, said.error)
+        return ()
+
+    def _partial(self, text: str) -> Sequence[Said]:
+        repeated, self._repeated = self._repeated, ""
+        return () if text == repeated else (Partial(text),)
+
+    def _failure(self, kind: str, words: str) -> StageError:
+        status = REFUSALS.get(kind)
+        if kind == EXPIRED:
+            return failures.expired(self._endpoint, words)
+        said = failures.quote(self._endpoint, words) or "no reason"
+        if status is None:
+            return failures.broken(self._endpoint, f"the vendor ended its stream with {kind} ({said})")
+        body = msgspec.json.encode({"message": f"{kind}: {words}"})
+        return failures.refused(self._endpoint, status, body)

@@ -1,0 +1,112 @@
+"""Read an answer of server-sent events, in any dialect, as the port's events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from voicepipe.errors import StageError
+from voicepipe.ports.model import ModelEvent
+from voicepipe.providers.net import failures, http
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.sse import EventTooLong, SseReader
+
+WHOLE_ANSWER_BYTES: Final = 1 << 20
+"""Maximum size of an answer that does not stream."""
+
+
+class Dialect(Protocol):
+    """Parses one answer's events into the port's. No I/O."""
+
+    finished: bool
+    """Whether the vendor sent a finish reason."""
+
+    done: bool
+    """Whether the vendor sent the end marker."""
+
+    def data(self, data: bytes) -> None:
+        """Read one event's data.
+
+        Raises:
+            StageError: the vendor sent an error, or data that is not part of an answer.
+        """
+        ...
+
+    def whole(self, body: bytes) -> None:
+        """Read an answer that came in one piece of JSON.
+
+        Raises:
+            StageError: as in `data`.
+        """
+        ...
+
+    def end(self) -> None:
+        """Handle the end of the stream.
+
+        Raises:
+            StageBroken: the vendor did not mark the answer as complete.
+        """
+        ...
+
+    def take(self) -> Sequence[ModelEvent]:
+        """Return the events made since the last call."""
+        ...
+
+
+class Streamed:
+    """Yield the answer's events, reading from the vendor on demand."""
+
+    def __init__(self, endpoint: Endpoint, answer: http.Answer, dialect: Dialect) -> None:
+        self._endpoint, self._answer, self._dialect = endpoint, answer, dialect
+        self._sse = SseReader()
+        # Holds the events of one socket read, and is emptied before the next read.
+        self._made: deque[ModelEvent] = deque()
+        self._failure: StageError | None = None
+        self._over = False
+
+    def __aiter__(self) -> Streamed:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        while not self._made:
+            if self._failure is not None:
+                raise self._failure
+            if self._over:
+                raise StopAsyncIteration
+            try:
+                await self._read()
+            except StageError as error:
+                self._failure = error  # raised after the earlier events are consumed
+            self._made.extend(self._dialect.take())
+        return self._made.popleft()
+
+    async def _read(self) -> None:
+        if self._answer.content_type == "application/json":  # a 200 error, or a server that does not stream
+            self._over = True
+            self._dialect.whole(await self._answer.body(limit_bytes=WHOLE_ANSWER_BYTES))
+            return
+        for data in await self._data():
+            self._dialect.data(data)
+            if self._dialect.done:
+                self._over = True
+                break
+        if self._over:
+            self._dialect.end()
+
+    async def _data(self) -> list[bytes]:
+        try:
+            chunk = await self._answer.read()
+        except StageError:
+            if not self._dialect.finished:
+                raise
+            chunk = b""  # the vendor had marked the answer as complete: only its token counts are lost
+        try:
+            events = self._sse.push(chunk)
+        except EventTooLong as error:
+            raise failures.broken(self._endpoint, str(error)) from None
+        if not chunk:
+            self._over = True
+            last = self._sse.finish()
+            events = [last] if last is not None else []
+        return [event.data for event in events]

@@ -1,0 +1,81 @@
+"""Convert a conversation to alternating user and agent messages, as Anthropic's and Google's own APIs require.
+
+Both APIs have two roles. A function call is the agent's; its result comes first in the user's next message. The user's
+message comes first. Later system messages are appended to the instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from voicepipe.ports.model import Called, Image, Message, Returned, Said, Text
+
+Piece = Text | Image | Called | Returned
+
+OPENING: Final = "(The user is on the line.)"
+"""The user's first message when the agent spoke first; these APIs refuse a conversation that the agent begins."""
+
+
+@dataclass(slots=True)
+class Speech:
+    """Consecutive content of one role."""
+
+    role: Literal["user", "assistant"]
+    pieces: list[Piece] = field(default_factory=list)
+
+
+def system(conversation: Iterable[Message]) -> tuple[str, ...]:
+    """Return the system messages in order; blank ones are left out."""
+    said = (m for m in conversation if isinstance(m, Said) and m.role == "system")
+    texts = (" ".join(part.text for part in m.parts if isinstance(part, Text)) for m in said)
+    return tuple(text for text in texts if text.strip())
+
+
+def speeches(conversation: Iterable[Message]) -> list[Speech]:
+    """Return the messages of user and agent, alternating, the user first.
+
+    A call without a result, or a result without a call, is left out. So are blank texts, which the APIs refuse.
+    """
+    conversation = tuple(conversation)
+    results = {m.call_id: m for m in conversation if isinstance(m, Returned)}
+    made: list[Speech] = [Speech("user")]
+    waiting: list[Returned] = []
+    back: set[str] = set()
+    for message in conversation:
+        match message:
+            case Returned():
+                back.add(message.call_id)
+            case Called() if message.call_id in results:
+                if all(each.call_id in back for each in waiting):  # made in reaction to the earlier results
+                    _give_back(made, waiting)
+                if made[-1].role == "user" and not waiting and not made[-1].pieces:
+                    made[-1].pieces.append(Text(OPENING))
+                _of(made, "assistant").append(message)
+                waiting.append(results[message.call_id])
+            case Said(role="system"):
+                continue
+            case Said():
+                _give_back(made, waiting)
+                spoken = [p for p in message.parts if isinstance(p, Image) or p.text.strip()]
+                if spoken:
+                    if message.role == "assistant" and not made[-1].pieces:
+                        made[-1].pieces.append(Text(OPENING))
+                    _of(made, "user" if message.role == "user" else "assistant").extend(spoken)
+    _give_back(made, waiting)
+    if not made[0].pieces:
+        made[0].pieces.append(Text(OPENING))
+    return made
+
+
+def _give_back(made: list[Speech], waiting: list[Returned]) -> None:
+    if waiting:
+        _of(made, "user").extend(waiting)
+        waiting.clear()
+
+
+def _of(made: list[Speech], role: Literal["user", "assistant"]) -> list[Piece]:
+    if made[-1].role != role:
+        made.append(Speech(role))
+    return made[-1].pieces

@@ -1,0 +1,138 @@
+"""The adapters' side of the engine's socket: one connection for each job, closed to cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.prerequisites import check_packages, check_socket_path
+from voicepipe.registry import ProviderSettings, Spec
+
+_RETRY_CONNECT_S: Final = 0.02
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How one stage's adapter reaches the engine."""
+
+    stage: wire.Stage
+    provider: str
+    socket_path: Path
+    connect_timeout_ms: int
+    idle_timeout_ms: int
+
+    def broken(self, why: str) -> StageBroken:
+        """The engine failed at a job; another attempt may find a new engine."""
+        return StageBroken(self.stage, provider=self.provider, why=why, retryable=True)
+
+    def refused(self, why: str, *, status: int | None = None) -> StageRefused:
+        """The requested item does not exist here; a retry does not help. `status` is the matching HTTP status."""
+        return StageRefused(self.stage, provider=self.provider, why=why, retryable=False, status=status)
+
+
+class Exchange:
+    """One job at the engine, and the connection that carries it."""
+
+    def __init__(self, link: Link) -> None:
+        self.closed = False
+        self._link = link
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def send(self, job: wire.Job) -> None:
+        """Send the job, waiting as long as the settings allow for an engine that is restarting.
+
+        Raises:
+            StageBroken: there was no engine.
+        """
+        try:
+            async with asyncio.timeout(self._link.connect_timeout_ms / 1000):
+                while self._writer is None and not self.closed:
+                    await self._connect()
+        except (TimeoutError, OSError) as error:
+            raise self._link.broken("the engine process is not running") from error
+        if self._writer is None:
+            raise self._link.broken("given up")
+        if self.closed:  # while it connected
+            self._writer.close()
+        self._writer.write(wire.frame(job))
+
+    async def next(self) -> wire.Reply:
+        """Return the next reply; `wire.FINAL` lists the last ones. When this is cancelled, so is the job.
+
+        Raises:
+            StageError: the engine refused, stalled or broke.
+        """
+        try:
+            reply = await self._receive()
+        except BaseException:
+            self.close()  # part of a frame may have been read
+            raise
+        if isinstance(reply, wire.FINAL):
+            self.close()
+        match reply:
+            case wire.Refused(why, retryable, retry_after_ms):
+                stage, provider = self._link.stage, self._link.provider
+                raise StageRefused(
+                    stage, provider=provider, why=why, retryable=retryable, retry_after_ms=retry_after_ms
+                )
+            case wire.Broken(why):
+                raise self._link.broken(why)
+        return reply
+
+    def close(self) -> None:
+        """Cancel the job, if it is not done. Returns at once; a pending `receive` raises `StageBroken`."""
+        self.closed = True
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _connect(self) -> None:
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(self._link.socket_path)
+        except (FileNotFoundError, ConnectionError):
+            await asyncio.sleep(_RETRY_CONNECT_S)
+
+    async def _receive(self) -> wire.Reply:
+        assert self._reader is not None
+        link = self._link
+        try:
+            async with asyncio.timeout(link.idle_timeout_ms / 1000):
+                reply = await wire.receive(self._reader, wire.REPLIES)
+        except TimeoutError as error:
+            why = f"nothing came for {link.idle_timeout_ms} ms"
+            raise StageTimeout(link.stage, provider=link.provider, why=why, retryable=True) from error
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise link.broken(f"the engine process sent something else: {error}") from error
+        if reply is None:
+            raise link.broken("the engine process went away")
+        return reply
+
+
+def link(stage: wire.Stage, spec: Spec, settings: ProviderSettings, *, model: str) -> Link:
+    """Check what can be checked before the first turn.
+
+    Raises:
+        ConfigError: the spec names another model, no socket is set, or the stage's packages are not installed.
+    """
+    if spec.model != model:
+        raise ConfigError(f"{spec}: expected the local {stage} model {model!r}, got {spec.model!r}")
+    socket_path = dict(settings.options).get("socket")
+    if not socket_path:
+        raise ConfigError(f'{spec}: expected the option "socket", the path of the engine\'s socket')
+    check_packages(stage)
+    check_socket_path(Path(socket_path))
+    return Link(stage, str(spec), Path(socket_path), settings.connect_timeout_ms, settings.idle_timeout_ms)
+
+
+def new_session() -> str:
+    """Return a name under which the engine shares its time fairly, for ports without a session."""
+    return f"{os.getpid()}-{next(_numbers)}"

@@ -1,0 +1,102 @@
+"""The events of vLLM's `/v1/realtime`, both ways: OpenAI's names with a different sequence.
+
+A commit starts the transcription, and a final commit ends it. vLLM drops audio that is sent before the text has
+arrived, so that audio waits here. Source: vLLM's docs, `realtime.api_router`, and its code, `realtime/connection.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.ws import VendorSocket
+from voicepipe.providers.openai.realtime_stt_wire import event_of
+from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+
+RATE_HZ: Final = 16_000
+BYTES_PER_MS: Final = 2 * RATE_HZ // 1_000
+
+BEGIN: Final = '{"type":"input_audio_buffer.commit","final":false}'
+END: Final = '{"type":"input_audio_buffer.commit","final":true}'
+
+LEAST_MS: Final = 200
+"""Minimum segment; unverified: a model may need some audio before it answers."""
+
+WAITING_MS: Final = 30_000
+"""Maximum audio that waits for the text of the previous segment; beyond it the oldest is dropped."""
+
+
+class VllmWire:
+    """One stream's events."""
+
+    def __init__(self, endpoint: Endpoint, socket: VendorSocket) -> None:
+        self._endpoint, self._socket = endpoint, socket
+        self._sent_bytes = 0
+        """Samples of the current segment; 0: there is none."""
+
+        self._owed = False
+        """Whether the text of the previous segment is pending."""
+
+        self._text = ""
+        # Full: the oldest audio is dropped; the ends of segments (None) stay.
+        self._waiting: deque[bytes | None] = deque()
+        self._waiting_bytes = 0
+
+    def audio(self, pcm: bytes) -> None:
+        if not self._owed:
+            self._send(pcm)
+            return
+        self._waiting.append(pcm)
+        self._waiting_bytes += len(pcm)
+        while self._waiting_bytes > WAITING_MS * BYTES_PER_MS:
+            oldest = next(its for its in self._waiting if its is not None)
+            self._waiting.remove(oldest)
+            self._waiting_bytes -= len(oldest)
+
+    def commit(self) -> None:
+        if self._owed:
+            self._waiting.append(None)
+        else:
+            self._end()
+
+    def discard(self) -> bool:
+        self.commit()
+        return True
+
+    def read(self, message: str | bytes) -> Sequence[Said]:
+        """Vendors add event types without notice: an unknown type is ignored."""
+        event = event_of(self._endpoint, message)
+        match event.type:
+            case "transcription.delta":
+                self._text += event.delta or ""
+                return (Partial(self._text.strip()),)
+            case "transcription.done":
+                self._go_on()
+                return (Committed(event.text.strip()),)
+        return ()
+
+    def _send(self, pcm: bytes) -> None:
+        if not self._sent_bytes:
+            self._socket.send(BEGIN)
+        self._sent_bytes += len(pcm)
+        self._socket.send_audio(pcm)
+
+    def _end(self) -> None:
+        missing = LEAST_MS * BYTES_PER_MS - self._sent_bytes
+        if missing > 0:
+            self._send(bytes(missing))
+        self._socket.send(END)
+        self._sent_bytes, self._owed = 0, True
+
+    def _go_on(self) -> None:
+        """Handle an arrived text: send the waiting audio, up to the end of the next segment."""
+        self._text, self._owed, self._sent_bytes = "", False, 0
+        while self._waiting and not self._owed:
+            pcm = self._waiting.popleft()
+            if pcm is None:
+                self._end()
+            else:
+                self._waiting_bytes -= len(pcm)
+                self._send(pcm)

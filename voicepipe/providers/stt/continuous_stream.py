@@ -1,0 +1,229 @@
+"""STT that gets all audio of the session over one WebSocket: the common part of all such vendors.
+
+A vendor module adds its query, its rules for the WebSocket (`StreamRules`), and a `Reader` for its messages. Its final
+texts are joined to the text of an utterance. A flush requests the remaining final text, unless the vendor has sent it
+already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from voicepipe import clock
+from voicepipe.errors import StageError, StageTimeout
+from voicepipe.ports.transcriber import Samples, TranscriptEvent, TranscriptStream
+from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
+from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler, Word
+from voicepipe.providers.stt.transcript_queue import TranscriptQueue
+from voicepipe.tasks import background_tasks
+
+SAMPLE_BYTES = 2
+
+UNREAD_TEXTS = 64
+"""Maximum number of unread texts."""
+
+
+class Reader(Protocol):
+    """One stream's messages as segments; may keep state."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether the vendor detects no speech, so that it may leave a request for the final text unanswered."""
+        ...
+
+    def read(self, message: str | bytes, upto: int) -> Segment | None:
+        """Return the segment of a message; None for a message without one.
+
+        Args:
+            message: as received.
+            upto: the latest end of its words, for vendors without positions: where the audio ended at the oldest
+                unanswered request, or what was sent so far.
+
+        Raises:
+            StageError: it is an error, or not a message.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """Rules for a vendor's live STT."""
+
+    line: SocketRules
+    margins: Margins
+    finalize: str | None
+    """The message that makes the vendor finalize all received audio; None if it has no such message."""
+
+    flush_timeout_ms: int
+    """How long a flush may stay unanswered when some text of its utterance is known, and the vendor need not answer;
+    without such a message, always."""
+
+    first_flush_timeout_ms: int
+    """The same while nothing is known of the utterance: an empty text is only right without speech."""
+
+    hold_ms: int = 0
+    """How long to wait for the vendor's own message before the request is sent."""
+
+    lifetime_ms: int | None = None
+    """Maximum age of a connection. An older one ends between two utterances, before the vendor cuts it inside one."""
+
+    positions: bool = True
+    """Whether the vendor sends positions, in the audio it got. False: the reader takes them from `upto`, in the pushed
+    audio."""
+
+
+@asynccontextmanager
+async def continuous_stream(
+    endpoint: Endpoint, path: str, rules: StreamRules, reader: Reader, *, reached: Callable[[int], None] | None = None
+) -> AsyncIterator[TranscriptStream]:
+    """Yield one session's STT stream at once, and dial `endpoint.base_url + path` in the background; `reached` as in
+    `dial`."""
+    async with dial(endpoint, path, rules.line, reached=reached) as socket, background_tasks() as owned:
+        stream = _Stream(endpoint, socket, rules, reader)
+        owned.start(stream.run(), name=f"stt-{endpoint.name}")
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+class _Stream:
+    """One session's STT stream."""
+
+    def __init__(self, endpoint: Endpoint, socket: VendorSocket, rules: StreamRules, reader: Reader) -> None:
+        self._endpoint, self._socket, self._rules, self._reader = endpoint, socket, rules, reader
+        self._segments = SegmentAssembler(rules.margins)
+        self._pushed_samples = 0
+        self._texts = TranscriptQueue(UNREAD_TEXTS)
+        self._flushed_s = self._received_s = self._up_s = 0.0  # by the loop's own clock, as its timeouts are
+        self._held = False
+        """Whether the latest flush waits for the vendor's own message: the request has not been sent."""
+
+        self._wait: asyncio.Timeout | None = None
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        self._segments.begin(utterance, self._pushed_samples)
+
+    def push(self, samples: Samples) -> None:
+        self._pushed_samples += len(samples)
+        self._socket.send_audio(samples.astype("<i2", copy=False).tobytes())
+
+    def flush(self, flush: int) -> None:
+        answer = self._segments.flush(flush, self._pushed_samples, must_request=self._texts.full())
+        if answer is not None:
+            self._texts.put_now(answer)
+            return
+        self._flushed_s = clock.loop_s()
+        self._held = self._rules.finalize is not None and self._rules.hold_ms > 0
+        if not self._held:
+            self._finalize()
+        if self._wait is not None and not self._wait.expired():  # otherwise the wait continues in `_is_due`
+            self._wait.reschedule(self._due_s())
+
+    def close(self) -> None:
+        self._texts.close()
+
+    def __aiter__(self) -> AsyncIterator[TranscriptEvent]:
+        return self._texts
+
+    # --- the vendor ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn the vendor's messages into texts until the connection fails; the failure is the last item."""
+        try:
+            await self._socket.connected()
+            self._up_s = clock.loop_s()
+            while not self._worn_out():
+                for text in await self._next():
+                    await self._texts.put(text)
+            self._texts.close()
+        except StageError as failure:
+            await self._texts.put(failure)
+
+    async def _next(self) -> list[TranscriptEvent]:
+        try:
+            async with asyncio.timeout_at(self._due_s()) as self._wait:
+                message = await self._socket.receive()
+        except TimeoutError:
+            return self._go_on_without() if self._is_due() else []
+        finally:
+            self._wait = None
+        self._received_s = clock.loop_s()
+        segment = self._reader.read(message, self._upto())
+        new_texts = [] if segment is None else self._segments.take(self._placed(segment))
+        self._held = self._held and self._segments.waiting
+        return new_texts
+
+    def _finalize(self) -> None:
+        self._held = False
+        if self._rules.finalize is not None:
+            self._socket.send(self._rules.finalize)
+
+    def _due_s(self) -> float | None:
+        """Return when to stop waiting. A vendor may be silent for ever, but not while a flush waits for it."""
+        if not self._segments.waiting:
+            return self._end_s()
+        requested_s = max(self._flushed_s, self._up_s)
+        if self._held:
+            return requested_s + self._rules.hold_ms / 1_000
+        if self._may_stay_unanswered():
+            flush_timeout_ms = (
+                self._rules.flush_timeout_ms if self._segments.known else self._rules.first_flush_timeout_ms
+            )
+            return requested_s + (self._rules.hold_ms + flush_timeout_ms) / 1_000
+        return max(requested_s, self._received_s) + self._endpoint.idle_timeout_ms / 1_000
+
+    def _is_due(self) -> bool:
+        """Whether the wait is over: not when a flush came at the very instant of an earlier deadline."""
+        due_s = self._due_s()
+        return due_s is not None and clock.loop_s() >= due_s
+
+    def _may_stay_unanswered(self) -> bool:
+        return self._rules.finalize is None or self._segments.scant or self._reader.idle
+
+    def _go_on_without(self) -> list[TranscriptEvent]:
+        """Handle a vendor that was silent for its maximum time."""
+        if not self._segments.waiting:
+            return []  # the connection has reached its maximum age
+        if self._held:
+            self._finalize()
+            return []
+        if self._may_stay_unanswered():
+            return [self._segments.give_up()]
+        why = f"nothing came for {self._endpoint.idle_timeout_ms} ms"
+        raise StageTimeout(self._endpoint.stage, provider=self._endpoint.name, why=why, retryable=True)
+
+    # --- a connection's age -------------------------------------------------------------------
+
+    def _end_s(self) -> float | None:
+        lifetime_ms = self._rules.lifetime_ms
+        if lifetime_ms is None or not (self._reader.idle and self._segments.resting):
+            return None
+        return self._up_s + lifetime_ms / 1_000
+
+    def _worn_out(self) -> bool:
+        end_s = self._end_s()
+        return end_s is not None and clock.loop_s() >= end_s
+
+    # --- positions ----------------------------------------------------------------------------
+
+    def _upto(self) -> int:
+        position = self._segments.waited_at if self._rules.finalize is None else self._segments.requested_at
+        return position if position is not None else self._place(self._socket.sent_bytes // SAMPLE_BYTES)
+
+    def _placed(self, segment: Segment) -> Segment:
+        """Return the segment in positions of the pushed audio: a vendor counts the audio it got."""
+        if self._socket.in_step or not self._rules.positions:
+            return segment
+        words = tuple(Word(self._place(w.start), self._place(w.end), w.text) for w in segment.words)
+        return replace(segment, start=self._place(segment.start), end=self._place(segment.end), words=words)
+
+    def _place(self, sample: int) -> int:
+        return self._socket.pushed_at(sample * SAMPLE_BYTES) // SAMPLE_BYTES

@@ -1,0 +1,277 @@
+"""Map a vendor's stream of timed segments to the texts of utterances. Pure: no socket, no clock.
+
+A streaming STT gets all audio of the session and cuts it anywhere; the port requires the text of an utterance, from its
+`begin` on. Both count the same samples, so a word belongs to the utterance in which it was said, whenever its text
+arrives. Positions are samples of all pushed audio.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from voicepipe.ports.transcriber import Final, Interim, TranscriptEvent
+
+REMEMBERED_UTTERANCES = 8
+"""Only this number of the latest utterances can still get words."""
+
+WAITING_FLUSHES = 64
+"""Only this number of the latest flushes waits for an answer; the core flushes three times a turn at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margins:
+    """Tolerances of positions, in samples."""
+
+    lead: int
+    """An utterance begins when its speech was detected; its first word was said up to this long before."""
+
+    trailing: int
+    """A vendor's own end of speech answers a flush that comes at most this much later: the rest was silence."""
+
+    scant: int
+    """With no more than this left to finalize, a vendor may leave the request unanswered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word and its position."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A vendor's transcript of a stretch of the audio."""
+
+    start: int
+    end: int
+    text: str
+    words: tuple[Word, ...] = ()
+    final: bool = False
+    """Whether it will not be revised."""
+
+    speech_ended: bool = False
+    """Whether the vendor detected the end of speech at its end."""
+
+    complete: bool = False
+    """Whether it contains all speech before its end, though some of it may still be revised."""
+
+    requested: bool = False
+    """Whether it answers a request for the final text."""
+
+    language: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Utterance:
+    number: int
+    since: int
+    finals: list[Segment] = field(default_factory=list)
+    interim: str = ""
+    interim_at: int = 0
+    """Where the segment of the interim text begins."""
+
+    reported: str = ""
+    """The text returned last, so that no text is returned twice."""
+
+    said: str = ""
+    """The text last returned as final."""
+
+    language: str | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for text in (*(its.text for its in self.finals), self.interim) if text)
+
+    def take(self, segment: Segment, text: str) -> None:
+        """Add a final text, or replace the interim one."""
+        # A vendor that sends a stretch again revises it. An empty answer to a request for the rest means that there is
+        # none, for any stretch that it names.
+        if text or (segment.final and not segment.requested):
+            self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
+        if not segment.final:
+            self.interim, self.interim_at = text, segment.start
+            return
+        self.interim = ""
+        self.language = segment.language or self.language
+        if text:
+            self.finals.append(Segment(start=segment.start, end=segment.end, text=text))
+            self.finals.sort(key=lambda its: its.start)
+
+    def words_in(self, segment: Segment) -> int:
+        """Number of its words reported inside that stretch."""
+        texts = [its.text for its in self.finals if segment.start <= its.start <= its.end <= segment.end]
+        if segment.start <= self.interim_at < segment.end:
+            texts.append(self.interim)
+        return sum(len(text.split()) for text in texts)
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    utterance: _Utterance
+    flush: int
+    at: int
+    waited_for: bool = True
+
+
+class SegmentAssembler:
+    """The utterances of one stream, and the flushes that wait."""
+
+    def __init__(self, margins: Margins) -> None:
+        self._margins = margins
+        # Full: the oldest is dropped, and its late words with it.
+        self._utterances: deque[_Utterance] = deque(maxlen=REMEMBERED_UTTERANCES)
+        # Full: the oldest stays unanswered; it was requested many turns ago.
+        self._requests: deque[_Request] = deque(maxlen=WAITING_FLUSHES)
+        self._begun_at = self._flushed_at = 0
+        self._final_to = self._complete_to = 0
+        self._ended = False
+        """Whether the latest final segment ended with silence, and no word came since."""
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int, at: int) -> None:
+        """Start an utterance: words from here on, or shortly before, belong to it; words that were flushed already do
+        not."""
+        self._begun_at = at
+        since = max(self._flushed_at, at - self._margins.lead)
+        if self._utterances:
+            since = max(since, self._utterances[-1].since)
+        self._utterances.append(_Utterance(utterance, since))
+
+    def flush(self, flush: int, at: int, *, must_request: bool = False) -> Final | None:
+        """Answer if all is known; None: request the final text from the vendor, and pass its answer to `take`.
+
+        With `must_request`, never answer: the calling code has no room for the answer now.
+        """
+        if not self._utterances:
+            return Final(0, flush, "")  # no utterance has begun, so there is no speech
+        self._flushed_at = at
+        utterance = self._utterances[-1]
+        for earlier in self._requests:
+            earlier.waited_for = earlier.waited_for and earlier.utterance is not utterance
+        if not must_request and (self._known_to(at) or at <= utterance.since):
+            return self._final(utterance, flush)
+        self._requests.append(_Request(utterance, flush, at))
+        return None
+
+    # --- the vendor ---------------------------------------------------------------------------
+
+    def take(self, segment: Segment) -> list[TranscriptEvent]:
+        """Return the results of a segment: answers to flushes first, then texts that grew."""
+        shares = self._share(segment)
+        for utterance, text in shares:
+            utterance.take(segment, text)
+        if segment.final:
+            self._final_to = max(self._final_to, segment.end)
+            self._ended = segment.speech_ended
+        elif segment.text:
+            self._ended = False
+        if segment.complete:
+            self._complete_to = max(self._complete_to, segment.end)
+        answers = self._answers(segment) if segment.final or segment.complete else []
+        return [*answers, *(grown for utterance, _ in shares if (grown := self._grown(utterance, segment)))]
+
+    def _share(self, segment: Segment) -> list[tuple[_Utterance, str]]:
+        """Assign the words to utterances. An utterance that had interim words there and has none now gets an empty
+        share."""
+        owners = self._owners(segment)
+        texts = [word.text for word in segment.words] or segment.text.split() or [""]
+        shares: list[tuple[_Utterance, str]] = []
+        for utterance in self._utterances:
+            if all(owner is utterance for owner in owners):
+                shares.append((utterance, segment.text))
+            elif utterance in owners:
+                words = zip(texts, owners, strict=True)
+                shares.append((utterance, " ".join(text for text, owner in words if owner is utterance)))
+            elif utterance.interim and segment.start <= utterance.interim_at < segment.end:
+                shares.append((utterance, ""))
+        return shares
+
+    def _owners(self, segment: Segment) -> list[_Utterance | None]:
+        """Return the utterance of each word. Where words have no positions, an earlier utterance keeps the same number
+        of words."""
+        if segment.words:
+            return [self._owner((word.start + word.end) // 2) for word in segment.words]
+        last = self._owner(max(0, segment.end - 1))
+        n_words = max(1, len(segment.text.split()))
+        owners: list[_Utterance | None] = []
+        for utterance in self._utterances:
+            if utterance is last or not segment.text:
+                break
+            owners += [utterance] * utterance.words_in(segment)
+        return (owners + [last] * n_words)[:n_words]
+
+    def _owner(self, at: int) -> _Utterance | None:
+        return next((its for its in reversed(self._utterances) if its.since <= at), None)
+
+    def _answers(self, segment: Segment) -> list[TranscriptEvent]:
+        """Return the flushes that this final segment answers."""
+        answered = [its for its in self._requests if self._known_to(its.at)]
+        if segment.requested and not answered and self._requests:
+            answered = [self._requests[0]]  # requests are answered in order, whatever stretch the vendor names
+        for request in answered:
+            self._requests.remove(request)
+        return [self._final(its.utterance, its.flush) for its in answered if its.waited_for]
+
+    def _known_to(self, at: int) -> bool:
+        """Whether no word from before `at` can still arrive."""
+        return at <= max(self._final_to + (self._margins.trailing if self._ended else 0), self._complete_to)
+
+    def _grown(self, utterance: _Utterance, segment: Segment) -> TranscriptEvent | None:
+        text = utterance.text
+        if segment.final and (segment.speech_ended or segment.requested) and text != utterance.said:
+            return self._final(utterance, 0)
+        if text in ("", utterance.reported):
+            return None
+        utterance.reported = text
+        return Interim(utterance.number, text)
+
+    def _final(self, utterance: _Utterance, flush: int) -> Final:
+        utterance.reported = utterance.said = utterance.text
+        return Final(utterance.number, flush, utterance.text, utterance.language)
+
+    # --- deadlines ----------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a flush waits for the vendor."""
+        return any(its.waited_for for its in self._requests)
+
+    @property
+    def resting(self) -> bool:
+        """Whether the words of all begun utterances were requested, and are known."""
+        return not self.waiting and self._flushed_at >= self._begun_at
+
+    @property
+    def requested_at(self) -> int | None:
+        """Where the audio ended at the oldest unanswered request to the vendor."""
+        return self._requests[0].at if self._requests else None
+
+    @property
+    def waited_at(self) -> int | None:
+        """Where the audio ended at the oldest waiting flush."""
+        return self._oldest().at if self.waiting else None
+
+    @property
+    def scant(self) -> bool:
+        """Whether the oldest waiting flush may stay unanswered, for lack of audio."""
+        oldest = self._oldest()
+        return oldest.at - max(self._final_to, oldest.utterance.since) <= self._margins.scant
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a text to answer the oldest waiting flush with."""
+        return self._oldest().utterance.text != ""
+
+    def give_up(self) -> Final:
+        """Answer the oldest waiting flush with the known text. A late answer of the vendor is still assigned to it."""
+        oldest = self._oldest()
+        oldest.waited_for = False
+        return self._final(oldest.utterance, oldest.flush)
+
+    def _oldest(self) -> _Request:
+        return next(its for its in self._requests if its.waited_for)

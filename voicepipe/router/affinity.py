@@ -1,0 +1,56 @@
+"""Remember for each session the provider of its last answer, and the providers that have it in their cache."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+WARM_MS: Final = 300_000
+"""How long a provider keeps an unused prompt: several promise five minutes, some ten."""
+
+LEAST_CACHED_TOKENS: Final = 1_024
+"""Most providers do not cache shorter prompts, and do not report this."""
+
+MOST_SESSIONS: Final = 20_000
+"""Full: the session that was inactive the longest is dropped, and counts as new."""
+
+
+@dataclass(slots=True)
+class SessionAffinity:
+    """What is kept of one session."""
+
+    last: str = ""
+    """The spec of the model that answered last."""
+
+    read_ms: dict[str, float] = field(default_factory=dict)
+    """Spec -> when it was last asked."""
+
+
+class Affinity:
+    """All sessions. Pure: instants are passed in."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, SessionAffinity] = OrderedDict()
+        self._unknown = SessionAffinity()
+
+    def of(self, session: str) -> SessionAffinity:
+        """Return what is known of a session; nothing for a session without a name."""
+        return self._sessions.get(session, self._unknown) if session else self._unknown
+
+    def note(self, session: str, requested: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
+        """Record the models that were asked, and the model that answered (empty: none)."""
+        if not session:
+            return
+        known = self._sessions.pop(session, None) or SessionAffinity()
+        self._sessions[session] = known
+        known.last = spoke or known.last
+        if n_tokens >= LEAST_CACHED_TOKENS:
+            known.read_ms.update(dict.fromkeys(requested, now_ms))
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+
+
+def warm_specs(session: SessionAffinity, now_ms: float) -> list[str]:
+    """Return the models whose providers should have the session's earlier turns in their caches."""
+    return [spec for spec, read_ms in session.read_ms.items() if now_ms - read_ms < WARM_MS]

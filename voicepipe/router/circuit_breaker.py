@@ -1,0 +1,106 @@
+"""A circuit breaker for each model: it opens after too many recent failures, or for the time that the provider asked
+for.
+
+A slow model needs no breaker: the scoreboard moves calls away from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from voicepipe.errors import StageError, StageRefused, StageTimeout
+
+State = Literal["closed", "open", "half_open"]
+
+HALF_LIFE_MS: Final = 20_000
+MOST_FAILURES: Final = 4.0
+"""Failures, each counting half as much after `HALF_LIFE_MS`; above this limit the model is not asked for a while."""
+
+OPEN_MS: Final = 15_000
+REFUSED_OPEN_MS: Final = 60_000
+"""After a wrong key or an unknown model: only the operator can change that."""
+
+LONGEST_OPEN_MS: Final = 300_000
+"""The longest `Retry-After` that is obeyed: providers that ask for hours are tried again earlier."""
+
+AFTER_PROBE: Final = 1.0
+"""Failures that count when it opens: one more in its trial, and it opens for as long again."""
+
+OPERATOR_STATUSES: Final = frozenset({401, 403, 404})
+"""Statuses that an operator must resolve."""
+
+
+@dataclass(slots=True)
+class CircuitBreaker:
+    """One model's circuit breaker. Pure: instants are passed in."""
+
+    _failures: float = 0.0
+    _at_ms: float = 0.0
+    _open_until_ms: float = -1.0
+    _on_trial: bool = False
+    n_opened: int = 0
+    """How often it has opened."""
+
+    alert: str = ""
+    """Why an operator must act, in the provider's words; empty once the model answers."""
+
+    errors: dict[str, int] = field(default_factory=dict)
+    """Number of failures by kind: `timeout`, `rate_limit`, `refused`, `broken`."""
+
+    @property
+    def is_troubled(self) -> bool:
+        """Return whether it is open, or was and the model has not answered since."""
+        return self._on_trial
+
+    def state(self, now_ms: float) -> State:
+        """Return the state. `half_open`: its time is over, and one call that no request depends on may test whether
+        the model answers again."""
+        if now_ms < self._open_until_ms:
+            return "open"
+        return "half_open" if self._on_trial else "closed"
+
+    def retry_in_ms(self, now_ms: float) -> float:
+        """Return how long it stays open; 0 when it is not open."""
+        return max(0.0, self._open_until_ms - now_ms) if self._open_until_ms > 0 else 0.0
+
+    def succeeded(self) -> None:
+        """Record an answer."""
+        self._on_trial, self.alert = False, ""
+
+    def failed(self, error: StageError, now_ms: float) -> None:
+        """Record a refusal, a stall or a break. A request that is itself wrong does not count."""
+        if isinstance(error, StageRefused) and not (error.retryable or error.status in (429, *OPERATOR_STATUSES)):
+            return None
+        kind = kind_of(error)
+        self.errors[kind] = self.errors.get(kind, 0) + 1
+        if isinstance(error, StageRefused):
+            if error.status == 429:
+                return self._open(min(error.retry_after_ms or OPEN_MS, LONGEST_OPEN_MS), now_ms)
+            if error.status in OPERATOR_STATUSES:
+                self.alert = f"{error.status}: {error.why}"
+                return self._open(REFUSED_OPEN_MS, now_ms)
+        fade = 0.5 ** (max(0.0, now_ms - self._at_ms) / HALF_LIFE_MS)
+        self._failures, self._at_ms = self._failures * fade + 1.0, now_ms
+        if self._failures > MOST_FAILURES or self.state(now_ms) == "half_open":
+            self._open(OPEN_MS, now_ms)
+        return None
+
+    def _open(self, for_ms: float, now_ms: float) -> None:
+        self._open_until_ms = max(self._open_until_ms, now_ms + for_ms)
+        self._failures, self._at_ms = AFTER_PROBE, now_ms
+        self._on_trial = True
+        self.n_opened += 1
+
+
+def kind_of(error: StageError) -> str:
+    """Return the kind of a provider's failure, 1 of 4 words."""
+    match error:
+        case StageTimeout():
+            return "timeout"
+        case StageRefused(status=429):
+            return "rate_limit"
+        case StageRefused():
+            return "refused"
+        case _:
+            return "broken"

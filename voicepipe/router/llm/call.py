@@ -1,0 +1,100 @@
+"""One LLM call of a request, live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+from typing import Final, Protocol
+
+from voicepipe import clock
+from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
+from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.router.llm.continuation import TextJoiner
+from voicepipe.router.llm.usage import summed
+from voicepipe.router.race import Attempt
+from voicepipe.telemetry.log import log_crash
+
+MOST_WAITING: Final = 256
+"""Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""
+
+Speakable = TextDelta | CallDelta | Finished
+"""Events that count as an answer; an empty answer is one too."""
+
+
+class LlmCallListener(Protocol):
+    """Receives the events of LLM calls. Each method returns at once."""
+
+    def on_event(self, call: LlmCall, event: Speakable) -> None: ...
+    def on_complete(self, call: LlmCall) -> None: ...
+    def on_failure(self, call: LlmCall, failure: StageError) -> None: ...
+    async def wait_for_room(self, call: LlmCall) -> None:
+        """Wait until more events may be passed."""
+        ...
+
+
+class LlmCall:
+    """One attempt and its answer. `run` it as a task of the request's group."""
+
+    def __init__(self, attempt: Attempt, *, joiner: TextJoiner | None = None) -> None:
+        self.attempt = attempt
+        self.spec = attempt.candidate.spec
+        self.joiner = joiner
+        """Joins this answer to the one that it continues."""
+
+        self.waiting: deque[Speakable] = deque()
+        """Events held while the call may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
+
+        self.latest_ms = 0
+        """When its latest event came."""
+
+        self.usage: Usage | None = None
+        self.finished: Finished | None = None
+        self.failure: StageError | None = None
+        self.over = False
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def span_ms(self) -> float:
+        """Return the time from its first piece to its last; only for a call that answered."""
+        return self.latest_ms - self.attempt.began_ms - (self.attempt.first_ms or 0.0)
+
+    async def run(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
+        """Ask the model, and pass its events to the listener until the answer ends or breaks. Cancel the task to
+        close it."""
+        try:
+            name = self.spec.partition("/")[2]
+            addressed = request if request.model == name else replace(request, model=name)
+            async with model.open(addressed) as events:
+                async for event in events:
+                    self._dispatch(event, listener)
+                    await listener.wait_for_room(self)
+            if self.finished is None:
+                raise StageBroken("llm", provider=self.spec, why="the answer ended without saying why", retryable=True)
+            listener.on_complete(self)
+        except StageError as failure:
+            listener.on_failure(self, failure)
+        except Overload as full:
+            listener.on_failure(self, self._refused(full))
+        except Exception as bug:
+            log_crash(f"llm by {self.spec}", bug)
+            why = f"internal error ({type(bug).__name__})"
+            listener.on_failure(self, StageBroken("llm", provider=self.spec, why=why, retryable=False))
+
+    def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
+        match event:
+            case Usage() if not event.is_possible:
+                pass  # estimated from the text
+            case Usage():
+                self.usage = summed(self.usage, event)
+            case Finished():
+                self.finished = event
+                listener.on_event(self, event)
+            case TextDelta() | CallDelta():
+                self.latest_ms = clock.monotonic_ms()
+                listener.on_event(self, event)
+            case _:
+                pass  # a nested router reports its own attempts
+
+    def _refused(self, full: Overload) -> StageRefused:
+        return StageRefused("llm", provider=self.spec, why=full.why, retryable=True, retry_after_ms=full.retry_after_ms)

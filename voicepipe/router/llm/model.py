@@ -1,0 +1,156 @@
+"""A model made of models: it answers as the pool of a request decides."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from voicepipe import clock
+from voicepipe.errors import ConfigError, StageRefused
+from voicepipe.freeing import FreeingTaskGroup
+from voicepipe.ports.model import Model, ModelEvent, ModelRequest, Said, Text
+from voicepipe.router.llm.request import RoutedAnswer
+from voicepipe.router.policies import Experiment, RoutingQuery, Rule, pool_of
+from voicepipe.router.pool import Pool, SharedStats
+from voicepipe.router.single import single_answer
+
+MAX_REQUESTED_POOLS: Final = 64
+"""Pools that requests name with their own `models`; when full, the oldest is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """What all routed models of a server share."""
+
+    pools: Mapping[str, Pool]
+    rules: tuple[Rule, ...]
+    experiments: tuple[Experiment, ...]
+    stats: SharedStats
+    models: Callable[[str], Model]
+    """Spec -> the model itself. Raises ConfigError for one that can't be made."""
+
+    pool_for: Callable[[tuple[str, ...], str], Pool]
+    """(specs, the pool whose options it gets, or none) -> a pool of them. Raises ConfigError likewise."""
+
+
+class RoutedModel:
+    """Meets the port `Model`. One for each agent; all share what they learn."""
+
+    def __init__(
+        self, first: Model, home: str, routes: Routes, *, metadata: Mapping[str, str], ruled: bool = True
+    ) -> None:
+        """Route requests to the pool `home`, or, without one, to `first` alone, unless a rule or experiment applies.
+
+        Args:
+            metadata: what rules may read beside a request's own.
+            ruled: False: no rule and no experiment counts, since the client asked for this one by name.
+        """
+        self.name = first.name
+        self._first, self._home, self._routes, self._metadata, self._ruled = first, home, routes, metadata, ruled
+        self._requested_pools: OrderedDict[tuple[str, ...], Pool] = OrderedDict()
+
+    def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Ask the models that the plan needs. A failure before the first token is not raised while another model may
+        answer.
+
+        Raises:
+            StageRefused: the request names a model that does not exist.
+            StageError: from the iterator: no model answered; it is the error of the first that was asked. Or the
+                answering model broke, and no other could continue.
+        """
+        pool, query, why = self._route(request)
+        if pool is None:
+            return single_answer(self._first, request, self._routes.stats)
+        return self._open(request, pool, query, why)
+
+    @asynccontextmanager
+    async def _open(
+        self, request: ModelRequest, pool: Pool, query: RoutingQuery, why: str
+    ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        answer = self._answer(request, pool, query, why)
+        try:
+            async with FreeingTaskGroup() as group:
+                try:
+                    answer.begin(group)
+                    yield answer
+                finally:
+                    answer.close()
+        except BaseExceptionGroup as failures:
+            # Calls raise nothing: the group holds what its consumer raised, and it comes out as it was.
+            raise failures.exceptions[0] from None
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Open the connections of the model that would be asked first, and of its hedge. Errors are ignored."""
+        pool, query, _ = self._route(request)
+        if pool is None:
+            await self._first.warm(request)
+            return
+        now_ms = clock.monotonic_ms()
+        pool.refresh(now_ms)
+        plan = pool.decide(query, now_ms).plan
+        specs = (plan.first.spec, *(each.candidate.spec for each in plan.later[:1]))
+        async with FreeingTaskGroup() as group:
+            for spec in specs:
+                addressed = replace(request, model=spec.partition("/")[2])
+                group.create_task(self._routes.models(spec).warm(addressed), name=f"warm-{spec}")
+
+    def _answer(self, request: ModelRequest, pool: Pool, query: RoutingQuery, why: str) -> RoutedAnswer:
+        return RoutedAnswer(
+            _capped(request, pool.options.max_output_tokens),
+            query,
+            pool.decide(query, clock.monotonic_ms()),
+            pool=pool,
+            stats=self._routes.stats,
+            models=self._routes.models,
+            why=why,
+        )
+
+    def _route(self, request: ModelRequest) -> tuple[Pool | None, RoutingQuery, str]:
+        """Return the pool that answers (None: the first model alone), what policies look at, and the reason for that
+        pool."""
+        routes = self._routes
+        query = RoutingQuery(
+            session=request.session,
+            user=request.user,
+            metadata={**self._metadata, **dict(request.metadata)},
+            text=_latest_words(request),
+            n_functions=len(request.functions),
+            deadline_ms=request.deadline_ms,
+        )
+        name, why = pool_of(query, self._home, routes.rules, routes.experiments) if self._ruled else (self._home, "")
+        if request.models:
+            return self._requested_pool(name, request.models), query, why
+        return routes.pools[name] if name else None, query, why
+
+    def _requested_pool(self, name: str, more: tuple[str, ...]) -> Pool:
+        """Return the pool, or the one model, followed by the models that the request names."""
+        own = tuple(each.spec for each in self._routes.pools[name].candidates) if name else (self._first.name,)
+        specs = tuple(dict.fromkeys((*own, *more)))
+        pool = self._requested_pools.get((name, *specs))
+        if pool is None:
+            try:
+                pool = self._routes.pool_for(specs, name)
+            except ConfigError as why:
+                raise StageRefused("llm", provider=self.name, why=str(why), retryable=False, status=404) from None
+            self._requested_pools[name, *specs] = pool
+            if len(self._requested_pools) > MAX_REQUESTED_POOLS:
+                self._requested_pools.popitem(last=False)
+        return pool
+
+
+def _capped(request: ModelRequest, most_tokens: int | None) -> ModelRequest:
+    requested = request.max_output_tokens
+    if most_tokens is None or (requested is not None and requested <= most_tokens):
+        return request
+    return replace(request, max_output_tokens=most_tokens)
+
+
+def _latest_words(request: ModelRequest) -> str:
+    """Return the user's latest words."""
+    for message in reversed(request.messages):
+        if isinstance(message, Said) and message.role == "user":
+            return " ".join(part.text for part in message.parts if isinstance(part, Text))
+    return ""

@@ -1,0 +1,94 @@
+"""Count the tokens and the cost of each LLM call of a request."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from voicepipe.errors import StageError
+from voicepipe.ports.model import Attempted, ModelRequest, Said, Text, Usage
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.race import Attempt
+
+CHARS_PER_TOKEN: Final = 4
+"""For English text in common vocabularies; the provider of a losing call is never asked for its count."""
+
+Tokens = tuple[float, float]
+"""(input, output)"""
+
+
+def estimated_tokens(request: ModelRequest, text: str, usage: Usage | None) -> Tokens:
+    """Return the tokens of a request and its answer: the provider's count, else an estimate from the characters."""
+    if usage is not None and usage.input_tokens:
+        return float(usage.input_tokens), float(usage.output_tokens)
+    said = (part.text for m in request.messages if isinstance(m, Said) for part in m.parts if isinstance(part, Text))
+    n_chars = sum(map(len, said)) + sum(len(each.parameters_json) for each in request.functions)
+    return n_chars / CHARS_PER_TOKEN, len(text) / CHARS_PER_TOKEN
+
+
+def summed(before: Usage | None, usage: Usage) -> Usage:
+    """Return the sum of both counts: some providers send the count since the last one."""
+    if before is None:
+        return usage
+    return Usage(
+        input_tokens=before.input_tokens + usage.input_tokens,
+        output_tokens=before.output_tokens + usage.output_tokens,
+        cached_tokens=before.cached_tokens + usage.cached_tokens,
+        cache_write_tokens=before.cache_write_tokens + usage.cache_write_tokens,
+    )
+
+
+def attempted(
+    attempt: Attempt,
+    tokens: Tokens,
+    usage: Usage | None,
+    failure: StageError | None,
+    *,
+    began_ms: float,
+    warm: bool,
+) -> Attempted:
+    """Return the record of one LLM call; `warm`: its provider had the session in its cache."""
+    outcome: Literal["spoke", "lost", "failed"] = attempt.state if attempt.state in ("spoke", "failed") else "lost"
+    return Attempted(
+        provider=attempt.candidate.spec,
+        role=attempt.role,
+        outcome=outcome,
+        began_ms=round(attempt.began_ms - began_ms),
+        first_ms=None if attempt.first_ms is None else round(attempt.first_ms),
+        why=failure.why if failure is not None else "",
+        cost_usd=_charged_usd(attempt, tokens, usage, warm=warm),
+    )
+
+
+def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, *, warm: bool) -> float | None:
+    price = attempt.candidate.price
+    if price is None:
+        return None
+    if usage is not None:
+        return price.usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+    return planned_usd(attempt, tokens, warm=warm)
+
+
+def planned_usd(attempt: Attempt, tokens: Tokens, *, warm: bool) -> float:
+    """Return the cost of one LLM call by the planning prices, so that a cap holds for models without a price too."""
+    read, written = billed_tokens(attempt, tokens)
+    return attempt.candidate.answer_usd(read, written, warm=warm)
+
+
+def billed_tokens(attempt: Attempt, tokens: Tokens) -> Tokens:
+    """Return the billed tokens of an LLM call: the whole answer if it was used; else the input, and the output before
+    it was closed.
+
+    A call that was refused, or broke before its first token, is billed nothing.
+    """
+    if attempt.state == "spoke":
+        return tokens
+    if attempt.state == "failed" and not attempt.timed_out and attempt.first_ms is None:
+        return 0.0, 0.0
+    if attempt.first_ms is None or attempt.ended_ms is None:
+        return tokens[0], 0.0
+    spoke_for_ms = attempt.ended_ms - attempt.began_ms - attempt.first_ms
+    return tokens[0], min(tokens[1], _tokens_in(attempt.candidate, spoke_for_ms))
+
+
+def _tokens_in(candidate: Candidate, ms: float) -> float:
+    return candidate.tokens_per_s * max(0.0, ms) / 1_000

@@ -1,0 +1,131 @@
+"""The router against known latencies, in virtual time: the same decisions, races and learning as live, without a
+provider, a socket or a wait."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from voicepipe.errors import StageBroken
+from voicepipe.router.latency_stats import WARM_FACTOR
+from voicepipe.router.llm.usage import planned_usd
+from voicepipe.router.policies import RoutingQuery
+from voicepipe.router.pool import Decision, Pool, SharedStats
+from voicepipe.router.race import Attempt, Close, Order, Race, Start
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one model would do with one question."""
+
+    after_ms: float
+    """Time to its first speakable token, with a cold cache, or to its failure; infinite: it hangs."""
+
+    fails: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTurn:
+    """One question."""
+
+    at_ms: float
+    session: str
+    draws: tuple[Draw, ...]
+    """One for each of the pool's candidates, in their order."""
+
+    input_tokens: int = 1_500
+    output_tokens: int = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedResult:
+    """The result of one question."""
+
+    ttft_ms: float
+    """Infinite: no model answered."""
+
+    n_calls: int
+    usd: float
+    lost_usd: float
+    """The part of it spent on calls that were closed without being used."""
+
+    speaker: str
+
+
+def simulate_turns(pool: Pool, stats: SharedStats, turns: Iterable[DrawnTurn]) -> Iterator[SimulatedResult]:
+    """Run every turn, in order, and yield the result of each."""
+    for turn in turns:
+        yield _Simulation(pool, stats, turn).run()
+
+
+class _Simulation:
+    def __init__(self, pool: Pool, stats: SharedStats, turn: DrawnTurn) -> None:
+        self._pool, self._stats, self._turn = pool, stats, turn
+        self._draws = {each.spec: draw for each, draw in zip(pool.candidates, turn.draws, strict=True)}
+        self._due: list[tuple[float, int, Attempt]] = []
+
+    def run(self) -> SimulatedResult:
+        turn, query = self._turn, RoutingQuery(session=self._turn.session)
+        decision = self._pool.decide(query, turn.at_ms)
+        race = Race(decision.plan)
+        now_ms = turn.at_ms
+        self._obey(race.begin(now_ms), decision)
+        self._pool.refresh(now_ms)
+        while not race.over:
+            now_ms = self._next(race)
+            if self._due and self._due[0][0] <= now_ms:
+                self._obey(self._happen(race, now_ms), decision)
+            else:
+                self._obey(race.time_passed(now_ms), decision)
+        for each in race.attempts:
+            self._stats.ended(each)
+        self._pool.learn(query, decision, race, now_ms, n_tokens=turn.input_tokens)
+        return self._account(decision, race, now_ms)
+
+    def _next(self, race: Race) -> float:
+        wake_ms = race.wake_ms()
+        return min(self._due[0][0] if self._due else math.inf, math.inf if wake_ms is None else wake_ms)
+
+    def _happen(self, race: Race, now_ms: float) -> list[Order]:
+        _, _, attempt = heapq.heappop(self._due)
+        if not self._draws[attempt.candidate.spec].fails:
+            return race.spoke(attempt, now_ms)
+        if attempt.state == "running":
+            failure = StageBroken("llm", provider=attempt.candidate.spec, why="drawn", retryable=True)
+            self._stats.breaker(attempt.candidate).failed(failure, now_ms)
+        return race.failed(attempt, now_ms)
+
+    def _obey(self, orders: list[Order], decision: Decision) -> None:
+        for order in orders:
+            match order:
+                case Start(attempt):
+                    self._stats.began(attempt)
+                    self._start(attempt, decision)
+                case Close(attempt) if attempt.timed_out:
+                    failure = StageBroken("llm", provider=attempt.candidate.spec, why="hung", retryable=True)
+                    now_ms = attempt.ended_ms or 0.0
+                    self._stats.breaker(attempt.candidate).failed(failure, now_ms)
+                case _:
+                    pass
+
+    def _start(self, attempt: Attempt, decision: Decision) -> None:
+        draw = self._draws[attempt.candidate.spec]
+        is_warm = attempt.candidate.spec in decision.warm and not draw.fails
+        after_ms = draw.after_ms * (WARM_FACTOR if is_warm else 1.0)
+        if math.isfinite(after_ms):
+            heapq.heappush(self._due, (attempt.began_ms + after_ms, attempt.number, attempt))
+
+    def _account(self, decision: Decision, race: Race, now_ms: float) -> SimulatedResult:
+        tokens = (float(self._turn.input_tokens), float(self._turn.output_tokens))
+        usd = [planned_usd(each, tokens, warm=each.candidate.spec in decision.warm) for each in race.attempts]
+        lost_usd = sum(cost for cost, each in zip(usd, race.attempts, strict=True) if each is not race.winner)
+        self._pool.spent(decision, sum(usd), tokens)
+        return SimulatedResult(
+            ttft_ms=now_ms - self._turn.at_ms if race.winner else math.inf,
+            n_calls=len(race.attempts),
+            usd=sum(usd),
+            lost_usd=lost_usd,
+            speaker=race.winner.candidate.spec if race.winner else "",
+        )

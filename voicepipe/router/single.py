@@ -1,0 +1,164 @@
+"""A single provider without alternatives: always asked, and observed for the operator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import Literal, TypeVar
+
+from voicepipe import clock
+from voicepipe.errors import StageError
+from voicepipe.ports.model import CallDelta, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.ports.synthesizer import Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.transcriber import Final, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
+from voicepipe.router.health import blame
+from voicepipe.router.llm.usage import summed
+from voicepipe.router.pool import SharedStats
+
+T = TypeVar("T")
+
+
+class _ObservedProvider:
+    """The statistics of one provider."""
+
+    def __init__(self, stage: Literal["stt", "llm", "tts"], spec: str, stats: SharedStats) -> None:
+        self._stage, self._spec, self._stats = stage, spec, stats
+        self._breaker = stats.breaker_of(spec)
+
+    def succeeded(self) -> None:
+        """Record that the provider fulfilled a request."""
+        self._breaker.succeeded()
+
+    async def enter(self, stack: AsyncExitStack, opened: AbstractAsyncContextManager[T]) -> T:
+        """Open it; raises what that raises. It is in flight until the stack is left."""
+        stack.enter_context(self._stats.in_flight(self._spec))
+        try:
+            return await stack.enter_async_context(opened)
+        except StageError as failure:
+            self._blame(failure)
+            raise
+
+    async def next(self, events: AsyncIterator[T]) -> T:
+        """Return its next event; raises what that raises."""
+        try:
+            return await anext(events)
+        except StageError as failure:
+            self._blame(failure)
+            raise
+
+    def _blame(self, failure: StageError) -> None:
+        if failure.stage == self._stage:
+            blame(self._breaker, self._spec, failure, clock.monotonic_ms())
+
+
+class SingleTranscriber:
+    """Meets the port `Transcriber` with the transcriber that it observes."""
+
+    def __init__(self, inner: Transcriber, stats: SharedStats) -> None:
+        self.name, self.capabilities = inner.name, inner.capabilities
+        self._inner, self._observed = inner, _ObservedProvider("stt", inner.name, stats)
+
+    def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        """Begin one session's stream; raises what the transcriber raises."""
+        return self._open(transcription)
+
+    @asynccontextmanager
+    async def _open(self, transcription: TranscriptionOptions) -> AsyncIterator[TranscriptStream]:
+        async with AsyncExitStack() as stack:
+            yield _SingleStream(await self._observed.enter(stack, self._inner.open(transcription)), self._observed)
+
+
+class _SingleStream:
+    """One session's transcriber stream."""
+
+    def __init__(self, inner: TranscriptStream, observed: _ObservedProvider) -> None:
+        self._texts, self._observed = aiter(inner), observed
+        self.begin, self.push, self.flush = inner.begin, inner.push, inner.flush
+
+    def __aiter__(self) -> _SingleStream:
+        return self
+
+    async def __anext__(self) -> TranscriptEvent:
+        text = await self._observed.next(self._texts)
+        if isinstance(text, Final):
+            self._observed.succeeded()
+        return text
+
+
+class SingleSynthesizer:
+    """Meets the port `Synthesizer` with the synthesizer that it observes."""
+
+    def __init__(self, inner: Synthesizer, stats: SharedStats) -> None:
+        self.name, self.voices = inner.name, inner.voices
+        self._inner, self._observed = inner, _ObservedProvider("tts", inner.name, stats)
+
+    def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
+        """Keep the voice's connection ready."""
+        return self._inner.keep_warm(voice)
+
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
+        """Begin one turn's speech; raises what the synthesizer raises."""
+        return self._open(voice)
+
+    @asynccontextmanager
+    async def _open(self, voice: Voice) -> AsyncIterator[Speech]:
+        async with AsyncExitStack() as stack:
+            yield _SingleSpeech(await self._observed.enter(stack, self._inner.open(voice)), self._observed)
+
+
+class _SingleSpeech:
+    """One turn's speech."""
+
+    def __init__(self, inner: Speech, observed: _ObservedProvider) -> None:
+        self._sound, self._observed = aiter(inner), observed
+        self.say, self.finish = inner.say, inner.finish
+
+    def __aiter__(self) -> _SingleSpeech:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        spoken = await self._observed.next(self._sound)
+        self._observed.succeeded()
+        return spoken
+
+
+@asynccontextmanager
+async def single_answer(
+    model: Model, request: ModelRequest, stats: SharedStats
+) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    """Ask one model, as its own `open` does."""
+    observed = _ObservedProvider("llm", model.name, stats)
+    async with AsyncExitStack() as stack:
+        answer = _SingleAnswer(await observed.enter(stack, model.open(request)), observed)
+        yield answer
+    observed.succeeded()
+    if answer.usage is not None:
+        stats.latency.speed(model.name).note(answer.usage.output_tokens, answer.span_ms)
+
+
+class _SingleAnswer:
+    """The events of one answer."""
+
+    def __init__(self, events: AsyncIterator[ModelEvent], observed: _ObservedProvider) -> None:
+        self._events, self._observed = events, observed
+        self._first_ms: int | None = None
+        self._last_ms = 0
+        self.usage: Usage | None = None
+
+    @property
+    def span_ms(self) -> int:
+        """Return the time from its first piece to its last."""
+        return 0 if self._first_ms is None else self._last_ms - self._first_ms
+
+    def __aiter__(self) -> _SingleAnswer:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        event = await self._observed.next(self._events)
+        match event:
+            case TextDelta() | CallDelta():
+                self._last_ms = clock.monotonic_ms()
+                self._first_ms = self._last_ms if self._first_ms is None else self._first_ms
+            case Usage() if event.is_possible:
+                self.usage = summed(self.usage, event)
+        return event

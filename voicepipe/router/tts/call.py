@@ -1,0 +1,122 @@
+"""One synthesizer's attempt at a turn, or at the rest of a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
+from voicepipe.ports.synthesizer import Speech, Spoken, Synthesizer, Voice
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.race import Attempt
+from voicepipe.telemetry.log import log_crash
+
+MOST_WAITING: Final = 32
+"""Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesizerCandidate:
+    """A synthesizer that may replace others."""
+
+    candidate: Candidate
+    synthesizer: Synthesizer
+    knows_voices: bool
+    """Whether it belongs to the provider whose voices the session names. Others get such a name only if they report
+    that they know it, and use their own voice otherwise."""
+
+    def voice(self, requested: Voice) -> Voice:
+        """Return the voice settings for this synthesizer."""
+        model, known = self.candidate.spec.partition("/")[2], self.synthesizer.voices
+        takes = requested.voice in known if known is not None else self.knows_voices
+        return replace(requested, model=model, voice=requested.voice if takes else None)
+
+
+class SynthesizerCallListener(Protocol):
+    """Receives the events of takes. Each method but `wait_for_room` returns at once."""
+
+    def on_audio(self, call: SynthesizerCall, spoken: Spoken) -> None: ...
+    def on_complete(self, call: SynthesizerCall) -> None: ...
+    def on_failure(self, call: SynthesizerCall, failure: StageError) -> None: ...
+    async def wait_for_room(self, call: SynthesizerCall) -> None:
+        """Wait until more audio may be passed."""
+        ...
+
+
+class SynthesizerCall:
+    """One attempt. `run` it as a task of the turn's group."""
+
+    def __init__(self, speaker: SynthesizerCandidate, voice: Voice, *, clause: int = 0, played_ms: int = 0) -> None:
+        """`clause`: the turn's number of the first clause it is given; `played_ms`: how much of that clause was spoken
+        before."""
+        self.speaker = speaker
+        self.spec = speaker.candidate.spec
+        self.attempt: Attempt | None = None
+        self.waiting: deque[Spoken] = deque()
+        """Audio held while it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
+
+        self.failure: StageError | None = None
+        self.over = False
+        """Whether it has ended, complete or not."""
+
+        self.n_chars = 0
+        """How much text it was given."""
+
+        self.task: asyncio.Task[None] | None = None
+        self._voice, self._clause, self._played_ms = speaker.voice(voice), clause, played_ms
+        self._unsaid: list[str] = []  # bounded: a turn's clauses, until the synthesizer is open
+        self._finished = False
+        self._speech: Speech | None = None
+
+    def say(self, clauses: Sequence[str]) -> None:
+        """Add clauses to speak."""
+        for clause in clauses:
+            self.n_chars += len(clause)
+            if self._speech is None:
+                self._unsaid.append(clause)
+            else:
+                self._speech.say(clause)
+
+    def finish(self) -> None:
+        """Mark the end: no clause follows."""
+        self._finished = True
+        if self._speech is not None:
+            self._speech.finish()
+
+    async def run(self, listener: SynthesizerCallListener) -> None:
+        """Speak, and pass the audio to the listener. Cancel the task to close it."""
+        try:
+            async with self.speaker.synthesizer.open(self._voice) as speech:
+                self._begin(speech)
+                async for spoken in speech:
+                    listener.on_audio(self, self._placed(spoken))
+                    await listener.wait_for_room(self)
+            listener.on_complete(self)
+        except StageError as failure:
+            listener.on_failure(self, failure)
+        except Overload as full:
+            why, after_ms = full.why, full.retry_after_ms
+            refused = StageRefused("tts", provider=self.spec, why=why, retryable=True, retry_after_ms=after_ms)
+            listener.on_failure(self, refused)
+        except Exception as bug:
+            log_crash(f"tts by {self.spec}", bug)
+            why = f"internal error ({type(bug).__name__})"
+            listener.on_failure(self, StageBroken("tts", provider=self.spec, why=why, retryable=False))
+
+    def _begin(self, speech: Speech) -> None:
+        self._speech = speech
+        for clause in self._unsaid:
+            speech.say(clause)
+        self._unsaid = []
+        if self._finished:
+            speech.finish()
+
+    def _placed(self, spoken: Spoken) -> Spoken:
+        """Return the audio with the turn's own clause numbers and times."""
+        words = spoken.words
+        if spoken.clause == 0 and self._played_ms:
+            words = tuple(replace(word, start_ms=word.start_ms + self._played_ms) for word in words)
+        return replace(spoken, clause=self._clause + spoken.clause, words=words)

@@ -1,0 +1,34 @@
+"""`/healthz`: the process answers. `/readyz`: the process can take a session, or what is missing for that.
+
+A failing store does not make a server unready: the server takes sessions without it. Another server behind the same
+balancer would have the same store.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.server.context import CONTEXT
+from voicepipe.telemetry.storage_log import failing_stores_plain
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """Return 200 while the event loop runs."""
+    return web.json_response({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Return 200 when sessions are accepted; 503 with what is missing while models load, or while the server stops.
+
+    `storage` is in the body while stores fail, whatever the status.
+    """
+    context = request.app[CONTEXT]
+    missing = ("the server is stopping",) if context.capacity.closing else context.missing()
+    status = {"status": "starting" if not context.capacity.closing else "stopping", "missing": missing}
+    storage = failing_stores_plain(context.storage)
+    body = (status if missing else {"status": "ready", "missing": []}) | ({"storage": storage} if storage else {})
+    headers = {"Retry-After": "2"} if missing else {}
+    return web.Response(
+        status=503 if missing else 200, body=msgspec.json.encode(body), content_type="application/json", headers=headers
+    )

@@ -1,0 +1,78 @@
+"""`GET /metrics`: the metrics for Prometheus, for an operator of all projects or from the allowed addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from voicepipe import __version__
+from voicepipe.auth.networks import Networks
+from voicepipe.auth.scopes import OPERATE_ALL
+from voicepipe.router.health import Health
+from voicepipe.server.connections import CLOSE_REASONS, CONNECTIONS, Connections
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.telemetry.event_loop import EventLoopFigures
+from voicepipe.telemetry.metrics.catalog import Sample
+from voicepipe.telemetry.metrics.prometheus import CONTENT_TYPE
+from voicepipe.telemetry.storage_log import storage_samples
+
+STATES = ("closed", "half_open", "open")
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Return all metrics in Prometheus' text format."""
+    context = request.app[CONTEXT]
+    open_to = Networks(context.options.metrics_allow, key="server.metrics_allow")
+    handshake = context.authenticator.handshake(request)
+    if handshake.peer in open_to:
+        context.authenticator.check_not_foreign(handshake)
+    else:
+        principal = await context.authenticator.admit(request)
+        principal.check_scope(OPERATE_ALL)
+    loop = None if context.loop is None else context.loop.figures()
+    # Read on the loop, where nothing changes meanwhile; formatted in a thread, which delays nothing.
+    server = (*_of_server(context), *_of_connections(request.app[CONNECTIONS]), *_of_providers(context.healths()))
+    now = [*server, *_of_loop(loop), *storage_samples(context.storage), *context.counts()]
+    body = await asyncio.to_thread(context.metrics.text, now, loop)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+def _of_server(context: ServerContext) -> Iterator[Sample]:
+    yield Sample("build_info", 1, (__version__,))
+    yield Sample("ready", not context.capacity.closing and not context.missing())
+    yield Sample("sessions", len(context.capacity))
+    yield Sample("sessions_limit", context.capacity.max_sessions)
+    yield Sample("sessions_opened_total", context.capacity.n_accepted)
+    for kind, places in (("chat", context.chat_places), ("audio", context.audio_places)):
+        yield Sample("http_requests_running", len(places), (kind,))
+        yield Sample("http_requests_limit", places.most, (kind,))
+
+
+def _of_connections(connections: Connections) -> Iterator[Sample]:
+    yield Sample("connections_waiting", len(connections))
+    for why in CLOSE_REASONS:
+        yield Sample("connections_closed_total", connections.n_closed[why], (why,))
+
+
+def _of_providers(healths: tuple[Health, ...]) -> Iterator[Sample]:
+    for its in healths:
+        who = (its.stage, its.spec)
+        for state in STATES:
+            yield Sample("provider_state", its.state == state, (*who, state))
+        yield Sample("circuit_breaker_opened_total", its.n_opened, who)
+        yield Sample("provider_alert", bool(its.alert), who)
+        yield Sample("provider_in_flight", its.in_flight, who)
+        for kind, count in its.errors:
+            yield Sample("provider_errors_total", count, (*who, kind))
+
+
+def _of_loop(loop: EventLoopFigures | None) -> Iterator[Sample]:
+    if loop is None:
+        return
+    yield Sample("event_loop_stalls_total", loop.n_stalls)
+    yield Sample("gc_longest_pause_seconds", loop.gc_longest_ms / 1_000)
+    for generation, (count, lasted_ms) in enumerate(zip(loop.gc_pauses, loop.gc_pause_ms, strict=True)):
+        yield Sample("gc_pauses_total", count, (str(generation),))
+        yield Sample("gc_pause_seconds_total", lasted_ms / 1_000, (str(generation),))

@@ -1,0 +1,77 @@
+"""`GET /v1/stats`: aggregates of many turns; and `GET /v1/sessions`: the sessions of these turns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from aiohttp import web
+
+from voicepipe.auth.scopes import TURNS
+from voicepipe.clock import unix_ms
+from voicepipe.errors import AuthError
+from voicepipe.server.api.query import session_query, stats_query, wants_live
+from voicepipe.server.api.turns import json_answer
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.sessions.live_sessions import iso
+from voicepipe.telemetry.store.port import SessionQuery, SessionSummary
+
+
+async def stats(request: web.Request) -> web.Response:
+    """Return the fields of `telemetry.stats.Stats`, and the instants between which turns were counted."""
+    context, principal = await _reader(request)
+    query = stats_query(request.query, now_ms=unix_ms())
+    summed = await context.turns.stats(principal.requested_project(request.query.get("project")), query)
+    between = {"since_ms": query.since_ms, "until_ms": query.until_ms}
+    return json_answer({"object": "voicepipe.stats", **between, **asdict(summed)})
+
+
+async def list_sessions(request: web.Request) -> web.Response:
+    """Return sessions, newest first, a page at a time; with `live=true` those that are open now, all at once."""
+    context, principal = await _reader(request)
+    project, query = principal.requested_project(request.query.get("project")), session_query(request.query)
+    if wants_live(request.query):
+        return json_answer({"object": "list", "data": _live(context, project, query), "next": None})
+    page = await context.turns.sessions(project, query)
+    return json_answer({"object": "list", "data": [_plain(each, context) for each in page.sessions], "next": page.next})
+
+
+async def _reader(request: web.Request) -> tuple[ServerContext, Principal]:
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(TURNS)
+    if principal.claims is not None:
+        raise AuthError(
+            "A client secret reads only the turns of its own sessions; figures of a project are for API keys.",
+            code="api_key_required",
+            status=403,
+        )
+    return context, principal
+
+
+def _live(context: ServerContext, project: str | None, query: SessionQuery) -> list[dict[str, object]]:
+    return [
+        each.plain() | {"live": True}
+        for each in context.open_sessions.of(project)
+        if (query.agent or each.grant.agent) == each.grant.agent
+        and (query.user or each.grant.identity) == each.grant.identity
+        and (query.text or "").lower() in each.grant.session_id.lower()
+    ][: query.limit]
+
+
+def _plain(summary: SessionSummary, context: ServerContext) -> dict[str, object]:
+    return {
+        "object": "voicepipe.session",
+        "id": summary.session,
+        "project": summary.project,
+        "agent": summary.agent,
+        "user": summary.user,
+        "started_at": iso(summary.started_at_ms),
+        "last_at": iso(summary.last_at_ms),
+        "turns": summary.turns,
+        "over": summary.over,
+        "failed": summary.failed,
+        "slowest_ms": summary.slowest_ms,
+        "cost_usd": summary.cost_usd,
+        "live": context.open_sessions.find(summary.session) is not None,
+    }

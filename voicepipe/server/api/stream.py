@@ -1,0 +1,143 @@
+"""`GET /v1/turns/stream`: live events, as server-sent events (WHATWG HTML, section 9.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.scopes import TURNS
+from voicepipe.auth.tokens import session_prefix
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import AuthError, Overload, ProtocolError
+from voicepipe.server.api.query import ALWAYS
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.streaming import EVENTS, StreamedResponse
+from voicepipe.telemetry.live_feed import FeedEvent, Reader, Wants
+from voicepipe.telemetry.storage_log import failing_stores_plain
+
+PULSE_S: Final = 1.0
+"""Interval of checks for changed sessions and for the server's stop."""
+
+LOOP_MS: Final = 5_000
+"""Interval of events with the loop's lag."""
+
+HEARTBEAT_MS: Final = 15_000
+"""Interval of keep-alives: proxies cut connections that are silent for longer, often after 30 or 60 s."""
+
+CHECK_MS: Final = 15_000
+"""Interval of checks that the credential is still valid."""
+
+MOST_ID_CHARS: Final = 64
+
+
+async def stream_turns(request: web.Request) -> web.StreamResponse:
+    """Send events until either side disconnects: `turn`, `live`, `sessions`, `loop`, `storage` and `dropped`.
+
+    `Last-Event-ID` (or `?after=`) continues after that event. A client that loses its permission is disconnected.
+    """
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(TURNS)
+    wants = _wants(request, principal)
+    after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
+    token = "" if principal.claims is None else session_prefix(principal.claims)
+    with context.feed.reading(wants, after=after[:MOST_ID_CHARS], token=token) as reader:
+        return await _Stream(request, context, principal, reader).run()
+
+
+def _wants(request: web.Request, principal: Principal) -> Wants:
+    known = (*ALWAYS, "session", "after")
+    unknown = next((name for name in request.query if name not in known), None)
+    if unknown is not None:
+        raise ProtocolError("Unknown parameter; known are session, after, project.", field=unknown[:64])
+    project, session = principal.requested_project(request.query.get("project")), request.query.get("session")
+    prefix = "" if principal.claims is None else session_prefix(principal.claims)
+
+    def wants(event: FeedEvent) -> bool:
+        its = project is None or event.project == project
+        return its and event.session.startswith(prefix) and session in (None, event.session)
+
+    return wants
+
+
+class _Stream:
+    """One client's stream."""
+
+    def __init__(self, request: web.Request, context: ServerContext, principal: Principal, reader: Reader) -> None:
+        self._request, self._context, self._reader = request, context, reader
+        self._project = principal.requested_project(request.query.get("project"))
+        self._is_operator = principal.claims is None
+        self._line = StreamedResponse(request, EVENTS, dict)
+        self._sent: dict[str, bytes] = {}
+        self._spoke_ms = self._checked_ms = monotonic_ms()
+        self._loop_ms: int | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Send until the server stops, or the credential is no longer valid."""
+        await self._send(b"retry: 1000\n\n")
+        while not self._context.capacity.closing and await self._may_go_on():
+            await self._send(b"".join(self._pulse()))
+            event = await self._reader.next(PULSE_S)
+            while event is not None:
+                data = event.data if self._is_operator else event.veiled_data
+                await self._send(_event(event.kind, data, event.id))
+                event = await self._reader.next(0)
+        return await self._line.end(b"")
+
+    async def _send(self, piece: bytes) -> None:
+        now_ms = monotonic_ms()
+        if not piece and now_ms - self._spoke_ms >= HEARTBEAT_MS:
+            piece = b":\n\n"
+        if piece:
+            self._spoke_ms = now_ms
+            await self._line.send(piece)
+
+    async def _may_go_on(self) -> bool:
+        if monotonic_ms() - self._checked_ms < CHECK_MS:
+            return True
+        self._checked_ms = monotonic_ms()
+        try:
+            (await self._context.authenticator.admit(self._request)).check_scope(TURNS)
+        except AuthError:
+            return False
+        except Overload:  # the store cannot answer now; the credential was valid when the stream began
+            return True
+        return True
+
+    def _pulse(self) -> list[bytes]:
+        """Send what has changed beside turns; the holder of a client secret gets only its own turns."""
+        lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
+        if not self._is_operator:
+            return self._news("dropped", lost) if any(lost.values()) else []
+        events = self._news("sessions", {"open": len(self._context.open_sessions.of(self._project))})
+        storage = failing_stores_plain(self._context.storage)
+        if storage or "storage" in self._sent:
+            events += self._news("storage", {"failing_stores": storage})
+        events += self._news("dropped", {"records": self._context.records_lost(), **lost})
+        if self._loop_ms is None or monotonic_ms() - self._loop_ms >= LOOP_MS:
+            self._loop_ms = monotonic_ms()
+            events += self._loop_news()
+        return events
+
+    def _loop_news(self) -> list[bytes]:
+        if self._context.loop is None:
+            return []
+        figures = self._context.loop.figures()
+        lags = {"lag_p50_ms": figures.lag_p50_ms, "lag_p99_ms": figures.lag_p99_ms, "lag_max_ms": figures.lag_max_ms}
+        lag = {name: round(lag_ms, 3) for name, lag_ms in lags.items()}
+        return self._news("loop", lag)
+
+    def _news(self, kind: str, what: object) -> list[bytes]:
+        data = msgspec.json.encode(what)
+        if self._sent.get(kind) == data:
+            return []
+        self._sent[kind] = data
+        return [_event(kind, data)]
+
+
+def _event(kind: str, data: bytes, id: str = "") -> bytes:
+    head = f"id: {id}\nevent: {kind}\n" if id else f"event: {kind}\n"
+    return b"".join((head.encode(), b"data: ", data, b"\n\n"))

@@ -1,0 +1,68 @@
+"""Ports for STT and TTS over REST: what the server needs from the wiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from voicepipe.ports.synthesizer import Synthesizer
+from voicepipe.ports.transcriber import Transcriber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechRoute:
+    """The TTS route of one name."""
+
+    name: str
+    """The requested name: an agent, or a spec."""
+
+    agent: str | None
+    """The agent whose voice it is; None for a spec."""
+
+    specs: tuple[str, ...]
+    """TTS specs, best first; each later spec is a fallback."""
+
+    synthesizer: Synthesizer
+    model_name: str
+    """The voice's name at its provider."""
+
+    voice: str | None = None
+    """The agent's own speed."""
+
+    language: str | None = None
+    """The agent's own language, BCP-47."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionRoute:
+    """The STT route of one name."""
+
+    name: str
+    agent: str | None
+    specs: tuple[str, ...]
+    """STT specs, best first; each later spec is a fallback."""
+
+    transcriber: Transcriber
+    model_name: str
+    language: str | None = None
+    """The agent's own language, BCP-47."""
+
+
+class AudioModels(Protocol):
+    """All names that a request may use."""
+
+    def speech(self, name: str) -> SpeechRoute | None:
+        """Return the TTS route of that name; None: there is none."""
+        ...
+
+    def transcription(self, name: str) -> TranscriptionRoute | None:
+        """Return the STT route of that name; None: there is none."""
+        ...
+
+    def tts_usd(self, spec: str, n_chars: int) -> float | None:
+        """Return the price of that much text; None: no price is known."""
+        ...
+
+    def stt_usd(self, spec: str, duration_s: float) -> float | None:
+        """Return the price of that much audio; None: no price is known."""
+        ...

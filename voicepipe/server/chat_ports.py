@@ -1,0 +1,50 @@
+"""The models that chat completions may request: what the server needs from the wiring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from voicepipe.ports.model import Model, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRoute:
+    """The route of the questions to one name."""
+
+    name: str
+    """The requested name: an agent, a pool (`pool/fast`) or a spec."""
+
+    agent: str | None
+    """The agent whose model it is; None for a pool or a spec."""
+
+    specs: tuple[str, ...]
+    """Specs that answer, such as `groq/llama-3.3-70b`, best first."""
+
+    reached: tuple[str, ...]
+    """Further specs that may answer, when a rule or an experiment selects them."""
+
+    model: Model
+    model_name: str
+    """The model's name at its provider."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of the model, as a list of models shows it."""
+        return "voicepipe" if self.agent is not None else self.specs[0].partition("/")[0]
+
+
+class ChatModels(Protocol):
+    """All names that a request may use."""
+
+    def find(self, name: str) -> ChatRoute | None:
+        """Return the route of that name; None: there is none."""
+        ...
+
+    def listed(self) -> tuple[ChatRoute, ...]:
+        """Return all routes, agents first."""
+        ...
+
+    def cost_usd(self, spec: str, usage: Usage) -> float | None:
+        """Return the price of an answer of that provider; None: no price is known."""
+        ...

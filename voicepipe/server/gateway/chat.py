@@ -1,0 +1,94 @@
+"""`POST /v1/chat/completions`: any model of this server behind OpenAI's published request.
+
+The response headers are sent with the first text. So a refusal has its own status, and the headers can name the
+provider and its latency. A client that disconnects cancels its request: the lost connection cancels the route, and
+leaving the model's context closes the provider's side.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.auth.scopes import CHAT
+from voicepipe.clock import unix_s
+from voicepipe.protocol.chat_request import ChatRequest, read_chat_request
+from voicepipe.protocol.chat_response import Completion
+from voicepipe.server.bodies import read_body
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.gateway.chat_answer import ChatAnswer
+from voicepipe.server.gateway.chat_request import Question, question_for
+from voicepipe.server.gateway.chat_usage import ChatUsage
+from voicepipe.server.gateway.exchange import Exchange, Settled
+from voicepipe.server.realtime import check_ready
+
+MAX_BODY_BYTES: Final = 4 << 20
+"""Maximum size of the body, which may hold images. JSON is read and written without a pause, in a thread too, and other
+users wait: some 5 ms for this size."""
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    """Validate the request, then run it and send the answer."""
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(CHAT)
+    check_ready(context)
+    requested = await _read_request(request)
+    question = await question_for(principal, requested, context.authenticator.handshake(request), context)
+    with context.chat_places.place(principal):
+        id_ = f"chatcmpl-{secrets.token_hex(16)}"
+        work = _ChatWork(id_, request, requested, question, context)
+        return await Exchange("llm", id_, requested.model, principal, context).run(work)
+
+
+async def _read_request(request: web.Request) -> ChatRequest:
+    return read_chat_request(await read_body(request, MAX_BODY_BYTES))
+
+
+class _ChatWork:
+    """One question and its answer."""
+
+    def __init__(
+        self, id_: str, request: web.Request, requested: ChatRequest, question: Question, context: ServerContext
+    ) -> None:
+        self._requested, self._question, self._models = requested, question, context.chat_models
+        self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
+        about = Completion(id_, unix_s(), requested.model)
+        self._answer = ChatAnswer(request, about, self._usage, self._models, requested.stops)
+
+    @property
+    def spec(self) -> str:
+        return self._usage.spec
+
+    @property
+    def line(self) -> web.StreamResponse | None:
+        return self._answer.line
+
+    async def answer(self) -> web.StreamResponse:
+        options = self._requested.stream_options
+        async with self._question.route.model.open(self._question.request) as events:
+            if not self._requested.stream:
+                return await self._answer.whole(events)
+            return await self._answer.stream(events, with_usage=options is not None and options.include_usage)
+
+    async def fail(self, error: bytes) -> web.StreamResponse:
+        return await self._answer.fail(error)
+
+    def settled(self, *, failed: bool) -> Settled:
+        usage = self._usage
+        in_vain = failed and usage.ttft_ms is None
+        cost_usd = usage.lost_usd if in_vain else usage.cost_usd(self._models)
+        figures = {"ttft_ms": usage.ttft_ms} | ({} if in_vain else {"cost_usd": cost_usd, **_tokens(usage)})
+        return Settled(cost_usd, figures, in_vain)
+
+
+def _tokens(usage: ChatUsage) -> dict[str, int | bool]:
+    used = usage.used()
+    return {
+        "input_tokens": used.input,
+        "output_tokens": used.output,
+        "cached_tokens": used.cached,
+        "estimated": usage.estimated,
+    }

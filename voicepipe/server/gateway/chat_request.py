@@ -1,0 +1,121 @@
+"""Convert a chat completions request to a question to a model, as far as the client's credential allows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.request_credentials import Handshake
+from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
+from voicepipe.protocol.chat_messages import (
+    AssistantMessage,
+    ChatMessage,
+    DeveloperMessage,
+    ImagePart,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from voicepipe.protocol.chat_request import ChatRequest
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.chat_ports import ChatRoute
+from voicepipe.server.context import ServerContext
+from voicepipe.server.errors import NotFound
+from voicepipe.server.gateway.chat_token_policy import check_may_request, held
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and its route."""
+
+    route: ChatRoute
+    request: ModelRequest
+    to_page: bool
+    """The answer goes to a page."""
+
+
+async def question_for(
+    principal: Principal, requested: ChatRequest, handshake: Handshake, context: ServerContext
+) -> Question:
+    """Find the model, apply the client secret's locks and limits, and build the question.
+
+    Raises:
+        AuthError: 403, when the client secret does not allow this page, model or agent.
+        Missing: 404, for a model that does not exist.
+        ProtocolError: a field is locked.
+    """
+    claims = principal.claims
+    route = _route(requested.model, "model", claims, handshake, context)
+    others = [_route(name, f"models[{n}]", claims, handshake, context) for n, name in enumerate(requested.models or ())]
+    request = ModelRequest(
+        model=route.model_name,
+        messages=tuple(messages(requested.messages)),
+        functions=tuple(functions(requested)),
+        tool_choice=requested.function_choice,
+        max_output_tokens=requested.output_limit,
+        temperature=requested.temperature,
+        passed=requested.passed,
+        session=_session(principal.project, requested),
+        user=requested.user or requested.safety_identifier or "",
+        models=tuple(dict.fromkeys(spec for other in others for spec in other.specs)),
+        metadata=tuple((requested.metadata or {}).items()),
+        deadline_ms=requested.voicepipe.deadline_ms if requested.voicepipe is not None else None,
+    )
+    if claims is None:
+        return Question(route, request, to_page=False)
+    return Question(route, await held(request, requested, claims, route, context), to_page=True)
+
+
+def messages(written: Iterable[ChatMessage]) -> Iterator[Message]:
+    """Return the conversation in the form of the model's port."""
+    for message in written:
+        match message:
+            case SystemMessage(content) | DeveloperMessage(content):
+                yield Said("system", _texts(content))
+            case UserMessage(content):
+                pieces = (TextPart(content),) if isinstance(content, str) else content
+                yield Said("user", tuple(_image(p) if isinstance(p, ImagePart) else Text(p.text) for p in pieces))
+            case AssistantMessage(content, calls):
+                if content:
+                    yield Said("assistant", _texts(content))
+                for call in calls or ():
+                    yield Called(call.id, call.function.name, call.function.arguments)
+            case ToolMessage(content, call_id):
+                yield Returned(call_id, "".join(text.text for text in _texts(content)))
+
+
+def functions(requested: ChatRequest) -> Iterator[Function]:
+    """Return the tools that the model may call."""
+    for tool in requested.tools or ():
+        its = tool.function
+        yield Function(its.name, its.description or "", bytes(its.parameters).decode())
+
+
+def _texts(content: str | Iterable[TextPart | RefusalPart]) -> tuple[Text, ...]:
+    if isinstance(content, str):
+        return (Text(content),)
+    return tuple(Text(part.refusal if isinstance(part, RefusalPart) else part.text) for part in content)
+
+
+def _image(part: ImagePart) -> Image:
+    return Image(part.image_url.url, part.image_url.detail)
+
+
+def _session(project: str, requested: ChatRequest) -> str:
+    """Return one name for requests that share a prompt. A provider uses it for its cache and learns nothing from it."""
+    shared = requested.prompt_cache_key or requested.user or requested.safety_identifier
+    return hashlib.sha256(f"{project}/{shared}".encode()).hexdigest()[:32] if shared else ""
+
+
+def _route(name: str, field: str, claims: Claims | None, handshake: Handshake, context: ServerContext) -> ChatRoute:
+    route = context.chat_models.find(name)
+    if route is None:
+        why = f"There is no model {name[:64]!r} here. GET /v1/models lists what can be asked for."
+        raise NotFound(why, param=field, code="model_not_found")
+    if claims is not None:
+        check_may_request(claims, route, handshake, context)
+    return route

@@ -1,0 +1,142 @@
+"""Measure one chat completion while it streams: the provider, the latency and the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from voicepipe.ports.model import (
+    Attempted,
+    CallDelta,
+    Called,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    Returned,
+    Routed,
+    Said,
+    Text,
+    TextDelta,
+    Usage,
+)
+from voicepipe.protocol.chat_response import TokensUsed
+from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.server.chat_ports import ChatModels
+
+CHARS_A_TOKEN: Final = 4
+"""Characters per token of English, by OpenAI's rule of thumb. Used when an answer ended before its provider reported
+usage. Otherwise a client that disconnects just before the end would pay nothing."""
+
+
+class ChatUsage:
+    """Counters of one answer. Times are ms after the question."""
+
+    def __init__(self, request: ModelRequest, spec: str, ignored: Sequence[str], *, to_page: bool) -> None:
+        """Begin with nothing.
+
+        Args:
+            spec: the spec that answers unless a router reports another one.
+            ignored: the parameters that had no effect.
+            to_page: the answer goes to a page, which does not get the providers' own error texts.
+        """
+        self._request, self._ignored, self._to_page = request, ignored, to_page
+        self.spec = spec
+        """The provider's spec that answers."""
+
+        self.ttft_ms: int | None = None
+        """Time to the first text or function call."""
+
+        self.finished: Finished | None = None
+        self._why = ""
+        self._attempts: list[Attempted] = []
+        self._usage: Usage | None = None
+        self._n_chars = 0
+
+    def see(self, event: ModelEvent, now_ms: int) -> None:
+        """Record the next event of the answer."""
+        match event:
+            case TextDelta(text):
+                self._spoke(len(text), now_ms)
+            case CallDelta(name=name, arguments=arguments):
+                self._spoke(len(name) + len(arguments), now_ms)
+            case Routed(provider, why):
+                self.spec, self._why = provider, why
+            case Attempted():
+                self._attempts.append(event)
+            case Usage() if event.is_possible:
+                self._usage = event
+            case Finished():
+                self.finished = event
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the tokens are an estimate, since the provider has not reported them."""
+        return self._usage is None
+
+    def used(self) -> TokensUsed:
+        """The tokens that the answer used."""
+        known = self._usage
+        if known is not None:
+            return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens)
+        return TokensUsed(_n_chars(self._request) // CHARS_A_TOKEN, -(-self._n_chars // CHARS_A_TOKEN), 0)
+
+    def cost_usd(self, models: ChatModels) -> float | None:
+        """The answer's cost, including failed attempts; None: the price is not known."""
+        used = self.used()
+        guessed = Usage(input_tokens=used.input, output_tokens=used.output)
+        cost = models.cost_usd(self.spec, self._usage or guessed)
+        return None if cost is None else cost + self.lost_usd
+
+    @property
+    def lost_usd(self) -> float:
+        """The cost of the attempts whose answers were not sent."""
+        return sum(attempt.cost_usd or 0.0 for attempt in self._attempts if attempt.outcome != "spoke")
+
+    def headers(self) -> dict[str, str]:
+        """Return the answer's headers that report these figures."""
+        ttft = {} if self.ttft_ms is None else {"X-Voicepipe-TTFT-Ms": str(self.ttft_ms)}
+        return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft
+
+    def ours(self, models: ChatModels | None = None) -> JsonObject:
+        """Return the answer's own field; with its cost if `models`, which know the prices, are given."""
+        fields: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
+        if self._why and not self._to_page:
+            fields["why"] = self._why
+        if self._attempts and not self._to_page:
+            fields["attempts"] = [_attempt(attempt) for attempt in self._attempts]
+        if self._ignored:
+            fields["ignored"] = list(self._ignored)
+        if models is not None:
+            fields |= {"cost_usd": self.cost_usd(models), "estimated": self.estimated}
+        return fields
+
+    def _spoke(self, n_chars: int, now_ms: int) -> None:
+        self._n_chars += n_chars
+        if self.ttft_ms is None:
+            self.ttft_ms = now_ms
+
+
+def _attempt(attempt: Attempted) -> JsonObject:
+    return {
+        "provider": attempt.provider,
+        "role": attempt.role,
+        "outcome": attempt.outcome,
+        "began_ms": attempt.began_ms,
+        "first_ms": attempt.first_ms,
+        "why": attempt.why,
+        "cost_usd": attempt.cost_usd,
+    }
+
+
+def _n_chars(request: ModelRequest) -> int:
+    """Return the text of a question without its images, whose cost cannot be estimated from text."""
+    total = sum(len(each.description) + len(each.parameters_json) for each in request.functions)
+    for message in request.messages:
+        match message:
+            case Said(parts=parts):
+                total += sum(len(part.text) for part in parts if isinstance(part, Text))
+            case Called(name=name, arguments=arguments):
+                total += len(name) + len(arguments)
+            case Returned(output=output):
+                total += len(output)
+    return total

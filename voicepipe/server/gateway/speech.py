@@ -1,0 +1,232 @@
+"""`POST /v1/audio/speech`: any TTS of this server behind OpenAI's published request.
+
+Audio is sent as it arrives, in every format. Nothing is sent before the first audio, so that a refusal has its own
+status. There is no queue: a client that reads slowly makes the TTS wait, and a client that disconnects cancels its
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
+
+from aiohttp import web
+
+from voicepipe.audio.encode_stream import FORMATS
+from voicepipe.auth.scopes import AUDIO
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import ProtocolError, StageBroken
+from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
+from voicepipe.ports.speech_text import ClauseNormalizer
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Voice
+from voicepipe.protocol.audio_rest_speech import SpeechRequest, audio_delta, audio_done, read_speech_request
+from voicepipe.protocol.chat_response import failed
+from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.protocol.session_config import DEFAULT_VOICE
+from voicepipe.server.audio_ports import SpeechRoute
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.bodies import read_body
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.errors import NotFound
+from voicepipe.server.gateway.exchange import Exchange, Settled
+from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
+from voicepipe.server.realtime import check_ready
+from voicepipe.server.streaming import EVENTS, StreamedResponse
+from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
+from voicepipe.turn.tts_usage import TtsUsage
+
+PUSH_CHARS: Final = 32
+
+
+async def speech(request: web.Request) -> web.StreamResponse:
+    """Validate the request, then synthesize and send the audio."""
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(AUDIO)
+    check_ready(context)
+    requested = read_speech_request(await read_body(request))
+    resolved = await _resolve(request, principal, requested, context)
+    with context.audio_places.place(principal):
+        id_ = f"speech-{secrets.token_hex(16)}"
+        work = _SpeechWork(id_, request, requested, resolved, context)
+        return await Exchange("tts", id_, requested.model, principal, context).run(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """The requested route, voice and format."""
+
+    route: SpeechRoute
+    voice: Voice
+    clauses: tuple[str, ...]
+    """The text to synthesize."""
+
+
+async def _resolve(
+    request: web.Request, principal: Principal, requested: SpeechRequest, context: ServerContext
+) -> _Resolved:
+    route, claims = context.audio_models.speech(requested.model), principal.claims
+    if route is None:
+        why = f"There is no synthesizer {requested.model[:64]!r} here. Use an agent, or a model of the settings."
+        raise NotFound(why, param="model", code="model_not_found")
+    name, speed = requested.voice_name, 1.0 if requested.speed is None else requested.speed
+    if claims is not None:
+        unpriced = (spec for spec in route.specs if context.audio_models.tts_usd(spec, 0) is None)
+        handshake = context.authenticator.handshake(request)
+        check_may_reach(claims, route.name, route.agent, handshake, unpriced=next(unpriced, None))
+        held = await token_session(claims, route.name, route.agent, context)
+        held.check_model(requested.model)
+        if held.is_locked("audio.output.voice") and name not in (None, held.session.voice):
+            raise field_locked("voice")
+        if held.is_locked("audio.output.speed") and requested.speed not in (None, held.session.speed):
+            raise field_locked("speed")
+        name = name or held.session.voice
+        speed = held.session.speed if requested.speed is None else speed
+    voice = Voice(model=route.model_name, voice=_voice(route, name), speed=speed, language=route.language)
+    # In a thread: reading 4096 characters takes some 10 ms, and far more for text made to be slow.
+    spoken = await asyncio.to_thread(lambda: tuple(clauses(requested.input, voice.language)))
+    if not spoken:
+        raise ProtocolError("Nothing of the text can be spoken.", field="input")
+    return _Resolved(route, voice, spoken)
+
+
+def _voice(route: SpeechRoute, requested: str | None) -> str | None:
+    """Return the voice to use. Clients often name another vendor's voices: a voice that this provider does not have
+    becomes the agent's own."""
+    known = route.synthesizer.voices
+    choices = (name for name in (requested, route.voice) if name is not None and name != DEFAULT_VOICE)
+    return next((name for name in choices if known is None or name in known), None)
+
+
+class _SpeechWork:
+    """One text and its audio."""
+
+    def __init__(
+        self, id_: str, request: web.Request, requested: SpeechRequest, resolved: _Resolved, context: ServerContext
+    ) -> None:
+        self._requested, self._resolved, self._models = requested, resolved, context.audio_models
+        self._format = FORMATS[requested.format_name]
+        self._as_events = requested.stream_format == "sse"
+        self._id = id_
+        self._spec = resolved.route.specs[0]
+        self._out = StreamedResponse(request, EVENTS if self._as_events else self._format.content_type, self._headers)
+        self._clauses = resolved.clauses
+        self._n_spoken = 0
+        """Number of clauses with some audio."""
+
+        self._tts_usage = TtsUsage()
+
+        self._n_samples = 0
+        self._began_ms = monotonic_ms()
+        self._ttfb_ms: int | None = None
+
+    @property
+    def spec(self) -> str:
+        return self._spec
+
+    @property
+    def line(self) -> web.StreamResponse | None:
+        return self._out.line
+
+    async def answer(self) -> web.StreamResponse:
+        voice = replace(self._resolved.voice, on_event=self._on_note)
+        async with self._resolved.route.synthesizer.open(voice) as speech:
+            for clause in self._clauses:
+                speech.say(clause)
+            speech.finish()
+            writer = await self._off_loop(self._format.open, RATE_HZ)
+            async for spoken in speech:
+                self._note(spoken)
+                await self._send(await self._off_loop(writer.push, spoken.samples))
+            if not self._n_samples:
+                raise StageBroken("tts", provider=self.spec, why="the answer held no sound", retryable=True)
+            await self._send(await self._off_loop(writer.finish))
+        return await self._out.end(audio_done(self._ours()) if self._as_events else b"")
+
+    async def fail(self, error: bytes) -> web.StreamResponse:
+        if self._as_events:
+            return await self._out.end(failed(error))
+        self._out.cut()
+        assert self.line is not None  # otherwise it is never closed
+        return self.line
+
+    def _on_note(self, note: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
+        match note:
+            case ProviderChanged(provider):
+                self._spec = provider
+            case UnusedSpeech(provider, n_chars):
+                self._tts_usage.waste(provider, n_chars)
+            case CachedSpeech(provider, n_chars):
+                self._tts_usage.recite(provider, n_chars)
+
+    def settled(self, *, failed: bool) -> Settled:
+        if failed and not self._n_samples:
+            return Settled(None, {"ttfb_ms": None}, in_vain=True)
+        # Submitted text is charged as far as it was synthesized; a client that disconnects early does not pay for the
+        # rest.
+        figures = {"ttfb_ms": self._ttfb_ms, "spoken_ms": self._spoken_ms(), "characters": self._n_chars()}
+        return Settled(self._cost_usd(), {**figures, "cost_usd": self._cost_usd()})
+
+    def _note(self, spoken: Spoken) -> None:
+        self._tts_usage.give(self._spec, sum(map(len, self._clauses[self._n_spoken : spoken.clause + 1])))
+        self._n_spoken, self._n_samples = spoken.clause + 1, self._n_samples + len(spoken.samples)
+        if self._ttfb_ms is None:
+            self._ttfb_ms = monotonic_ms() - self._began_ms
+
+    async def _send(self, sound: bytes) -> None:
+        if sound:
+            await self._out.send(audio_delta(sound) if self._as_events else sound)
+
+    def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        return _now(work, *arguments) if self._format.light else asyncio.to_thread(work, *arguments)
+
+    def _n_chars(self) -> int:
+        return sum(map(len, self._clauses[: self._n_spoken]))
+
+    def _spoken_ms(self) -> int:
+        return 1_000 * self._n_samples // RATE_HZ
+
+    def _cost_usd(self) -> float | None:
+        """Return the cost, each spec at its own price; None: one of them has none."""
+        used = [*self._tts_usage.played.items(), *self._tts_usage.unused.items()]
+        usd = [self._models.tts_usd(spec, max(0, n_chars)) for spec, n_chars in used]
+        return None if None in usd else sum(each or 0.0 for each in usd)
+
+    def _headers(self) -> dict[str, str]:
+        route = self.spec.encode("ascii", "replace").decode()
+        return {"X-Request-Id": self._id, "X-Voicepipe-Route": route, "X-Voicepipe-TTFB-Ms": str(self._ttfb_ms)}
+
+    def _ours(self) -> JsonObject:
+        fields: JsonObject = {"route": self.spec, "ttfb_ms": self._ttfb_ms, "spoken_ms": self._spoken_ms()}
+        fields |= {"characters": self._n_chars(), "cost_usd": self._cost_usd()}
+        return fields | ({"ignored": list(self._requested.ignored)} if self._requested.ignored else {})
+
+
+async def _now(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
+
+
+def clauses(text: str, language: str | None) -> Iterator[str]:
+    """Cut a text into the pieces for each TTS request, in spoken form: without markup, numbers as words.
+
+    The first piece is short, so that audio starts soon. Later ones have the TTS's maximum length: they add no delay,
+    and each is a request at some vendors.
+    """
+    splitter, normalizer = ClauseSplitter(), ClauseNormalizer(language)
+    # In small pieces, as a model streams: the cutter scans all text it holds and could not cut yet.
+    pieces = (text[at : at + PUSH_CHARS] for at in range(0, len(text), PUSH_CHARS))
+    written = [clause for piece in pieces for clause in splitter.push(piece)] + splitter.flush()
+    spoken = filter(None, map(normalizer.read, written))
+    yield from islice(spoken, 1)
+    gathered = ""
+    for clause in spoken:
+        if gathered and len(gathered) + 1 + len(clause) > MAX_CHARS:
+            yield gathered
+            gathered = ""
+        gathered = f"{gathered} {clause}".lstrip()
+    if gathered:
+        yield gathered

@@ -1,0 +1,157 @@
+"""`GET /v1/realtime?resume=...`: a client reconnects to its session on another socket.
+
+Its first event, `voicepipe.resume`, names the session and carries the secret. No other credential is required, since
+the token that the session began with may have expired. All errors get the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.rate_limit import FailedAttempts
+from voicepipe.clock import monotonic_ms
+from voicepipe.errors import Overload
+from voicepipe.protocol.extensions import Resume, read_resume
+from voicepipe.server.sessions.capacity import Place
+from voicepipe.server.sessions.resume_places import Group, ResumePlaces, of_address, of_session
+from voicepipe.server.sessions.websocket import AiohttpSocket
+from voicepipe.session.resumption import Password
+from voicepipe.session.shutdown import NOT_AUTHORISED
+from voicepipe.session.socket import ClientSocket
+from voicepipe.telemetry.log import log_event
+
+FIRST_EVENT_S: Final = 5.0
+"""Time limit for a reconnecting client's first event."""
+
+SESSION_PREFIX: Final = "sess_"
+"""Prefix of all session IDs (`voicepipe.auth.tokens.session_prefix`)."""
+
+REFUSED: Final = (
+    "This session can't be resumed: it is not here any more, the secret is not its latest, or too much was missed. "
+    "Open another session."
+)
+
+
+class Resumable(Protocol):
+    """A session, as far as its connection can be replaced."""
+
+    async def resume(self, resume_request: Resume, socket: ClientSocket) -> bool:
+        """Continue with this socket and return when done with it; False: refused."""
+        ...
+
+    def forbid_resume(self) -> None:
+        """End resumption: a connection that is down ends the session, now or when it breaks."""
+        ...
+
+
+class Resumptions:
+    """The sessions of this process whose clients may reconnect. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        # Bounded: the limit of sessions.
+        self._running: dict[str, tuple[Resumable, Place]] = {}
+        self.waiting = ResumePlaces()
+        self._refused = FailedAttempts()
+        self._dummy_secret = Password()
+        self._stopping = False
+
+    @contextmanager
+    def running(self, session_id: str, session: Resumable, place: Place) -> Iterator[None]:
+        """Register the session while the block runs."""
+        self._running[session_id] = (session, place)
+        try:
+            yield
+        finally:
+            del self._running[session_id]
+
+    def has(self, session_id: str) -> bool:
+        """Return whether the session runs here."""
+        return session_id in self._running
+
+    def check_open(self) -> None:
+        """Check that sessions can still be resumed.
+
+        Raises:
+            Overload: the server is stopping.
+        """
+        if self._stopping:
+            raise Overload("The server is stopping.")
+
+    async def resume(self, resume_request: Resume | None, socket: AiohttpSocket) -> bool:
+        """Pass the socket to its session and return when the session is done with it; False: no session accepts it."""
+        session, place = (
+            self._running.get(resume_request.session_id, (None, None)) if resume_request is not None else (None, None)
+        )
+        if resume_request is not None and session is not None and place is not None:
+            before, place.socket = place.socket, socket
+            if await session.resume(resume_request, socket):
+                return True
+            place.socket = before
+        else:
+            self._dummy_secret.matches(
+                resume_request.secret if resume_request is not None else ""
+            )  # takes as long as a wrong secret
+        return False
+
+    def note_refusal(self, peer: str) -> None:
+        """Log a refusal: for one address 10 in a row, and then 10 a minute."""
+        now_ms = monotonic_ms()
+        if not self._refused.wait_ms(peer, now_ms):
+            self._refused.failed(peer, now_ms)
+            log_event("resume_refused", peer=peer)
+
+    def stop(self) -> None:
+        """End resumption for all sessions: those that wait for a reconnect end."""
+        self._stopping = True
+        for session, _ in self._running.values():
+            session.forbid_resume()
+
+
+async def resume(
+    request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
+) -> web.StreamResponse:
+    """Upgrade, and pass the socket to its session if its first event is right: a right secret passes, whatever else
+    connects.
+
+    `?resume=SESSION_ID` waits among the connections of this session alone, and without waiting when there is no such
+    session. `?resume=1` waits among all of its address.
+    """
+    resumptions.check_open()
+    named = request.query["resume"]
+    await line.prepare(request)
+    socket = AiohttpSocket(line, request.transport)
+    resume_request = None
+    if resumptions.has(named) or not named.startswith(SESSION_PREFIX):
+        group = of_session(named) if resumptions.has(named) else of_address(peer)
+        resume_request = await _first_event(socket, resumptions, group)
+    if await resumptions.resume(resume_request, socket):
+        await socket.close(1000, "")
+        return line
+    resumptions.note_refusal(peer)
+    await socket.send(_refusal())
+    await socket.close(NOT_AUTHORISED, "This session can't be resumed.")
+    return line
+
+
+async def _first_event(socket: AiohttpSocket, resumptions: Resumptions, group: Group) -> Resume | None:
+    """Wait for the first event; None: it does not come, or another connection took the place."""
+    try:
+        with resumptions.waiting.waiting(group, socket.abort):
+            async with asyncio.timeout(FIRST_EVENT_S):
+                first = await socket.receive()
+    except TimeoutError:
+        return None
+    return None if first is None else read_resume(first)
+
+
+def _refusal() -> bytes:
+    error = {"type": "invalid_request_error", "code": "resume_refused", "message": REFUSED, "param": None}
+    event_id = f"event_{secrets.token_hex(8)}"
+    return msgspec.json.encode({"type": "error", "event_id": event_id, "error": {**error, "event_id": None}})

@@ -1,0 +1,81 @@
+"""Places for connections that have not named their session yet and have shown no credential.
+
+A full group loses its oldest connection, never the newest. A client that reconnects sends its first event at once, so
+it has not waited longest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from voicepipe.auth.rate_limit import subscriber
+
+MOST_OF_ADDRESS: Final = 64
+"""Connections of one address (of one /64 of IPv6) that did not name their session in the URL."""
+
+MOST_OF_SESSION: Final = 4
+"""Connections that named the same session in the URL. Its client needs 1; other clients do not know its ID."""
+
+MOST: Final = 512
+"""Connections of all addresses together: some 30 MB. Beyond it the address with the most loses its oldest."""
+
+Drop = Callable[[], None]
+Group = tuple[str, str]
+
+
+def of_address(address: str) -> Group:
+    """Return the group of an address' connections."""
+    return "address", subscriber(address)
+
+
+def of_session(session_id: str) -> Group:
+    """Return the group of a session's connections."""
+    return "session", session_id
+
+
+class ResumePlaces:
+    """The connections that wait, in groups. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        # Bounded: see MOST; sessions have MOST_OF_SESSION each, up to the server's limit of sessions.
+        self._groups: dict[Group, OrderedDict[object, Drop]] = {}
+        self._n_by_address = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    @contextmanager
+    def waiting(self, group: Group, drop: Drop) -> Iterator[None]:
+        """Take a place while the block runs; `drop` is called when another connection takes it."""
+        by_address = group[0] == "address"
+        if len(self._groups.get(group, ())) >= (MOST_OF_ADDRESS if by_address else MOST_OF_SESSION):
+            self._drop_oldest(group)
+        elif by_address and self._n_by_address >= MOST:
+            self._drop_oldest(max(self._addresses(), key=lambda each: len(self._groups[each])))
+        place = object()
+        self._groups.setdefault(group, OrderedDict())[place] = drop
+        self._n_by_address += by_address
+        try:
+            yield
+        finally:
+            self._leave(group, place)
+
+    def _addresses(self) -> Iterator[Group]:
+        return (group for group in self._groups if group[0] == "address")
+
+    def _drop_oldest(self, group: Group) -> None:
+        place, drop = next(iter(self._groups[group].items()))
+        self._leave(group, place)
+        drop()
+
+    def _leave(self, group: Group, place: object) -> None:
+        """Free a place; a place that was taken away is free already."""
+        places = self._groups.get(group, OrderedDict())
+        if places.pop(place, None) is None:
+            return
+        self._n_by_address -= group[0] == "address"
+        if not places:
+            del self._groups[group]

@@ -1,0 +1,150 @@
+"""Wrap aiohttp's WebSocket of a client behind the port that sessions use."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Final
+
+from aiohttp import WSMsgType, web
+from aiohttp.http import WSMessageNoDecodeText
+
+from voicepipe.clock import monotonic_us
+from voicepipe.freeing import held_weakly
+from voicepipe.protocol.binary import SoundFrame
+from voicepipe.session.connection import UNREAD_LIMIT_S
+from voicepipe.session.pace import TokenBucket
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""A larger message closes the connection with 1009. Clients send up to 15 MiB of audio in one append."""
+
+CLOSE_WAIT_S: Final = 1.0
+"""How long a client has to answer our close frame."""
+
+UNSENT_BYTES: Final = 32 * 1024
+"""Output buffer in this process: 0.5 s of speech at 24 kHz in base64."""
+
+KERNEL_BYTES: Final = 64 * 1024
+"""Send buffer in the kernel (which takes twice that with its own bookkeeping, socket(7)). By default Linux grows this
+to megabytes, a minute of speech. Then a client that has stopped reading would look like one that reads."""
+
+BURST_PINGS: Final = 50
+"""Number of pings that are answered at once."""
+
+PINGS_PER_S: Final = 10
+"""Pings per second in the long run; more are answered later, and messages behind them are read later."""
+
+UNREAD_BYTES: Final = 256 * 1024
+"""Receive buffer in the kernel (it takes twice that likewise). By default Linux grows this to megabytes, minutes of
+speech. Then the pings of a client that is read slowly would wait behind them until the client gives up."""
+
+REASON_MAX_BYTES: Final = 123
+"""Maximum payload of a close frame (RFC 6455, 5.5)."""
+
+
+class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
+    """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
+    `UNREAD_LIMIT_S` detects a lost client.
+
+    The socket is not kept by its connection: unread input is freed with the socket.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._on_data_received = held_weakly(super()._on_data_received)  # type: ignore[method-assign]
+
+    def _pong_not_received(self) -> None:
+        if self._req is not None and self._req.protocol._reading_paused:  # aiohttp has no public attribute for it
+            self._reset_heartbeat()
+        else:
+            super()._pong_not_received()
+
+
+def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[bool]:
+    """Return a response that becomes a WebSocket when it is prepared. Text stays bytes: JSON is read from bytes."""
+    return _BackpressuredWebSocket(
+        protocols=(subprotocol,) if subprotocol else (),
+        heartbeat=ping_ms / 1_000,
+        max_msg_size=MAX_FRAME_BYTES + 1,  # aiohttp refuses from this length on
+        timeout=CLOSE_WAIT_S,
+        autoping=False,  # `AiohttpSocket` answers, at a limited rate
+        compress=False,  # base64 audio compresses little, and it costs CPU for every frame
+        writer_limit=0,  # check the transport after every frame, not after every 64 kB
+        decode_text=False,
+    )
+
+
+class AiohttpSocket:
+    """Implements `ClientSocket` over a prepared WebSocket."""
+
+    def __init__(self, line: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
+        self._line, self._transport = line, transport
+        self._pings = TokenBucket(BURST_PINGS, PINGS_PER_S)
+        self._over = False
+        self.hung_up = False
+        """Whether either side sent a close frame."""
+
+        if transport is not None:
+            transport.set_write_buffer_limits(high=UNSENT_BYTES)
+            kernel = transport.get_extra_info("socket")
+            if kernel is not None:
+                kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
+                kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BYTES)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is closed."""
+        return self._transport is None or self._transport.is_closing()
+
+    async def receive(self) -> bytes | None:
+        """Return the next message, text or binary; None when the connection is closed, and on every later call."""
+        while not self._over:
+            message = await self._line.receive()
+            if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
+                data: bytes = message.data
+                return data
+            if message.type is WSMsgType.PING or message.type is WSMsgType.PONG:
+                await self._take_ping(message)
+            else:
+                self._over = True
+                self.hung_up = self.hung_up or message.type is WSMsgType.CLOSE
+        return None
+
+    async def _take_ping(self, message: WSMessageNoDecodeText) -> None:
+        """Answer a ping, and yield to other tasks: a client may send nothing but pings and pongs."""
+        owed_us = max(0, self._pings.take(1, monotonic_us()))
+        await asyncio.sleep(0 if self.gone else owed_us / 1_000_000)
+        if message.type is WSMsgType.PING:
+            try:
+                async with asyncio.timeout(UNREAD_LIMIT_S):
+                    await self._line.pong(message.data)
+            except TimeoutError:
+                self.abort()  # a client that does not read
+            except ConnectionError:
+                pass  # the connection has broken: what came before can still be read
+
+    async def send(self, frame: bytes) -> None:
+        """Send one frame; waits while the client does not read. On a closed connection the frame is dropped."""
+        try:
+            await self._line.send_frame(frame, WSMsgType.BINARY if isinstance(frame, SoundFrame) else WSMsgType.TEXT)
+        except ConnectionError:
+            await asyncio.sleep(0)  # `receive` reports the end: let its task run
+
+    async def close(self, code: int, reason: str) -> None:
+        """Send a close frame after all earlier frames, and wait `CLOSE_WAIT_S` for the client's.
+
+        A client that does not read gets no close frame: the connection is dropped after `CLOSE_WAIT_S`.
+        """
+        self.hung_up = True
+        message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
+        try:
+            async with asyncio.timeout(2 * CLOSE_WAIT_S):
+                await self._line.close(code=code, message=message)
+        except TimeoutError:
+            self.abort()
+        self._line._exception = None  # its traceback keeps the socket alive
+
+    def abort(self) -> None:
+        """Drop the connection now, with all unsent data."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,186 @@
+"""Mint client secrets: what a backend may request, and what the secret's holder gets."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from voicepipe.auth.claims import Claims, Limits, Lock, Name
+from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.scopes import TOKEN_DEFAULT
+from voicepipe.auth.tokens import AUDIENCE, ISSUER, fits_inline, mint, new_token_id
+from voicepipe.clock import unix_s
+from voicepipe.cluster.port import Cluster
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.field_locks import check_locks
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.server.lookup_threads import LookupThreads
+from voicepipe.session.grant import SessionGrant
+
+LIFE_S: Final = 600
+MIN_LIFE_S: Final = 10
+MAX_LIFE_S: Final = 7_200
+"""The published default and bounds of `expires_after.seconds`."""
+
+
+class ExpiresAfter(msgspec.Struct, frozen=True):
+    """When the client secret can no longer start sessions."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: Annotated[int, msgspec.Meta(ge=MIN_LIFE_S, le=MAX_LIFE_S)] = LIFE_S
+
+
+class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Our own part of the request. An unknown field is refused: a misspelt limit would otherwise be no limit."""
+
+    subject: Name = ""
+    """The customer's name of the user; used by revocation by subject."""
+
+    identity: Name = ""
+    """A readable name."""
+
+    scopes: tuple[str, ...] = TOKEN_DEFAULT
+    limits: Limits = Limits()
+    routing: dict[Annotated[str, msgspec.Meta(max_length=64)], Name] = msgspec.field(default_factory=dict)
+    """Free names and values that routing rules may use."""
+
+    locks: tuple[Lock, ...] = ()
+
+
+class SecretRequest(msgspec.Struct, frozen=True):
+    """The body of the request; every part is optional. Unknown fields are skipped, as everywhere in this protocol."""
+
+    expires_after: ExpiresAfter | None = None
+    session: dict[str, Any] | None = None
+    voicepipe: TokenRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A client secret and the session that it would start."""
+
+    value: str = field(repr=False)
+    expires_at: int
+    session: SessionConfig
+    token_id: str
+    """The ID that revokes it; not secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenIssuer:
+    """Mints client secrets."""
+
+    key_store: KeyStore
+    cluster: Cluster
+
+    agent_named: Callable[[str], str | None]
+    """Return the agent of that name or alias."""
+
+    start_config: Callable[[SessionGrant], SessionConfig]
+    """Return the session that a grant starts with, before the token's own config."""
+
+    unpriced: Callable[[str], str | None]
+    """Return the setting that is missing to price an agent; None when all prices are known."""
+
+    _threads: LookupThreads = field(default_factory=LookupThreads, init=False, repr=False)
+
+    async def mint(self, project: str, requested: SecretRequest) -> Minted:
+        """Mint the requested secret; a session config too large for the token is first stored in the cluster's store.
+
+        Raises:
+            ProtocolError: the request cannot be met; `field` names what is wrong.
+        """
+        now_s, token = unix_s(), requested.voicepipe or TokenRequest()
+        expires_at = now_s + (requested.expires_after or ExpiresAfter()).seconds
+        session = requested.session or {}
+        preview = self._session_preview(project, session, token, expires_at)
+        check_locks(preview, token.locks)
+        token_id, inline = new_token_id(), fits_inline(session)
+        claims = Claims(
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            subject=token.subject,
+            issued_at_s=now_s,
+            not_before_s=now_s,
+            expires_at_s=expires_at,
+            token_id=token_id,
+            project=project,
+            identity=token.identity,
+            scopes=token.scopes,
+            limits=token.limits,
+            routing=token.routing,
+            locks=token.locks,
+            config_id="" if inline else token_id,
+            session=session if inline else {},
+        )
+        keyring = await self._threads.run(lambda: self.key_store.keyring(now_s))
+        value = await self._threads.run(lambda: mint(claims, keyring.signer))  # an RSA signature takes a millisecond
+        if not inline:
+            stored = msgspec.json.encode(session)
+            await self.cluster.keep_config(token_id, stored, project=project, until_s=expires_at, now_s=now_s)
+        return Minted(value, expires_at, preview, token_id)
+
+    def _session_preview(
+        self, project: str, session: dict[str, Any], token: TokenRequest, expires_at: int
+    ) -> SessionConfig:
+        """Return the whole session that the token will start, and check that it can start."""
+        model = session.get("model")
+        if model is not None and not isinstance(model, str):
+            raise ProtocolError(f"Expected a text, got {type(model).__name__}.", field="session.model")
+        agents = self._agents(token.limits)
+        agent = (self.agent_named(model) if model else None) or next(iter(agents), "default")
+        grant = SessionGrant(
+            session_id=f"sess_{secrets.token_urlsafe(18)}",
+            project=project,
+            agent=agent,
+            model=model or agent,
+            identity=None,
+            config=session,
+            expires_at=expires_at,
+        )
+        self._check_prices(token.limits, (*agents, agent))
+        return self.start_config(grant).merged(session)
+
+    def _agents(self, limits: Limits) -> tuple[str, ...]:
+        for position, agent in enumerate(limits.agents):
+            if self.agent_named(agent) != agent:
+                raise ProtocolError(
+                    f"Expected the name of an agent, got {agent[:64]!r}.", field=f"voicepipe.limits.agents[{position}]"
+                )
+        return limits.agents
+
+    def _check_prices(self, limits: Limits, agents: tuple[str, ...]) -> None:
+        """Check that prices are known if spending is limited."""
+        missing = next(filter(None, map(self.unpriced, agents)), None) if limits.spend_usd is not None else None
+        if missing is not None:
+            raise ProtocolError(
+                f"A limit on spending needs prices, and {missing} is not set.", field="voicepipe.limits.spend_usd"
+            )
+
+
+def read_secret_request(body: bytes) -> SecretRequest:
+    """Read the request's body; an empty body means the defaults.
+
+    Raises:
+        ProtocolError: it is not the expected JSON object; `field` is the dotted path of what is wrong.
+    """
+    return read_json(body, SecretRequest) if body.strip() else SecretRequest()
+
+
+def read_json(body: bytes, kind: Any) -> Any:
+    """Read a request's body as `kind`, a msgspec Struct.
+
+    Raises:
+        ProtocolError: as in `read_secret_request`.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as wrong:
+        why, _, path = str(wrong).partition(" - at ")
+        raise ProtocolError(why, field=path.strip("`").removeprefix("$.") or None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ProtocolError("Expected a JSON object as the body, or no body.", code="invalid_json") from None

@@ -1,0 +1,375 @@
+"""The audio input of one session: the user's audio on its way to the turn core and to the transcriber."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from voicepipe.audio import g711
+from voicepipe.audio.echo_detector import SPAN_MS, EchoDetector
+from voicepipe.audio.nonlexical import is_nonlexical
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import PcmJoiner, Samples
+from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
+from voicepipe.audio.vad_segmenter import VadOptions, VadSegmenter, VadState
+from voicepipe.clock import SessionClock
+from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptStream
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.pace import Pace
+from voicepipe.telemetry.journal.port import Journal
+from voicepipe.turn import events as e
+
+SLICE_MS = 100
+"""A longer append is processed in pieces of this length, so that other tasks run in between."""
+
+TICK_MS = 20
+"""How often missing frames are looked for while an utterance is open."""
+
+REPORT_MS = 100
+"""How often the length of speech over the agent's audio is reported."""
+
+ECHO_FROM_MS = 600
+"""How much speech is needed to decide whether it is an echo of the agent's audio."""
+
+WAITING_CALLS = 1_500
+"""Audio frames and requests kept while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
+
+Post = Callable[[e.Fact], None]
+
+
+class AudioInput:
+    """Decodes the audio, detects speech, and feeds the transcriber. Only `process` may take time; other tasks run in
+    between."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        capabilities: TranscriberCapabilities,
+        clock: SessionClock,
+        post: Post,
+        journal: Journal | None = None,
+    ) -> None:
+        """`journal` gets the audio of both sides."""
+        self._capabilities = capabilities
+        self._clock = clock
+        self._post = post
+        self._journal = journal
+        self._config = config
+        self._joiner = PcmJoiner()
+        self._segmenter = self._new_segmenter()
+        self._processed_before_ms = 0
+        """Audio that earlier detectors of this session processed: positions continue when the rate changes."""
+
+        self._stream: TranscriptStream | None = None
+        # Calls for a stream that is still opening. Full: the oldest audio is dropped, as in the stream's own buffer.
+        self._waiting: deque[Callable[[TranscriptStream], None]] = deque(maxlen=WAITING_CALLS)
+        self._utterance: int | None = None
+        self.latest_utterance = 0
+        """The newest utterance, open or not."""
+
+        self._began_ms = 0
+        """When the utterance's audio began, in session ms."""
+
+        self._n_given = 0
+        """Samples given to the transcriber for which no transcript has accounted yet."""
+
+        self._away_ms = 0
+        """How long the connection was down or the client's audio had to wait. This time does not count for the speech
+        detector."""
+
+        self._has_more = False
+        """Whether audio has arrived that is not processed yet: until then, no frames are missing."""
+
+        self._held_at_ms: int | None = None
+        self._n_known = 0
+        """Samples that the client sends a second time, less than 1 millisecond."""
+
+        self._since_ms = 0
+        self._start_ms = 0
+        self._onset_ms = 0
+        self._reported_ms: int | None = None
+        """The reported length of the speech over the agent's audio; None: no report is wanted."""
+
+        self._earlier_ms = self._own_ms = 0
+        """How much speech the utterance had before its latest pause, and how much of the latest stretch is no echo."""
+
+        self._echoes = False
+
+        self._echo = EchoDetector()
+        self._resampler: Resampler | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- the client's audio -------------------------------------------------------------------
+
+    def configure(self, config: SessionConfig) -> None:
+        """Apply the session's new settings."""
+        old_hz, self._config = self._segmenter.rate_hz, config
+        if config.input_format.rate_hz != old_hz:
+            self._processed_before_ms += self._segmenter.received_ms
+            self._segmenter = self._new_segmenter()
+            self._joiner.clear()
+            self._resampler = None
+        else:
+            self._segmenter.options = self._vad_options()
+
+    async def process(self, audio: bytes, pace: Pace) -> None:
+        """Process more of the user's audio, in the session's input format, as it came from the client.
+
+        Audio that arrives faster than `pace` allows is processed later. This wait does not count for the speech
+        detector, which would take it for silence.
+        """
+        samples = self._new(self._decode(audio))
+        n_slice = SLICE_MS * self._segmenter.rate_hz // 1_000
+        now_ms, self._has_more = self._now_ms(), True
+        for first in range(0, len(samples), n_slice):
+            piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
+            self._process_slice(piece, now_ms, left * 1_000 // self._segmenter.rate_hz)
+            waited_ms = await pace.admit_audio(len(piece) * 1_000 / self._segmenter.rate_hz)
+            self._away_ms += waited_ms
+            if left and pace.is_gone():
+                return
+        self._has_more = False
+        self._watch()
+
+    def _process_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
+        if self._journal is not None:
+            self._journal.user_audio(samples, self._segmenter.rate_hz)
+        if self._capabilities.streams or self._utterance is not None:
+            self._push(samples)
+        for edge in self._segmenter.push(samples, now_ms, more_ms=more_ms):
+            self._on_edge(edge)
+        self._follow()
+
+    def _decode(self, audio: bytes) -> Samples:
+        match self._config.input_format.name:
+            case "audio/pcmu":
+                return g711.decode_mulaw(audio)
+            case "audio/pcma":
+                return g711.decode_alaw(audio)
+            case _:
+                return self._joiner.push(audio)
+
+    def _on_edge(self, edge: Edge) -> None:
+        before_ms, away_ms = self._processed_before_ms, self._away_ms
+        match edge:
+            case SpeechStart(onset) | SpeechResume(onset):
+                self._onset_ms = onset.stream_ms
+                self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
+                self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
+            case SpeechStop(last_voiced, silence_ms, pitch_st, voiced_ms):
+                self._end_report(last_voiced)
+                ended_ms = last_voiced.session_ms + away_ms
+                self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st, voiced_ms))
+                self._post(e.SilenceGrew(silence_ms))
+            case SilenceProgress(silence_ms):
+                self._post(e.SilenceGrew(silence_ms))
+
+    # --- speech over the agent's audio --------------------------------------------------------
+
+    def follow_voice(self) -> None:
+        """Report regularly how long the speech that has just begun lasts, until it pauses."""
+        self._reported_ms, self._own_ms = 0, 0
+
+    def _follow(self) -> None:
+        due_ms = self._onset_ms + (self._reported_ms or 0) + REPORT_MS
+        if (
+            self._reported_ms is None
+            or self._segmenter.state is not VadState.SPEAKING
+            or self._segmenter.received_ms < due_ms
+        ):
+            return
+        last = self._segmenter.last_voiced()
+        if last is not None and last.stream_ms >= due_ms:
+            self._post(e.SpeechWentOn(self._own_until(last), self._echoes))
+
+    def _own_until(self, last: Instant) -> int:
+        """Return how much of the speech until then is the user's own, and no echo of the agent's audio."""
+        known_ms = self._onset_ms + (self._reported_ms or 0)
+        self._reported_ms = max(0, last.stream_ms - self._onset_ms)
+        rate_hz = self._segmenter.rate_hz
+        self._own_ms += self._echo.own_ms(self._audio_between(known_ms, last.stream_ms), rate_hz, last.session_ms)
+        self._echoes = False
+        if self._earlier_ms + self._reported_ms >= ECHO_FROM_MS:
+            latest = self._audio_between(last.stream_ms - SPAN_MS, last.stream_ms)
+            self._echoes = self._echo.has(latest, rate_hz, last.session_ms)
+            if self._echoes:
+                self._own_ms = min(self._own_ms, self._echo.own_ms(latest, rate_hz, last.session_ms))
+        return self._own_ms
+
+    def _audio_between(self, from_ms: int, to_ms: int) -> Samples:
+        received = self._segmenter.since(from_ms)
+        behind = (self._segmenter.received_ms - to_ms) * self._segmenter.rate_hz // 1_000
+        return received[: max(0, len(received) - behind)]
+
+    def _end_report(self, last: Instant) -> None:
+        """Report all of the speech at its pause, and whether it was more than a nonlexical sound ("hm")."""
+        if self._reported_ms is not None:
+            spoken = self._audio_between(self._onset_ms, last.stream_ms)
+            own_ms = self._own_until(last)
+            # Where there is an echo, the audio that makes words of a nonlexical sound may be the agent's.
+            nonlexical = self._echo.known or is_nonlexical(spoken, self._segmenter.rate_hz)
+            self._post(e.SpeechWentOn(own_ms, self._echoes, nonlexical))
+        self._earlier_ms += last.stream_ms - self._onset_ms
+        self._reported_ms = None
+
+    def agent_says(self, samples: Samples, rate_hz: int) -> None:
+        """Record audio that is sent to the client: it may return as an echo."""
+        if self._journal is not None:
+            self._journal.agent_audio(samples, rate_hz)
+        self._echo.plays(samples, rate_hz, self._now_ms())
+
+    def agent_stops(self) -> None:
+        """Record that the client stopped playing what it was sent."""
+        self._echo.stops(self._now_ms())
+
+    # --- frames that stop coming --------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Look for missing frames as long as an utterance is open."""
+        if self._timer is None and self._held_at_ms is None and self._segmenter.state is not VadState.QUIET:
+            self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for edge in () if self._has_more else self._segmenter.tick(self._now_ms()):
+            self._on_edge(edge)
+        self._watch()
+
+    # --- a broken connection ------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Pause while the connection is down: missing audio is no silence, since the client will send it later."""
+        self._held_at_ms = self._clock.now_ms()
+        self.close()
+
+    def resume(self) -> None:
+        """Continue: the client is back, and sends from `received_ms` on."""
+        self._away_ms += self._clock.now_ms() - (self._held_at_ms or 0)
+        self._held_at_ms = None
+        self._watch()
+
+    def restart(self) -> int:
+        """Expect the user's audio from a position on, in ms, and return it: the audio received, in whole
+        milliseconds."""
+        self._joiner.clear()
+        self._n_known = (
+            self._segmenter.received_samples - self._segmenter.received_ms * self._segmenter.rate_hz // 1_000
+        )
+        return self._processed_before_ms + self._segmenter.received_ms
+
+    def _new(self, samples: Samples) -> Samples:
+        """Return the samples without those processed already."""
+        known = min(self._n_known, len(samples))
+        self._n_known -= known
+        return samples[known:]
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms() - self._away_ms
+
+    def close(self) -> None:
+        """Stop looking for missing frames."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- the core's orders --------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        """Count the user's audio as this utterance, with the padding kept before speech."""
+        self._utterance, self._resampler = utterance, None
+        self._earlier_ms = 0
+        self.latest_utterance, self._began_ms = utterance, self._clock.now_ms()
+        manual = self._config.turn_detection is None
+        self._since_ms = self._segmenter.received_ms if manual else self._start_ms
+        self._call(lambda stream: stream.begin(utterance))
+        if not self._capabilities.streams and not manual:
+            self._push(self._segmenter.since(self._start_ms))
+
+    def hidden_ms(self, connecting_ms: int) -> int:
+        """Return how much of a connection attempt that is over now was over when the current utterance began; all of
+        it without an utterance."""
+        since_ms = self._clock.now_ms() - self._began_ms if self.in_utterance else 0
+        return max(0, connecting_ms - since_ms)
+
+    @property
+    def in_utterance(self) -> bool:
+        """Return whether the client's audio belongs to an utterance."""
+        return self._utterance is not None
+
+    def end(self, utterance: int) -> None:
+        """End a committed utterance; the next speech starts anew."""
+        if self._utterance == utterance:
+            self._utterance = None
+        self._since_ms = self._segmenter.received_ms
+        self._segmenter.end_turn()
+
+    def discard(self, utterance: int) -> None:
+        """Discard an utterance; the next speech starts anew, and so does its transcript."""
+        self._reported_ms = None
+        self.end(utterance)
+
+    def flush(self, pause: int) -> None:
+        """Ask the transcriber for the text so far."""
+        self._call(lambda stream: stream.flush(pause))
+
+    def drop(self) -> None:
+        """Drop the audio that is not committed."""
+        self._utterance = None
+        self._joiner.clear()
+        self._since_ms = self._segmenter.received_ms
+        self._segmenter.end_turn()
+
+    def commit_silence(self) -> e.SilenceCommitted:
+        """End the audio received so far; the padding of the next speech doesn't reach back into it."""
+        self._since_ms = self._segmenter.received_ms
+        return e.SilenceCommitted(self._processed_before_ms + self._segmenter.received_ms)
+
+    def commit_fact(self, event_id: str | None) -> e.CommitRequested:
+        """Return the fact for a commit at this instant."""
+        last = self._segmenter.last_voiced()
+        buffered_ms = self._segmenter.received_ms - self._since_ms
+        if last is None:
+            return e.CommitRequested(event_id, buffered_ms, None)
+        return e.CommitRequested(
+            event_id, buffered_ms, last.session_ms + self._away_ms, self._processed_before_ms + last.stream_ms
+        )
+
+    # --- the transcriber ----------------------------------------------------------------------
+
+    def attach(self, stream: TranscriptStream) -> None:
+        """Attach the transcriber's open stream: give it the audio that waited."""
+        self._stream = stream
+        while self._waiting:
+            self._waiting.popleft()(stream)
+
+    def detach(self) -> None:
+        """Detach the transcriber's stream."""
+        self._stream = None
+        self._waiting.clear()
+
+    def _push(self, samples: Samples) -> None:
+        if self._resampler is None:
+            self._resampler = Resampler(self._segmenter.rate_hz, self._capabilities.rate_hz)
+        received = self._resampler.push(samples)
+        self._n_given += len(received)
+        if len(received):
+            self._call(lambda stream: stream.push(received))
+
+    def take_given_ms(self) -> int:
+        """Return how much audio the transcriber was given since the last call."""
+        given_ms = self._n_given * 1_000 // self._capabilities.rate_hz
+        self._n_given -= given_ms * self._capabilities.rate_hz // 1_000
+        return given_ms
+
+    def _call(self, call: Callable[[TranscriptStream], None]) -> None:
+        if self._stream is None:
+            self._waiting.append(call)
+        else:
+            call(self._stream)
+
+    def _new_segmenter(self) -> VadSegmenter:
+        return VadSegmenter(self._config.input_format.rate_hz, self._vad_options())
+
+    def _vad_options(self) -> VadOptions:
+        return VadOptions(threshold=self._config.vad_threshold)

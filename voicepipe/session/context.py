@@ -1,0 +1,94 @@
+"""What the server gives a session: its providers, and the callbacks for reports and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from voicepipe.ports.model import Model
+from voicepipe.ports.synthesizer import Synthesizer
+from voicepipe.ports.transcriber import Transcriber
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.phrases import PhraseCache
+from voicepipe.telemetry.journal.port import Journal, no_journal
+from voicepipe.turn import commands as c
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
+from voicepipe.turn.journal import Opening
+from voicepipe.turn.notifications import Notification
+from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.settings import ReplySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStages:
+    """The providers of one session, and the model's name at each."""
+
+    transcriber: Transcriber
+    model: Model
+    synthesizer: Synthesizer
+    stt_model: str
+    llm_model: str
+    tts_model: str
+    strategies: Strategies = field(default_factory=lambda: BUILT_IN)
+    """The end-of-turn strategies that the session's settings may name."""
+
+    phrases: PhraseCache | None = None
+    """Phrases spoken earlier in that voice; None: the session has a book of its own."""
+
+
+OnStall = Callable[[int, int], None]
+"""(from_ms, until_ms) on `clock.monotonic_ms`'s scale."""
+
+
+def _free(usd: float, by_client: bool) -> None:
+    """Charge nothing."""
+
+
+def _unwatched(on_stall: OnStall) -> Callable[[], None]:
+    """Report no delays of the event loop."""
+    return lambda: None
+
+
+def _never_watched() -> bool:
+    """Return False: no marks of running turns are reported."""
+    return False
+
+
+def _discard(what: Notification) -> None:
+    """Do nothing; never called while `is_watched` returns False."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHooks:
+    """A session's callbacks to the server. Each returns at once."""
+
+    keep_record: Callable[[TurnRecord], None]
+    note_overrun: Callable[[c.NoteOverrun], None]
+    note_stuck: Callable[[c.NoteStuck], None]
+    note_strategy_failure: Callable[[c.NoteStrategyFailure], None]
+
+    check_update: Callable[[SessionConfig, SessionConfig], None]
+    """Check the session before and after an update. Raises ProtocolError when this client may not make the update."""
+
+    check_reply: Callable[[SessionConfig, ReplySettings], None]
+    """Check the session and a reply that its client requests. Raises ProtocolError likewise."""
+
+    show: Callable[[SessionConfig], SessionConfig]
+    """Return the session as its client may see it. Fields that the wire depends on, such as formats, stay as they
+    are."""
+
+    charge: Callable[[float, bool], None] = _free
+    """Charge the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
+
+    open_journal: Callable[[Opening], Journal] = no_journal
+    """Open the journal that records what the session does."""
+
+    subscribe_stalls: Callable[[OnStall], Callable[[], None]] = _unwatched
+    """Subscribe to delays of the event loop; the returned function ends the subscription."""
+
+    is_watched: Callable[[], bool] = _never_watched
+    """Return whether a subscriber outside the session follows its turns live."""
+
+    publish_live: Callable[[Notification], None] = _discard
+    """Send a mark, a verdict or an action to the live subscribers."""

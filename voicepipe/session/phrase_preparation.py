@@ -1,0 +1,64 @@
+"""Decide when one session's phrases are spoken ahead: in its present voice, and only as often as turns pay for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from voicepipe.session.session_voice import Voices
+from voicepipe.turn.record.values import TurnRecord
+
+SETTLE_S: Final = 1.0
+"""Seconds that a changed voice must stay before it is prepared: clients try several, or drag a slider."""
+
+MOST_BETWEEN_TURNS: Final = 3
+"""Changes of voice that are prepared between two turns with an LLM request; after that the client gets no filler
+until the next such turn."""
+
+
+class Preparation:
+    """Has the phrases of one session spoken ahead, one voice at a time."""
+
+    def __init__(self, voices: Voices) -> None:
+        self._voices = voices
+        self._requested = asyncio.Event()
+        self._n_made = 0
+        self._was_refused = False
+
+    def want(self) -> None:
+        """Request that the phrases are prepared in the present voice."""
+        self._requested.set()
+
+    def note(self, record: TurnRecord) -> None:
+        """Take a turn's record: a turn with an LLM request pays for more preparations."""
+        if record.outcome is None or not any(stage == "llm" for stage, _ in record.providers):
+            return
+        self._n_made = 0
+        if self._was_refused:
+            self.want()
+
+    async def run(self) -> None:
+        """Prepare what is requested, until cancelled. The first preparation starts at once: a session begins with one
+        voice."""
+        await self._requested.wait()
+        await self._prepare()
+        while True:
+            await self._requested.wait()
+            await self._settled()
+            await self._prepare()
+
+    async def _settled(self) -> None:
+        while True:
+            voice = self._voices.usual
+            await asyncio.sleep(SETTLE_S)
+            if self._voices.usual == voice:
+                return
+
+    async def _prepare(self) -> None:
+        self._requested.clear()
+        if not self._voices.lacks():
+            return
+        self._was_refused = self._n_made >= MOST_BETWEEN_TURNS
+        if not self._was_refused:
+            self._n_made += 1
+            await self._voices.prepare()

@@ -1,0 +1,60 @@
+"""Build one session's LLM requests, and keep the LLM connection warm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.clock import SessionClock
+from voicepipe.errors import Overload, StageError
+from voicepipe.ports.model import Model, ModelRequest
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.messages import request_of
+from voicepipe.telemetry.log import log_crash
+from voicepipe.turn.commands import StartReply
+from voicepipe.turn.core import Core
+
+COLD_MS: Final = 20_000
+"""Milliseconds since the last LLM request. Most providers keep connections longer, but not all providers and proxies
+do. A user who begins to speak leaves a second or more to open a new connection."""
+
+
+class PromptBuilder:
+    """The LLM of one session."""
+
+    def __init__(self, model: Model, name: str, grant: SessionGrant, core: Core, clock: SessionClock) -> None:
+        self._model, self._name, self._grant = model, name, grant
+        self._core, self._clock = core, clock
+        self._requested_ms = clock.now_ms()
+
+    def question(self, order: StartReply) -> ModelRequest:
+        """Return the request for this reply."""
+        self._requested_ms = self._clock.now_ms()
+        settings = self._core.context.settings
+        language = (("language", settings.language),) if settings.language else ()
+        return replace(
+            request_of(order, model=self._name, session=self._grant.session_id),
+            user=self._grant.identity or "",
+            metadata=(*order.reply.metadata, *language, *settings.metadata),  # later ones win: a token may lock its own
+            deadline_ms=order.first_output_ms,
+            queued_ms=lambda: self._queued_ms(order.turn, order.revision),
+        )
+
+    def is_cold(self) -> bool:
+        """Return whether the LLM was not asked within `COLD_MS`."""
+        return self._clock.now_ms() - self._requested_ms >= COLD_MS
+
+    async def warm(self) -> None:
+        """Let the LLM open its connection and read the prompt before the turn needs it. Errors are ignored."""
+        context = self._core.context
+        order = StartReply(0, 0, "", context.settings.reply, context.read_by_model())
+        try:
+            await self._model.warm(self.question(order))
+        except (StageError, Overload):
+            pass  # the turn itself will report the failure
+        except Exception as bug:
+            log_crash(f"llm by {self._model.name}", bug)
+
+    def _queued_ms(self, turn: int, revision: int) -> int:
+        running = self._core.agent.find(turn, revision)
+        return 0 if running is None else running.audio.queued_ms(self._clock.now_ms())

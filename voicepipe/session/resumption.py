@@ -1,0 +1,117 @@
+"""Resume a session: its connection, its resume secret, and the client that reconnects."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from voicepipe.protocol.extensions import Resume
+from voicepipe.protocol.outbound import EventRenderer
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.connection import RESUME_WINDOW_MS, Connection, Reconnection
+from voicepipe.session.outbox import OutgoingFrame
+from voicepipe.session.socket import ClientSocket
+from voicepipe.turn import events as e
+
+_UNSET: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
+
+
+class Resumption:
+    """Lets the client of one session replace its connection, if the client enabled this and presents the session's
+    secret."""
+
+    def __init__(self, wire: EventRenderer, audio_input: AudioInput, post: Callable[[e.Fact], None]) -> None:
+        self._wire, self._audio_input, self._post = wire, audio_input, post
+        self._password = Password()
+        self._connection: Connection | None = None
+
+    def connection(self, socket: ClientSocket) -> Connection:
+        """Return the session's connection, which outlives its socket if the client enabled resumption."""
+        self._connection = Connection(socket, on_lost=self._lost, on_back=self._back)
+        return self._connection
+
+    def offer(self, config: SessionConfig) -> dict[str, object]:
+        """Allow or forbid resumption as the client configured it. Return the fields to send to the client when this
+        changes."""
+        wants = config.extensions is not None and config.extensions.resume
+        if self._connection is None or wants == self._connection.is_resumable:
+            return {}
+        self._connection.allow_resume(wants)
+        if not wants:
+            self._password.clear()
+            return {}
+        return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
+
+    async def resume(self, request: Resume, socket: ClientSocket) -> bool:
+        """Continue the session on this socket, if its client may. Return when the session no longer uses the socket.
+
+        Return False if the client may not resume; then nothing has changed.
+        """
+        allowed, seen = self._password.matches(request.secret), self._wire.number_of(request.last_event_id)
+        if not allowed or self._connection is None or seen is None or not self._connection.can_resume_after(seen):
+            return False
+        reconnection = Reconnection(socket, seen, partial(self._greet, self._password.renew()))
+        self._connection.replace(reconnection)
+        await reconnection.over.wait()
+        return True
+
+    def forbid(self) -> None:
+        """Refuse any further resumption."""
+        if self._connection is not None:
+            self._connection.forbid_resume()
+
+    def drop(self, why: str) -> None:
+        """Close the connection of a client that reads too slowly; see `Connection.drop`."""
+        if self._connection is not None:
+            self._connection.drop(why)
+
+    def end(self) -> None:
+        """End the session's connection."""
+        if self._connection is not None:
+            self._connection.end()
+            self._connection = None
+
+    def _greet(self, secret: str) -> bytes:
+        return self._wire.resumed(secret, input_received_ms=self._audio_input.restart(), window_ms=RESUME_WINDOW_MS)
+
+    def _lost(self) -> None:
+        self._audio_input.hold()
+        self._post(e.ConnectionLost())
+
+    def _back(self, missed: tuple[OutgoingFrame, ...]) -> None:
+        self._audio_input.resume()
+        missed_ms = Counter[int]()
+        for outgoing in missed:
+            missed_ms[outgoing.turn] += outgoing.counts_ms
+        self._post(e.ConnectionResumed(tuple(missed_ms.items())))
+
+
+class Password:
+    """A secret that is valid once. Only its digest is kept."""
+
+    def __init__(self) -> None:
+        self._digest = _UNSET
+
+    def renew(self) -> str:
+        """Return a new secret and invalidate the previous one. 256 bits, printable."""
+        secret = secrets.token_urlsafe(32)
+        self._digest = _digest(secret)
+        return secret
+
+    def clear(self) -> None:
+        """Remove the secret: nothing matches any more."""
+        self._digest = _UNSET
+
+    def matches(self, secret: str) -> bool:
+        """Return whether this is the secret; takes the same time for every secret of one length."""
+        return hmac.compare_digest(self._digest, _digest(secret))
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="replace")).digest()

@@ -1,0 +1,112 @@
+"""One session's speech settings: its voice, and the phrases that it can say at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from voicepipe.errors import Overload, StageError
+from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.protocol.session_config import DEFAULT_VOICE
+from voicepipe.session.phrases import PhraseCache, PhraseSynthesizer, clauses_of
+from voicepipe.telemetry.log import log_crash
+from voicepipe.turn import events as e
+from voicepipe.turn.apology import phrases_of
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.pricing import MILLION
+from voicepipe.turn.settings import ReplySettings
+
+Charge = Callable[[float, bool], None]
+"""Takes the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
+
+
+class Voices:
+    """The voice of one session, for replies and for phrases."""
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        model: str,
+        book: PhraseCache,
+        context: TurnContext,
+        post: Callable[[e.Fact], None],
+        charge: Charge,
+    ) -> None:
+        """`charge` gets the cost of phrases spoken ahead."""
+        self.synthesizer, self.book = synthesizer, book
+        self._charge = charge
+        self._first: Voice | None = None
+        self._model, self._context, self._post = model, context, post
+        self._changed = asyncio.Event()
+
+    def voice(self, reply: ReplySettings) -> Voice:
+        """Return the voice for a reply."""
+        known = self.synthesizer.voices
+        # Clients name another vendor's voices by habit: for a voice that this provider can't have, it chooses its
+        # own.
+        lacks = reply.voice == DEFAULT_VOICE or (known is not None and reply.voice not in known)
+        voice = None if lacks else reply.voice
+        return Voice(model=self._model, voice=voice, speed=reply.speed, language=self._context.settings.language)
+
+    @property
+    def usual(self) -> Voice:
+        """Return the voice for everything except replies."""
+        return self.voice(self._context.settings.reply)
+
+    async def stay_warm(self) -> None:
+        """Keep the present voice's connection ready while this runs."""
+        while True:
+            voice = self.usual
+            with self._warm(voice):
+                while self.usual == voice:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    @contextmanager
+    def _warm(self, voice: Voice) -> Iterator[None]:
+        """Keep that voice's connection ready; after an error it stays cold."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self.synthesizer.keep_warm(voice))
+            except Exception as bug:
+                log_crash(f"tts by {self.synthesizer.name}", bug)
+            yield
+
+    def phrase_synthesizer(self) -> PhraseSynthesizer:
+        """Return the synthesizer of phrases for this voice."""
+        return PhraseSynthesizer(self.book, self.synthesizer)
+
+    def lacks(self) -> bool:
+        """Return whether a phrase that should be ready is not ready in the present voice."""
+        return any(self.book.sound(self.usual, words) is None for words in self.book.prepared)
+
+    def report_ready(self) -> None:
+        """Send the core the list of phrases that can be said at once."""
+        self._changed.set()
+        self._first = self._first or self.usual
+        voice, required = self.usual, phrases_of(self._context)
+        ready = frozenset(words for words in required if self.book.sound(voice, words) is not None)
+        if ready != self._context.phrases:
+            self._post(e.PhrasesReady(ready))
+
+    async def prepare(self) -> None:
+        """Speak the phrases that should be ready, and report them to the core. Errors are ignored."""
+        voice = self.usual
+        # The session's first voice is its agent's, and all of the agent's sessions share it.
+        pay = partial(self._pay, by_client=voice != self._first)
+        try:
+            for words in self.book.prepared:
+                for clause in clauses_of(words):
+                    await self.book.make(voice, clause, paid=pay)
+        except (StageError, Overload):
+            return  # replies will fail likewise, and report it
+        except Exception as bug:
+            log_crash(f"tts by {self.book.name}", bug)
+            return
+        self.report_ready()
+
+    def _pay(self, provider: str, n_chars: int, *, by_client: bool) -> None:
+        usd = n_chars * self._context.core.prices.voices.get(provider, 0.0) / MILLION
+        self._charge(usd, by_client)

@@ -1,0 +1,70 @@
+"""End a session from the server's side, at once or after the running turn."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+GOING_AWAY: Final = 1001
+POLICY_VIOLATION: Final = 1008
+INTERNAL_ERROR: Final = 1011
+"""Close codes of RFC 6455, section 7.4.1: the time is over, a limit was reached, our own code failed."""
+
+NOT_AUTHORISED: Final = 4_001
+"""Our own code, from the range that RFC 6455, section 7.4.2 leaves to applications: the credential is no longer
+valid."""
+
+LAST_TURN_MAX_S: Final = 60.0
+"""Seconds that the running turn may still take. A reply is seldom longer; without a limit a user could prolong the
+turn for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the server sends to the client at the end."""
+
+    code: str
+    """Code of the `error` event that is sent before the close: `limit_reached`, `token_revoked`, `session_expired`."""
+
+    why: str
+    """Text for people, at most 123 bytes: the event's message and the close frame's reason (RFC 6455, 5.5)."""
+
+    close_code: int
+
+
+class EndingOrders:
+    """The server's orders to end one session."""
+
+    def __init__(self) -> None:
+        self.ending: Ending | None = None
+        """How the session will end; None while it may continue."""
+
+        self._ordered, self._due = asyncio.Event(), asyncio.Event()
+
+    def now(self, ending: Ending) -> None:
+        """End at once. This overrides earlier orders."""
+        self.ending = ending
+        self._ordered.set()
+        self._due.set()
+
+    def after_turn(self, ending: Ending) -> None:
+        """End when the running turn is over. Only the first order counts."""
+        if self.ending is None:
+            self.ending = ending
+            self._ordered.set()
+
+    def turn_over(self) -> None:
+        """Report that no turn is running: end, if that was ordered."""
+        if self.ending is not None:
+            self._due.set()
+
+    async def due(self) -> Ending:
+        """Wait until the session is to end, and return the ending: at most `LAST_TURN_MAX_S` after the order."""
+        await self._ordered.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_TURN_MAX_S):
+                await self._due.wait()
+        assert self.ending is not None
+        return self.ending

@@ -1,0 +1,101 @@
+"""Keep a session's transcriber open: when a provider fails, an utterance is lost, not the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from voicepipe.errors import Overload, StageError
+from voicepipe.freeing import FreeingTaskGroup
+from voicepipe.ports.provider_events import ProviderChanged
+from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions
+from voicepipe.session.audio_input import AudioInput
+from voicepipe.telemetry.log import log_crash
+from voicepipe.turn import events as e
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+"""Pause in seconds between two attempts to open the stream: doubled each time, so that a failing provider is not
+flooded."""
+
+
+class SessionTranscription:
+    """The transcriber's stream of one session, reopened when it breaks and when the client changes its settings."""
+
+    def __init__(
+        self,
+        transcriber: Transcriber,
+        change_options: TranscriptionOptions,
+        audio_input: AudioInput,
+        post: Callable[[e.Fact], None],
+    ) -> None:
+        self._transcriber, self._audio_input, self._post = transcriber, audio_input, post
+        self._options = self._open_as = change_options
+        self._changed = asyncio.Event()
+        self._provider = transcriber.name
+        """The provider whose transcripts arrive: of several, the latest."""
+
+    def change_options(self, options: TranscriptionOptions) -> None:
+        """Use these settings from the next utterance on; `renew` must be called before the utterance begins."""
+        self._options = options
+
+    def renew(self) -> None:
+        """Close a stream that does not match the settings. Call it when no utterance is open and no transcript is
+        pending.
+
+        Audio that the listener receives from here on waits for the next stream.
+        """
+        if self._options != self._open_as:
+            self._open_as = self._options
+            self._audio_input.detach()
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Keep the stream open, until cancelled."""
+        while True:
+            self._changed.clear()
+            async with FreeingTaskGroup() as group:
+                opened = group.create_task(self._keep_open(self._open_as), name="transcription")
+                await self._changed.wait()
+                opened.cancel()
+
+    async def _keep_open(self, options: TranscriptionOptions) -> None:
+        """Pass the stream's transcripts on as facts, and reopen the stream when it breaks, until cancelled."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                self._provider = self._transcriber.name
+                async with self._transcriber.open(self._with_callbacks(options)) as stream:
+                    self._audio_input.attach(stream)
+                    async for result in stream:
+                        pause_s = FIRST_PAUSE_S
+                        self._post(self._fact(result))
+                why = "ended its stream"
+            except (StageError, Overload) as failure:
+                why = failure.why
+            except Exception as bug:
+                log_crash(f"stt by {self._provider}", bug)
+                why = f"internal error ({type(bug).__name__})"
+            self._audio_input.detach()
+            self._post(e.TranscriberFailed(self._audio_input.latest_utterance, self._transcriber.name, why))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _with_callbacks(self, options: TranscriptionOptions) -> TranscriptionOptions:
+        """Return the same settings, with this object's callbacks added."""
+        return replace(options, reached=self._note_reached, on_event=self._note_provider_change)
+
+    def _note_reached(self, took_ms: int) -> None:
+        self._post(e.TranscriberConnected(took_ms, self._audio_input.hidden_ms(took_ms)))
+
+    def _note_provider_change(self, change: ProviderChanged) -> None:
+        self._provider = change.provider
+        self._post(e.TranscriberChanged(self._audio_input.latest_utterance, change.provider, change.role, change.why))
+
+    def _fact(self, result: Interim | Final) -> e.Fact:
+        match result:
+            case Interim(utterance, text):
+                return e.TranscriptGrew(utterance, text)
+            case Final(utterance, flush, text, language):
+                given_ms = self._audio_input.take_given_ms()
+                return e.TranscriptFinished(utterance, flush, text, language, self._provider, given_ms)

@@ -1,0 +1,284 @@
+"""Measure the event loop: sample its lag, catch a stack while it is blocked, and count garbage collector pauses
+apart.
+
+All turns share one loop: code that blocks it delays all of them, and no turn's own marks show why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+from voicepipe import clock
+from voicepipe.errors import ConfigError
+from voicepipe.quantile import Sketch
+from voicepipe.telemetry.log import log_event
+
+LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+"""Upper edges of the buckets in which lags are counted; longer lags are counted after the last."""
+
+CPU_EDGES_MS: Final = (1, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1_000, 2_000, 5_000)
+"""Upper edges of the buckets in which the CPU time of holds is counted."""
+
+WINDOW_MS: Final = 10_000
+"""`figures` cover at least this time, and less than twice as much."""
+
+MOST_FRAMES: Final = 12
+"""Of a stack, innermost first: the code that blocks a loop stands at its end."""
+
+OnStall = Callable[[int, int], None]
+"""(from_ms, until_ms) on `clock.monotonic_ms`'s scale; returns at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLoopOptions:
+    """How the event loop is measured."""
+
+    sample_ms: int = 20
+    """Time between two samples. A shorter hold may be missed, and a hold may have begun earlier by up to this."""
+
+    report_ms: int = 20
+    """Holds of at least this length are reported to listeners."""
+
+    stall_ms: int = 100
+    """Holds of at least this length have their stack caught and are logged."""
+
+    log_every_ms: int = 10_000
+    """At most one line in this time: a loop that is always blocked would fill the disk."""
+
+    def __post_init__(self) -> None:
+        if min(self.sample_ms, self.report_ms, self.stall_ms, self.log_every_ms) <= 0:
+            raise ConfigError(f"loop: expected lengths above 0 ms, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A time in which the loop was blocked."""
+
+    from_ms: int
+    """On `clock.monotonic_ms`'s scale; it may have begun up to a sample earlier."""
+
+    stall_ms: int
+    stack: tuple[str, ...]
+    """`file:line function`, innermost first, as it was while the loop was blocked; never a value. Empty: the guard
+    could not look, since C code held the interpreter as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLoopFigures:
+    """The loop's present state, and the counts since the server began."""
+
+    lag_p50_ms: float
+    lag_p99_ms: float
+    lag_max_ms: float
+    """The largest delay of due work in the last 10 to 20 s."""
+
+    lag_counts: tuple[int, ...]
+    """Since the start: lags up to each of `LAG_EDGES_MS`, each counted in one place, and those after the last."""
+
+    lag_sum_ms: float
+    stall_cpu_counts: tuple[int, ...]
+    """Since the start: holds by the CPU time that the loop's thread used in them, up to each of `CPU_EDGES_MS`, each
+    counted in one place, and those after the last. A machine that gives the thread no CPU makes lags, not these."""
+
+    stall_cpu_sum_ms: float
+    n_stalls: int
+    """Holds of `stall_ms` and longer."""
+
+    last_stall: Stall | None
+    gc_pauses: tuple[int, int, int]
+    """Pauses of the garbage collector, by generation."""
+
+    gc_pause_ms: tuple[float, float, float]
+    gc_longest_ms: float
+
+
+_DEFAULTS: Final = EventLoopOptions()
+
+
+@dataclass(slots=True)
+class _Pauses:
+    """Counts the collector's pauses. Its hook is called wherever a collection begins, one at a time."""
+
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0])
+    total_us: list[int] = field(default_factory=lambda: [0, 0, 0])
+    longest_us: int = 0
+    began_us: int = 0
+
+    def on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self.began_us = clock.monotonic_us()
+        elif self.began_us:
+            lasted_us, generation = clock.monotonic_us() - self.began_us, info["generation"]
+            self.counts[generation] += 1
+            self.total_us[generation] += lasted_us
+            self.longest_us = max(self.longest_us, lasted_us)
+
+
+class EventLoopMonitor:
+    """Watches the event loop in which `watching` was entered."""
+
+    def __init__(self, options: EventLoopOptions = _DEFAULTS) -> None:
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._pauses = _Pauses()
+        self._lags, self._lags_before, self._window_from_ms = Sketch(), Sketch(), clock.monotonic_ms()
+        self._lag_counts, self._lag_sum_ms = [0] * (len(LAG_EDGES_MS) + 1), 0.0
+        self._stall_cpu_counts, self._stall_cpu_sum_ms = [0] * (len(CPU_EDGES_MS) + 1), 0.0
+        self._cpu_us = clock.thread_cpu_us()
+        self._n_stalls = 0
+        self._last_stall: Stall | None = None
+        self._listeners: dict[object, OnStall] = {}
+        self._due_us = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+        self._guarding = threading.Thread(target=self._guard, name="loop-guard", daemon=True)
+        self._caught: tuple[int, tuple[str, ...]] = (0, ())
+        """(when the missed sample was due, the stack): written by the guard, read when the sample has come."""
+
+        self._logged_ms, self._unlogged = -self._options.log_every_ms, 0
+
+    def listen(self, on_stall: OnStall) -> Callable[[], None]:
+        """Report each hold of `report_ms` and longer right after it; the returned function ends the reports."""
+        key = object()
+        self._listeners[key] = on_stall
+        return lambda: self._listeners.pop(key, None) and None
+
+    def figures(self) -> EventLoopFigures:
+        """Return the loop's figures. Any thread may call this."""
+        lags = Sketch()
+        lags.merge(self._lags_before)
+        lags.merge(self._lags)
+        pauses = self._pauses
+        return EventLoopFigures(
+            lag_p50_ms=lags.p50_ms or 0.0,
+            lag_p99_ms=lags.p99_ms or 0.0,
+            lag_max_ms=lags.quantile(1.0) or 0.0,
+            lag_counts=tuple(self._lag_counts),
+            lag_sum_ms=self._lag_sum_ms,
+            stall_cpu_counts=tuple(self._stall_cpu_counts),
+            stall_cpu_sum_ms=self._stall_cpu_sum_ms,
+            n_stalls=self._n_stalls,
+            last_stall=self._last_stall,
+            gc_pauses=(pauses.counts[0], pauses.counts[1], pauses.counts[2]),
+            gc_pause_ms=(pauses.total_us[0] / 1_000, pauses.total_us[1] / 1_000, pauses.total_us[2] / 1_000),
+            gc_longest_ms=pauses.longest_us / 1_000,
+        )
+
+    # --- on the loop ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start sampling."""
+        gc.callbacks.append(self._pauses.on_collection)
+        self._await_next()
+        self._guarding.start()
+
+    def end(self) -> None:
+        """Stop sampling."""
+        self._stopped.set()
+        self._guarding.join()  # it wakes at once, and what it does takes microseconds
+        gc.callbacks.remove(self._pauses.on_collection)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _await_next(self) -> None:
+        self._due_us = clock.monotonic_us() + self._options.sample_ms * 1_000
+        self._timer = self._loop.call_later(self._options.sample_ms / 1_000, self._look)
+
+    def _look(self) -> None:
+        due_us, now_us = self._due_us, clock.monotonic_us()
+        self._await_next()
+        late_us = max(0, now_us - due_us)
+        self._count(late_us / 1_000, now_us // 1_000)
+        self._count_cpu(late_us)
+        stall_ms = (now_us - due_us) // 1_000
+        if stall_ms >= min(self._options.report_ms, self._options.stall_ms):
+            self._note(due_us, now_us // 1_000, stall_ms)
+
+    def _count(self, lag_ms: float, now_ms: int) -> None:
+        if now_ms - self._window_from_ms >= WINDOW_MS:
+            self._lags_before, self._lags, self._window_from_ms = self._lags, Sketch(), now_ms
+        self._lags.add(lag_ms)
+        self._lag_counts[bisect_left(LAG_EDGES_MS, lag_ms)] += 1
+        self._lag_sum_ms += lag_ms
+
+    def _count_cpu(self, late_us: int) -> None:
+        """Count the thread's CPU time while this sample was due: at most its delay, and at most the CPU time used."""
+        cpu_us = clock.thread_cpu_us()
+        hold_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
+        self._cpu_us = cpu_us
+        self._stall_cpu_counts[bisect_left(CPU_EDGES_MS, hold_ms)] += 1
+        self._stall_cpu_sum_ms += hold_ms
+
+    def _note(self, due_us: int, now_ms: int, stall_ms: int) -> None:
+        if stall_ms >= self._options.stall_ms:
+            caught_us, stack = self._caught
+            was_caught = caught_us == due_us
+            self._last_stall = Stall(now_ms - stall_ms, stall_ms, stack if was_caught else ())
+            self._n_stalls += 1
+            if not was_caught:
+                self._log(stall_ms, (), now_ms)
+        if stall_ms >= self._options.report_ms:
+            for on_stall in tuple(self._listeners.values()):
+                on_stall(now_ms - stall_ms, now_ms)
+
+    # --- in the guard's thread ------------------------------------------------------------------
+
+    def _guard(self) -> None:
+        """Catch the stack of a blocked loop, once for each hold."""
+        stall_us = self._options.stall_ms * 1_000
+        # It sleeps until a hold could be long enough: on a healthy loop the due time has moved on by then.
+        while not self._stopped.wait(max(1_000, self._due_us + stall_us - clock.monotonic_us()) / 1e6):
+            due_us, now_us = self._due_us, clock.monotonic_us()
+            if now_us - due_us < stall_us:
+                continue
+            if self._caught[0] != due_us:
+                self._catch(due_us, now_us)
+            self._stopped.wait(stall_us / 1e6)
+
+    def _catch(self, due_us: int, now_us: int) -> None:
+        stack = stack_of(sys._current_frames().get(self._thread_id))
+        if self._due_us == due_us:  # else the hold has ended meanwhile, and this is the stack of other code
+            self._caught = (due_us, stack)
+            self._log((now_us - due_us) // 1_000, stack, now_us // 1_000)
+
+    def _log(self, stall_ms: int, stack: tuple[str, ...], now_ms: int) -> None:
+        if now_ms - self._logged_ms < self._options.log_every_ms:
+            self._unlogged += 1
+            return
+        fields: dict[str, Any] = {"stall_ms": stall_ms, "stack": " < ".join(stack)}
+        if self._unlogged:
+            fields["unlogged"] = self._unlogged
+        log_event("event_loop_stalled", level=logging.WARNING, **fields)
+        self._logged_ms, self._unlogged = now_ms, 0
+
+
+@contextmanager
+def watching(options: EventLoopOptions = _DEFAULTS) -> Iterator[EventLoopMonitor]:
+    """Watch the running loop while the block runs."""
+    health = EventLoopMonitor(options)
+    health.begin()
+    try:
+        yield health
+    finally:
+        health.end()
+
+
+def stack_of(frame: FrameType | None) -> tuple[str, ...]:
+    """Return where a thread is, innermost first, as `file:line function`; of a file's path the last three parts."""
+    found: list[str] = []
+    while frame is not None and len(found) < MOST_FRAMES:
+        path = "/".join(frame.f_code.co_filename.replace("\\", "/").split("/")[-3:])
+        found.append(f"{path}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return tuple(found)

@@ -1,0 +1,157 @@
+"""Convert facts, orders and settings to plain values for JSON, and back. Every object names its type in `is`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from voicepipe.telemetry.redact import redact
+from voicepipe.turn.events import Fact
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+
+TEXTS: Final = frozenset(
+    ("text", "transcript", "delta", "arguments", "output", "instructions", "description", "parameters_json")
+) | {"user_text", "agent_text", "played_text"}
+"""Fields that contain the words of people, models and their instructions."""
+
+_MAY_HOLD_SECRETS: Final = frozenset(
+    ("why", "reason", "message", "instructions", "route", "output", "description", "parameters_json")
+)
+"""Texts that come complete: in a text that comes in pieces, the pieces would not be redacted as the whole is."""
+
+_PICTURE: Final = "url"
+"""Left out: a picture can be megabytes, and the core never reads it."""
+
+_PAIRS: Final = "metadata"
+
+Words = Callable[[str], str]
+"""A function that replaces a text."""
+
+
+def as_it_is(text: str) -> str:
+    """Return the text unchanged."""
+    return text
+
+
+def plain(value: Any, words: Words = as_it_is) -> Any:
+    """Return the value as dicts, lists and scalars; `words` is applied to each text, and secrets are redacted.
+
+    Sets are sorted, so that the same value always gives the same plain one.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, tuple | list):
+        return [plain(each, words) for each in value]
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, words) for key, each in value.items()}
+    kind: type = type(value)
+    return {"is": kind.__name__} | {name: _field(name, getattr(value, name), words) for name in _names(kind)}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
+def _field(name: str, value: Any, words: Words) -> Any:
+    if isinstance(value, str):
+        text = _struck(value) if name in _MAY_HOLD_SECRETS and value else value
+        return "" if name == _PICTURE else words(text) if name in TEXTS else text
+    if name == _PAIRS:
+        return [[key, _struck(text) if words is as_it_is else ""] for key, text in value]
+    return plain(value, words)
+
+
+def _struck(text: str) -> str:
+    """Return the text without its secrets, at its old length: tokens are estimated from the lengths of texts."""
+    struck = redact(text)
+    return text if struck == text else struck[: len(text)].ljust(len(text), "*")
+
+
+def typed(found: Any, kind: Any) -> Any:
+    """Return the value of that type (a dataclass, a union, a container, a scalar) from which `plain` made this.
+
+    Fields that this version does not know are skipped; fields that an older version did not write take their
+    defaults.
+
+    Raises:
+        ValueError: it has another type; the text says what was expected.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _object(found)
+    if origin in (Union, UnionType):
+        return _one_of(found, inner)
+    if origin is Literal:
+        return found
+    if origin is tuple:
+        return _tuple(found, inner)
+    if origin is frozenset:
+        return frozenset(typed(each, inner[0]) for each in _list(found))
+    if origin is not None and issubclass(origin, Mapping):
+        return {key: typed(each, inner[1]) for key, each in found.items()}
+    expected_type = (int, float) if kind is float else kind
+    if kind is not Any and not isinstance(found, expected_type):
+        raise ValueError(f"expected {kind.__name__}, got {found!r:.60}")
+    return found
+
+
+def _one_of(found: Any, kinds: tuple[Any, ...]) -> Any:
+    if found is None and NoneType in kinds:
+        return None
+    if isinstance(found, dict) and "is" in found:
+        return _object(found)
+    return typed(found, next(kind for kind in kinds if kind is not NoneType))
+
+
+def _tuple(found: Any, inner: tuple[Any, ...]) -> tuple[Any, ...]:
+    each_of = _list(found)
+    kinds = (inner[0],) * len(each_of) if inner[-1] is Ellipsis else inner
+    return tuple(typed(each, kind) for each, kind in zip(each_of, kinds, strict=True))
+
+
+def _list(found: Any) -> list[Any]:
+    if not isinstance(found, list):
+        raise ValueError(f"expected a list, got {found!r:.60}")
+    return found
+
+
+def _object(found: Any) -> Any:
+    kind = _kinds().get(str(found.get("is"))) if isinstance(found, dict) else None
+    if kind is None:
+        raise ValueError(f"expected something that this version knows, got {found!r:.60}")
+    hints = _hints(kind)
+    try:
+        return kind(**{name: typed(each, hints[name]) for name, each in found.items() if name in hints})
+    except (TypeError, KeyError) as why:
+        raise ValueError(f"{kind.__name__}: {why}") from None
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    """Return all types of a journal's facts and settings, by name."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = [Fact, TurnSettings, CoreSettings]
+    while waiting:
+        kind = waiting.pop()
+        if is_dataclass(kind) and isinstance(kind, type):
+            if kind.__name__ not in found:
+                found[kind.__name__] = kind
+                waiting += _hints(kind).values()
+        else:
+            waiting += _parts(kind)
+    return found
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    yield from (part for part in get_args(kind) if get_args(part) or is_dataclass(part))

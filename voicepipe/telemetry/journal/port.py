@@ -1,0 +1,47 @@
+"""The port for a session's facts and orders, and a journal that keeps nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from voicepipe.audio.samples import Samples
+from voicepipe.turn.commands import Order
+from voicepipe.turn.events import Fact
+from voicepipe.turn.journal import Opening
+
+
+class Journal(Protocol):
+    """Records what a session does. Every method returns at once, and none raises."""
+
+    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
+        """Record a fact given to the core, and the orders that followed."""
+        ...
+
+    def user_audio(self, samples: Samples, rate_hz: int) -> None:
+        """Record the user's audio: int16, (n_samples,)."""
+        ...
+
+    def agent_audio(self, samples: Samples, rate_hz: int) -> None:
+        """Record the agent's audio that goes to the client: int16, (n_samples,)."""
+        ...
+
+    def close(self) -> None:
+        """End the journal: the session is over."""
+        ...
+
+
+class NoJournal:
+    """Keeps nothing."""
+
+    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None: ...
+    def user_audio(self, samples: Samples, rate_hz: int) -> None: ...
+    def agent_audio(self, samples: Samples, rate_hz: int) -> None: ...
+    def close(self) -> None: ...
+
+
+NO_JOURNAL = NoJournal()
+
+
+def no_journal(opening: Opening) -> Journal:
+    """Return a journal that keeps nothing."""
+    return NO_JOURNAL

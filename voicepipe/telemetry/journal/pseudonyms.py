@@ -1,0 +1,97 @@
+"""Pseudonymise transcripts; word lengths, sentence-final cues and repetitions are kept so that replay decides the
+same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import count
+from string import ascii_lowercase
+from typing import Final
+
+from voicepipe.turn.backchannels import LISTENERS, SOUNDS
+from voicepipe.turn.endpointing.vocabularies import VOCABULARIES
+
+_APOSTROPHE: Final = "\u2019"
+_TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
+
+
+def _words_of(phrases: Iterable[str]) -> set[str]:
+    return {word for phrase in phrases for word in phrase.split()}
+
+
+_DIGITS: Final = frozenset(digit for lists in VOCABULARIES.values() for digit in lists.digits)
+"""Dictated numbers use these words: the core distinguishes them from other words, but not from one another."""
+
+_KNOWN: Final = frozenset(
+    _words_of(
+        phrase
+        for lists in VOCABULARIES.values()
+        for part in (lists.opening, lists.leaning, lists.answers)
+        for phrase in part
+    )
+    | _words_of(
+        phrase
+        for lists in LISTENERS.values()
+        for part in (lists.acknowledges, lists.stops, lists.polite)
+        for phrase in part
+    )
+    | _words_of(SOUNDS)
+).difference(_DIGITS)
+"""The core uses these words to detect that a user has finished, agrees or interrupts. They reveal little else."""
+
+
+class Pseudonymizer:
+    """Replaces words by others of the same length: the same by the same, within one session.
+
+    Articles, prepositions, "yes", "stop" and the like stay as they are, and so do punctuation and capitals. A number
+    becomes another number. Two different short words may become the same one.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: up to 64 random bytes, to be deleted with the session."""
+        self._key = key
+
+    def __call__(self, text: str) -> str:
+        """Return the pseudonymised text; as long as it was."""
+        return _TOKEN.sub(self._pseudonym, text)
+
+    def _pseudonym(self, found: re.Match[str]) -> str:
+        written = found[0]
+        word = written.lower().replace(_APOSTROPHE, "'")
+        if word in _KNOWN:
+            return written
+        if word in _DIGITS:
+            return self._pick(word)
+        # Drawn again where chance has made a word that means something to the core.
+        drawn = (_like(written, self._draw(word, attempt)) for attempt in count())
+        return next(new for new in drawn if new.lower() not in _KNOWN and new.lower() not in _DIGITS)
+
+    def _pick(self, digit: str) -> str:
+        """Return another digit as long as that one, in each language that has that one."""
+        languages = [lists.digits for lists in VOCABULARIES.values() if digit in lists.digits]
+        others = sorted(other for other in frozenset.intersection(*languages) if len(other) == len(digit))
+        return others[self._draw(digit, 0)[0] % len(others)]
+
+    def _draw(self, word: str, attempt: int) -> bytes:
+        return blake2b(word.casefold().encode("utf-8", "surrogatepass"), key=self._key, salt=bytes([attempt])).digest()
+
+
+def _like(written: str, drawn: bytes) -> str:
+    """Return letters for letters and digits for digits, drawn from these bytes."""
+    return "".join(_char(char, drawn[place % len(drawn)]) for place, char in enumerate(written))
+
+
+def _char(char: str, drawn: int) -> str:
+    if char.isdecimal():
+        return str(drawn % 10)
+    if not char.isalpha():
+        return char
+    letter = ascii_lowercase[drawn % len(ascii_lowercase)]
+    return letter.upper() if char.isupper() else letter
+
+
+def length(text: str) -> str:
+    """Return what is left of a text when only its length may be kept."""
+    return f"{len(text)} characters" if text else ""

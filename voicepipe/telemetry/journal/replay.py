@@ -1,0 +1,90 @@
+"""Replay a journal to the core, without waiting, and compare the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from voicepipe.telemetry.journal.format import JournalFile, Plain
+from voicepipe.telemetry.journal.plain import plain
+from voicepipe.turn.commands import KeepRecord, Order
+from voicepipe.turn.record.values import TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place where the core's orders differ from the journal."""
+
+    fact_number: int
+    now_ms: int
+    fact: Plain
+    place: int
+    """Number of the order among those of this fact, from 0."""
+
+    expected: Plain | None
+    """As in the journal; None: no further order."""
+
+    got: Plain | None
+
+    def fields(self) -> Iterator[tuple[str, Any, Any]]:
+        """Return where the orders differ: (path, expected, got)."""
+        yield from _partings(self.expected, self.got, "")
+
+
+@dataclass(slots=True)
+class Replayed:
+    """The result of a replay."""
+
+    n_facts: int = 0
+    last_ms: int = 0
+    difference: Difference | None = None
+    records: dict[str, TurnRecord] = field(default_factory=dict)
+    """The latest record of each turn, as the core makes it now."""
+
+    illegal_moves: list[str] = field(default_factory=list)
+
+
+def replay(journal: JournalFile) -> Replayed:
+    """Give a new core all facts of the journal, up to the first difference."""
+    core, words, done = journal.opening.rebuilt(), journal.of_orders, Replayed()
+    for line in journal.lines:
+        orders = core.handle(line.fact, line.now_ms)
+        done.n_facts, done.last_ms = line.number, line.now_ms
+        done.records |= records_of(orders)
+        got = [plain(order, words) for order in orders]
+        if (place := _first_parting(line.orders, got)) is not None:
+            expected, came = _at(line.orders, place), _at(got, place)
+            done.difference = Difference(line.number, line.now_ms, plain(line.fact), place, expected, came)
+            break
+    done.illegal_moves = core.illegal_moves
+    return done
+
+
+def records_of(orders: Sequence[Order]) -> dict[str, TurnRecord]:
+    """Return the records that these orders keep, by turn."""
+    return {order.record.id: order.record for order in orders if isinstance(order, KeepRecord)}
+
+
+def _first_parting(expected: Sequence[Plain], got: Sequence[Plain]) -> int | None:
+    if len(expected) == len(got) and all(e == g for e, g in zip(expected, got, strict=True)):
+        return None
+    pairs = enumerate(zip_longest(expected, got))
+    return next((place for place, (e, g) in pairs if next(_partings(e, g, ""), None) is not None), None)
+
+
+def _at(orders: Sequence[Plain], place: int) -> Plain | None:
+    return orders[place] if place < len(orders) else None
+
+
+def _partings(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Return where two plain values differ. What an older version did not write is no difference."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for name, value in expected.items():
+            yield from _partings(value, got.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for place, (e, g) in enumerate(zip(expected, got, strict=True)):
+            yield from _partings(e, g, f"{path}[{place}]")
+    elif expected != got:
+        yield path, expected, got

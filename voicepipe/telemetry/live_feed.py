@@ -1,0 +1,200 @@
+"""A live feed of closed turns and marks of running turns, to many readers, never waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from voicepipe.errors import Overload
+from voicepipe.telemetry.store.port import StoredTurn, turn_plain, veiled_turn
+
+Kind = Literal["turn", "live"]
+
+RESUMABLE_EVENTS: Final = 500
+"""Events kept for readers that reconnect; closed turns mostly, of about 3 kB each."""
+
+MOST_WAITING: Final = 1_000
+"""The most events that wait for one reader."""
+
+MOST_READERS: Final = 32
+
+MOST_OF_TOKENS: Final = 16
+"""Of these, the readers with a client secret: pages of users leave half for operators."""
+
+MOST_OF_TOKEN: Final = 4
+"""Of these, the readers with the same client secret."""
+
+FULL_WAIT_MS: Final = 5_000
+"""The retry delay for a reader that is refused because all places are taken."""
+
+
+@dataclass(slots=True)
+class FeedEvent:
+    """One event of the feed."""
+
+    id: str
+    """The id for a reader that reconnects (`Last-Event-ID`)."""
+
+    number: int
+    kind: Kind
+    project: str
+    session: str
+    _make: Callable[[], object] = field(repr=False)
+    _make_veiled: Callable[[], object] = field(repr=False)
+    _data: bytes | None = field(default=None, repr=False)
+    _veiled_data: bytes | None = field(default=None, repr=False)
+
+    @property
+    def data(self) -> bytes:
+        """Return it as JSON, in one line; made for the first reader, once for all readers."""
+        if self._data is None:
+            self._data = msgspec.json.encode(self._make())
+        return self._data
+
+    @property
+    def veiled_data(self) -> bytes:
+        """Return the same for the holder of a client secret: without what providers said."""
+        if self._veiled_data is None:
+            self._veiled_data = msgspec.json.encode(self._make_veiled())
+        return self._veiled_data
+
+
+Wants = Callable[[FeedEvent], bool]
+
+
+class Reader:
+    """One reader's events, oldest first."""
+
+    def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MOST_WAITING, token: str = "") -> None:
+        self._wants, self._most, self.token = wants, most, token
+        # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader wants
+        # the newest.
+        self._waiting: deque[FeedEvent] = deque()
+        self._news = asyncio.Event()
+        self.lost = 0
+        """Events that were dropped."""
+        self.has_gap = has_gap
+        """Whether the reader reconnected too late: the number of missed events is not known."""
+
+    def offer(self, event: FeedEvent) -> None:
+        """Take an event, if this reader wants it; never waits."""
+        if not self._wants(event):
+            return
+        if len(self._waiting) >= self._most:
+            self._waiting.popleft()
+            self.lost += 1
+        self._waiting.append(event)
+        self._news.set()
+
+    async def next(self, within_s: float) -> FeedEvent | None:
+        """Return the next event; None when there is none within this time."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            return None
+        event = self._waiting.popleft()
+        if not self._waiting:
+            self._news.clear()
+        return event
+
+
+class Feed:
+    """The feed of one event loop. Events only for live readers cost nothing while there are no readers."""
+
+    def __init__(self, *, recent: int = RESUMABLE_EVENTS, most_waiting: int = MOST_WAITING) -> None:
+        self._epoch = secrets.token_hex(4)  # numbers begin again with each start of the server
+        self._number = self._dropped = 0
+        self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is forgotten
+        self._most_waiting = most_waiting
+        self._readers: set[Reader] = set()  # bounded by MOST_READERS: one more is refused
+
+    @property
+    def is_watched(self) -> bool:
+        """Return whether there are readers."""
+        return bool(self._readers)
+
+    @property
+    def n_readers(self) -> int:
+        """Return the number of readers."""
+        return len(self._readers)
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of events that readers were too slow for, since the start."""
+        return self._dropped + sum(reader.lost for reader in self._readers)
+
+    def on_record(self, turn: StoredTurn) -> None:
+        """Send a closed turn, new or renewed; a running turn has its marks sent instead."""
+        if turn.record.outcome is not None:
+            whose = (turn.project, turn.record.session)
+            self._publish("turn", *whose, lambda: turn_plain(turn), lambda: turn_plain(veiled_turn(turn)))
+
+    def publish_live(self, project: str, session: str, make: Callable[[], object]) -> None:
+        """Send an event of a running turn, if there are readers; `make` returns it as plain values."""
+        if self._readers:
+            self._publish("live", project, session, make, make)  # marks, verdicts and actions: no provider's words
+
+    def delete_session(self, project: str, session: str) -> None:
+        """Delete the events of a session that are kept for readers that reconnect."""
+        recent = [event for event in self._recent if (event.project, event.session) != (project, session)]
+        self._recent = deque(recent, maxlen=self._recent.maxlen)
+
+    @contextmanager
+    def reading(self, wants: Wants, *, after: str = "", token: str = "") -> Iterator[Reader]:
+        """Read live events while the block runs, and first the events after that of the id `after`.
+
+        `token` names the client secret of a reader that has one.
+
+        Raises:
+            Overload: too many readers, in total or with client secrets.
+        """
+        self._check_room(token)
+        missed, has_gap = self._after(after)
+        reader = Reader(wants, has_gap=has_gap, most=self._most_waiting, token=token)
+        for event in missed:
+            reader.offer(event)
+        self._readers.add(reader)
+        try:
+            yield reader
+        finally:
+            self._readers.discard(reader)
+            self._dropped += reader.lost
+
+    def _check_room(self, token: str) -> None:
+        if len(self._readers) >= MOST_READERS:
+            raise Overload(f"All {MOST_READERS} live streams are taken.", retry_after_ms=FULL_WAIT_MS)
+        if not token:
+            return
+        tokens = [reader.token for reader in self._readers if reader.token]
+        if tokens.count(token) >= MOST_OF_TOKEN:
+            raise Overload(f"All {MOST_OF_TOKEN} live streams of this client secret are open.")
+        if len(tokens) >= MOST_OF_TOKENS:
+            why = f"All {MOST_OF_TOKENS} live streams of client secrets are taken."
+            raise Overload(why, retry_after_ms=FULL_WAIT_MS)
+
+    def _publish(
+        self, kind: Kind, project: str, session: str, make: Callable[[], object], make_veiled: Callable[[], object]
+    ) -> None:
+        self._number += 1
+        event = FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_veiled)
+        self._recent.append(event)
+        for reader in self._readers:
+            reader.offer(event)
+
+    def _after(self, id: str) -> tuple[list[FeedEvent], bool]:
+        """Return the events known after an event, and whether some are missing."""
+        if not id:
+            return [], False
+        epoch, _, number = id.partition("-")
+        if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
+            return list(self._recent), True
+        oldest = self._recent[0].number if self._recent else self._number + 1
+        return [event for event in self._recent if event.number > int(number)], int(number) + 1 < oldest

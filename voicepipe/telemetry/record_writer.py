@@ -1,0 +1,226 @@
+"""A queue of records between a session, which never waits for a disk, and the store, which does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final, Self
+
+from voicepipe.errors import ConfigError
+from voicepipe.storage import StorageHealth, kind_of
+from voicepipe.telemetry.isolation import isolated
+from voicepipe.telemetry.log import log_records_lost
+from voicepipe.telemetry.storage_log import new_health
+from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError, TurnWriter
+from voicepipe.turn.record.values import TurnRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordWriterOptions:
+    """How long records may wait for the store, and how many."""
+
+    capacity: int = 2_000
+    """The most turns that wait. A quarter of a second of the busiest machine is far fewer."""
+
+    flush_ms: int = 250
+    """How long a record waits for others to be written with it. A crash loses this much, and a transaction."""
+
+    retry_ms: int = 500
+    most_retry_ms: int = 5_000
+    """Pause between two tries at a failing store: starts at `retry_ms`, doubles each time, at most this."""
+
+    drain_ms: int = 5_000
+    """How long closing may take to write what still waits."""
+
+    def __post_init__(self) -> None:
+        if min(self.capacity, self.flush_ms, self.retry_ms, self.most_retry_ms, self.drain_ms) <= 0:
+            raise ConfigError(f"records: expected capacity and times above 0, got {self}")
+
+
+_DEFAULTS: Final = RecordWriterOptions()
+
+CLOSING_MS: Final = 100
+"""Pause between two tries while closing: there is little time."""
+
+Turns = tuple[tuple[tuple[str, str], StoredTurn], ...]
+
+
+class RecordWriter:
+    """Takes records at once and writes them to a store in batches, one transaction each.
+
+    `async with RecordWriter(store) as sink:` owns the one task that writes. What the store does not take now waits, and
+    is tried again, ever more slowly, until it is taken: none is lost while there is room. Only a record that is
+    itself invalid is dropped. Leaving writes what still waits, within `drain_ms`. Use it from the event loop that
+    opened it.
+    """
+
+    def __init__(
+        self,
+        store: TurnWriter,
+        options: RecordWriterOptions = _DEFAULTS,
+        *,
+        observers: Sequence[Callable[[StoredTurn], None]] = (),
+        health: StorageHealth | None = None,
+    ) -> None:
+        """The handlers `observers` get every offered turn, whether it finds room or not; they return at once."""
+        self._store, self._options, self._observers = store, options, tuple(observers)
+        self._health = health if health is not None else new_health()
+        # Full means that the store is away: a new turn is dropped and counted. A turn that waits already is replaced
+        # by its newer record, which takes no more room. As many again may be those that are being written.
+        self._waiting: dict[tuple[str, str], StoredTurn] = {}
+        self._writing: dict[tuple[str, str], StoredTurn] = {}
+        self._records_waiting, self._closing = asyncio.Event(), asyncio.Event()
+        self._group = asyncio.TaskGroup()
+        self._losing = False
+        self.dropped = 0
+        """Turns dropped because the queue was full, before the store got them."""
+        self.lost = 0
+        """Turns that the store failed to write."""
+
+    @property
+    def n_waiting(self) -> int:
+        """Return how many turns wait for the store."""
+        return len(self._waiting) + len(self._writing)
+
+    def offer(self, turn: StoredTurn) -> None:
+        """Queue a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
+        for observer in self._observers:
+            with isolated("telemetry"):
+                observer(turn)
+        key = (turn.project, turn.record.id)
+        full = len(self._waiting) >= self._options.capacity and key not in self._waiting
+        if full or self._closing.is_set():
+            self.dropped += 1
+            self._log_lost(1, "too many wait already" if full else "it came after the end")
+            return
+        self._waiting[key] = turn
+        self._records_waiting.set()
+
+    def of_session(
+        self,
+        *,
+        project: str,
+        agent: str,
+        began_unix_ms: int,
+        keep_texts: bool,
+        user: str = "",
+        parse_route: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
+    ) -> Callable[[TurnRecord], None]:
+        """Return the function that a session calls with each record (`KeepRecord`); it never waits, never raises.
+
+        Args:
+            project: the session's project.
+            agent: the session's agent.
+            began_unix_ms: when its clock was 0, in ms since 1970 UTC.
+            keep_texts: False empties the texts, before the record is queued anywhere.
+            user: the user, as the token's issuer names them.
+            way: returns the pool and the experiment's arm for a record's route text.
+        """
+
+        def keep_record(record: TurnRecord) -> None:
+            began_ms = record.marks[0][1] if record.marks else 0
+            stored = record if keep_texts else without_texts(record)
+            route, arm = parse_route(record.route)
+            whose = {"user": user, "language": record.language, "route": route, "arm": arm}
+            self.offer(StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose))
+
+        return keep_record
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._group.create_task(self._write_until_closed(), name="turn-sink")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._records_waiting.set()
+        try:
+            async with asyncio.timeout(self._options.drain_ms / 1_000):
+                # The reason for leaving is not passed on: with an error the group would cancel its task, which still
+                # has to write.
+                await self._group.__aexit__(None, None, None)
+        except TimeoutError:
+            n_left = self.n_waiting
+            self.lost += n_left
+            self._losing = False
+            self._log_lost(n_left, "the store did not take them before closing")
+
+    async def _write_until_closed(self) -> None:
+        pause_ms = self._options.flush_ms
+        while self._writing or self._waiting or not self._closing.is_set():
+            await self._records_waiting.wait()
+            await self._pause(pause_ms)
+            if await self._write():
+                pause_ms = self._options.flush_ms
+            else:
+                pause_ms = min(max(2 * pause_ms, self._options.retry_ms), self._options.most_retry_ms)
+
+    async def _pause(self, pause_ms: int) -> None:
+        """Wait for more records, or for the store to recover; at the end only a short time."""
+        if self._closing.is_set():
+            await asyncio.sleep(min(pause_ms, self._options.flush_ms, CLOSING_MS) / 1_000 if self._writing else 0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_ms / 1_000):
+                await self._closing.wait()
+
+    async def _write(self) -> bool:
+        """Return whether the store took what was to be written; else the records wait."""
+        if not self._writing:
+            self._writing, self._waiting = self._waiting, {}
+            self._records_waiting.clear()
+        n_lost = self.lost
+        try:
+            if self._writing:
+                await self._keep(tuple(self._writing.items()))
+        except _StoreAwayError as why:
+            self._health.failed("records", why.kind, str(why))
+            self._records_waiting.set()  # there is something to write, though nothing new came
+            return False
+        self._health.worked("records")
+        self._losing = self._losing and self.lost > n_lost
+        if self._waiting:
+            self._records_waiting.set()
+        return True
+
+    async def _keep(self, turns: Turns) -> None:
+        """Write these records. If one of them is invalid, it is found by halving, and only it is lost.
+
+        Raises:
+            _StoreAwayError: the store takes nothing now. What it took before is no more among `_writing`.
+        """
+        try:
+            await self._store.keep(tuple(turn for _, turn in turns))
+        except Exception as why:  # any other error of a store: a record is not worth a session
+            if isinstance(why, StoreError | OSError) and not isinstance(why, RecordRefused):
+                kind = why.kind if isinstance(why, StoreError) else kind_of(why)
+                raise _StoreAwayError(f"{type(why).__name__}: {why}", kind) from why
+            if len(turns) > 1:
+                half = len(turns) // 2
+                await self._keep(turns[:half])
+                await self._keep(turns[half:])
+                return
+            self.lost += 1
+            self._log_lost(1, f"{type(why).__name__}: {why}")
+        for key, _ in turns:
+            self._writing.pop(key, None)
+
+    def _log_lost(self, count: int, why: str) -> None:
+        """Log lost records once until a batch is written again; all are counted."""
+        if not self._losing:
+            self._losing = True
+            log_records_lost(count, why)
+
+
+class _StoreAwayError(StoreError):
+    """Raised when the store takes nothing now."""
+
+
+def without_texts(record: TurnRecord) -> TurnRecord:
+    """Return the record without its texts."""
+    return replace(record, user_text="", agent_text="", played_text="")

@@ -1,0 +1,59 @@
+"""Maintain a store while the server runs: sum up figures, delete old turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from voicepipe import clock
+from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.store.port import StoreError, TurnStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retention:
+    """How long turns are kept, and how often that is checked."""
+
+    keep_days: int | None = None
+    """None: for ever."""
+
+    most_bytes: int | None = None
+    """Size limit of the store; None: no limit."""
+
+    maintain_every_ms: int = 5_000
+    """The longest time from the end of a bucket until it is summed up."""
+
+    trim_every_ms: int = 60_000
+    pause_ms: int = 10
+    """Between two pieces of work. Each takes a few ms: sessions and the store's own writer run in between."""
+
+
+async def maintain(store: TurnStore, retention: Retention) -> None:
+    """Sum up finished buckets and delete turns that are too old, piece by piece, until cancelled.
+
+    A store that fails is tried again; this is logged once until it has worked again.
+    """
+    trim_at_ms, failing = 0, False
+    while True:
+        try:
+            more = True
+            while more:
+                more = await store.maintain_step(clock.unix_ms())
+                await asyncio.sleep(retention.pause_ms / 1_000)
+            if clock.monotonic_ms() >= trim_at_ms:
+                await _trim(store, retention)
+                trim_at_ms = clock.monotonic_ms() + retention.trim_every_ms
+            failing = False
+        except StoreError as why:
+            if not failing:
+                log_event("record_maintenance_failed", level=logging.ERROR, why=str(why))
+            failing = True
+        await asyncio.sleep(retention.maintain_every_ms / 1_000)
+
+
+async def _trim(store: TurnStore, retention: Retention) -> None:
+    gone = 1
+    while gone:
+        gone = await store.trim(clock.unix_ms(), keep_days=retention.keep_days, most_bytes=retention.most_bytes)
+        await asyncio.sleep(retention.pause_ms / 1_000)

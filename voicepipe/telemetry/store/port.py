@@ -1,0 +1,358 @@
+"""The port for the storage of turns' records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Protocol
+
+from voicepipe.errors import ProtocolError, TroubleKind, VoicepipeError
+from voicepipe.telemetry.record_json import record_plain
+from voicepipe.telemetry.rollups.stats import Stats
+from voicepipe.turn.record.values import Cause, Outcome, TurnRecord
+from voicepipe.turn.redaction import redacted_record
+
+LIMIT_MAX: Final = 200
+"""The most turns on one page; a record is about 3 kB."""
+
+POINTS_MAX: Final = 2_000
+"""The most points of one series."""
+
+MINUTE_MS: Final = 60_000
+
+GROUPS: Final = ("agent", "route", "provider", "model", "language", "outcome", "cause", "arm")
+"""The fields by which stats may be grouped."""
+
+Order = Literal["newest", "slowest"]
+GroupBy = Literal["agent", "route", "provider", "model", "language", "outcome", "cause", "arm"]
+
+
+class StoreError(VoicepipeError):
+    """Raised when the store can't read or write: a full disk, a damaged file, a lock timeout.
+
+    The text may name files: it is for the log.
+    """
+
+    def __init__(self, why: str, kind: TroubleKind = "unknown") -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class RecordRefused(StoreError):
+    """Raised when a turn to be stored, or one part of it, is invalid: another try would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """A turn's record and its owner."""
+
+    record: TurnRecord
+    project: str
+    """The project that may read it: that of the key that opened the session."""
+
+    agent: str
+    started_at_ms: int
+    """When the turn began, in ms since 1970 UTC."""
+
+    user: str = ""
+    """The user, as the token's issuer named them; empty: none was named."""
+
+    language: str = ""
+    """BCP-47; empty: not known."""
+
+    route: str = ""
+    """The pool whose models might answer; empty: there was no choice."""
+
+    arm: str = ""
+    """Of an A/B experiment, `experiment/pool`; empty: it was in none."""
+
+
+def _check_page(limit: int, before: str | None) -> None:
+    if not 1 <= limit <= LIMIT_MAX:
+        raise ProtocolError(f"expected 1 to {LIMIT_MAX}, got {limit}", field="limit")
+    if before is not None:
+        read_cursor(before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFilter:
+    """Which turns are selected. A field that is None leaves nothing out, and each further one leaves out more.
+
+    Raises:
+        ProtocolError: the time ends before it begins; `field` is `until`.
+    """
+
+    session: str | None = None
+    text: str | None = None
+    """A part of a session's id, in either case."""
+
+    agent: str | None = None
+    route: str | None = None
+    provider: str | None = None
+    """`groq`: it served any stage."""
+
+    model: str | None = None
+    """`groq/llama-3.3-70b`: it served any stage."""
+
+    language: str | None = None
+    outcome: Outcome | None = None
+    cause: Cause | None = None
+    arm: str | None = None
+    user: str | None = None
+    over: bool | None = None
+    """Whether the total broke its limit."""
+
+    since_ms: int | None = None
+    """Began at this instant or later, in ms since 1970 UTC."""
+
+    until_ms: int | None = None
+    """Began before this instant."""
+
+    def __post_init__(self) -> None:
+        if self.since_ms is not None and self.until_ms is not None and self.since_ms > self.until_ms:
+            raise ProtocolError("expected a time after `since`", field="until")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnQuery(TurnFilter):
+    """Which turns to list, and in which order.
+
+    Raises:
+        ProtocolError: a field is invalid; `field` names it.
+    """
+
+    limit: int = 50
+    before: str | None = None
+    """The `next` of the page before this one."""
+
+    order: Order = "newest"
+    """`slowest`: by turn latency; turns without one are left out."""
+
+    def __post_init__(self) -> None:
+        TurnFilter.__post_init__(self)
+        _check_page(self.limit, self.before)
+
+
+NEWEST: Final = TurnQuery()
+"""The first page of everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsQuery(TurnFilter):
+    """Which turns to sum up, and how.
+
+    Raises:
+        ProtocolError: a field is invalid; `field` names it.
+    """
+
+    step_ms: int | None = None
+    """The time between two points of the series, whole minutes; None: no series."""
+
+    by: GroupBy | None = None
+    """The grouping field; None: no groups."""
+
+    def __post_init__(self) -> None:
+        TurnFilter.__post_init__(self)
+        if self.by is not None and self.by not in GROUPS:
+            raise ProtocolError(f"expected one of {', '.join(GROUPS)}, got {str(self.by)[:32]!r}", field="by")
+        if self.step_ms is None:
+            return
+        if self.step_ms < MINUTE_MS or self.step_ms % MINUTE_MS:
+            raise ProtocolError(f"expected whole minutes in ms, got {self.step_ms}", field="step")
+        if self.since_ms is None or self.until_ms is None:
+            raise ProtocolError("a series needs a beginning and an end", field="since")
+        if self.until_ms - self.since_ms > POINTS_MAX * self.step_ms:
+            raise ProtocolError(f"expected {POINTS_MAX} points at most; a longer step makes fewer", field="step")
+
+
+EVERYTHING: Final = StatsQuery()
+"""All turns, without series and groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionQuery:
+    """Which sessions to list, newest first. A field that is None leaves nothing out.
+
+    Raises:
+        ProtocolError: `limit` or `before` is invalid.
+    """
+
+    limit: int = 50
+    before: str | None = None
+    text: str | None = None
+    """A part of the session's id, in either case."""
+
+    agent: str | None = None
+    user: str | None = None
+    since_ms: int | None = None
+    """Its first turn began at this instant or later, in ms since 1970 UTC."""
+
+    until_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_page(self.limit, self.before)
+
+
+NEWEST_SESSIONS: Final = SessionQuery()
+"""The first page of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPage:
+    """Some turns, in the requested order."""
+
+    turns: tuple[StoredTurn, ...]
+    next: str | None
+    """The value of `TurnQuery.before` for the next page, or None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One session, from its stored turns."""
+
+    session: str
+    project: str
+    agent: str
+    user: str
+    started_at_ms: int
+    """When its first turn began, in ms since 1970 UTC."""
+
+    last_at_ms: int
+    """When its last turn began."""
+
+    turns: int
+    over: int
+    """Turns whose total broke its limit."""
+
+    failed: int
+    slowest_ms: int | None
+    """The longest turn latency; None: no turn was heard."""
+
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Some sessions, newest first."""
+
+    sessions: tuple[SessionSummary, ...]
+    next: str | None
+    """The value of `SessionQuery.before` for older ones, or None when these are the oldest."""
+
+
+class TurnWriter(Protocol):
+    """Stores turns' records: the one side of `TurnStore` that sessions need."""
+
+    async def keep(self, turns: Sequence[StoredTurn]) -> None:
+        """Store these turns, as `TurnStore.keep` does."""
+        ...
+
+
+class TurnStore(TurnWriter, Protocol):
+    """Keeps turns' records. A reader sees one project; turns of other projects do not exist for that reader.
+
+    A `project` of None means all projects: for an operator of all. A turn is then found by its id in any project.
+
+    A cancelled call stops waiting; its write is completed or not made at all. Every method raises `StoreError` when
+    the store can't be read or written.
+    """
+
+    async def keep(self, turns: Sequence[StoredTurn]) -> None:
+        """Store these turns: all of them or, when it raises, none.
+
+        A turn that the store has already is replaced, but keeps its first `started_at_ms`, so that pages don't shift
+        under a reader. Returns when a crash of this process can't lose them.
+        """
+        ...
+
+    async def get(self, id: str, project: str | None) -> StoredTurn | None:
+        """Return the turn of that id, or None when this project has none."""
+        ...
+
+    async def list(self, project: str | None, query: TurnQuery = NEWEST) -> TurnPage:
+        """Return the project's turns that match, newest or slowest first."""
+        ...
+
+    async def stats(self, project: str | None, query: StatsQuery = EVERYTHING) -> Stats:
+        """Return the figures of the project's turns that match. Running turns are not counted yet."""
+        ...
+
+    async def sessions(self, project: str | None, query: SessionQuery = NEWEST_SESSIONS) -> SessionPage:
+        """Return the project's sessions that match, newest first."""
+        ...
+
+    async def delete_session(self, project: str, session: str) -> int:
+        """Delete all turns of a session, out of the figures too; return their number."""
+        ...
+
+    async def delete_user(self, project: str, user: str) -> int:
+        """Delete all turns of a user, out of the figures too; return their number."""
+        ...
+
+    async def maintain_step(self, now_ms: int) -> bool:
+        """Sum up one time bucket that is over; return whether there may be more to do.
+
+        Stats are right without it, but slower: what is not summed up yet is read turn by turn. A call takes a few ms;
+        several processes may call it at the same time.
+        """
+        ...
+
+    async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
+        """Delete some of the oldest turns beyond these limits; return how many: 0 when nothing is beyond them.
+
+        The figures summed up of them stay: they contain no session, no user, and no words. A call takes a few ms, so
+        that it delays nothing.
+        """
+        ...
+
+    async def size_bytes(self) -> int:
+        """Return the size of the store."""
+        ...
+
+    async def close(self) -> None:
+        """Close the store. It accepts no more calls; closing twice does nothing."""
+        ...
+
+
+def veiled_turn(turn: StoredTurn) -> StoredTurn:
+    """Return the turn as the holder of a client secret may see it (`voicepipe.turn.redaction`)."""
+    return replace(turn, record=redacted_record(turn.record))
+
+
+def turn_plain(turn: StoredTurn) -> dict[str, Any]:
+    """Return a stored turn as the API serves it.
+
+    The fields of `record_plain` (with `route` as its reason in words), and `object` (`voicepipe.turn`), `agent`,
+    `started_at` (ISO 8601, UTC, ms), `project`, `user`, `language`, `pool` (the `route` of a kept turn) and `arm`.
+    """
+    started_at = datetime.fromtimestamp(turn.started_at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    return {
+        "object": "voicepipe.turn",
+        "project": turn.project,
+        "agent": turn.agent,
+        "started_at": started_at.replace("+00:00", "Z"),
+        "user": turn.user,
+        "language": turn.language,
+        "pool": turn.route,
+        "arm": turn.arm,
+        **record_plain(turn.record),
+    }
+
+
+def cursor(turn: StoredTurn, order: Order = "newest") -> str:
+    """Return the position where a page ended. Clients pass it back as it is."""
+    at = turn.started_at_ms if order == "newest" else turn.record.total_ms
+    return f"{at}.{turn.record.id}"
+
+
+def read_cursor(before: str) -> tuple[int, str]:
+    """Return (started_at_ms or total_ms, id) of the last turn of a page.
+
+    Raises:
+        ProtocolError: it is no cursor.
+    """
+    at_ms, dot, id = before.partition(".")
+    if not (dot and id and at_ms.isascii() and at_ms.isdigit() and len(at_ms) < 16):
+        raise ProtocolError(f"expected the `next` of an earlier page, got {before[:80]!r}", field="before")
+    return int(at_ms), id

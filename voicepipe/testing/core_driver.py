@@ -1,0 +1,96 @@
+"""Playbooks: a turn told as facts in and orders out, with time moved by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from voicepipe.turn.commands import KeepRecord, Notify, Order, WakeAt
+from voicepipe.turn.core import Core
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
+from voicepipe.turn.events import Fact, TimePassed
+from voicepipe.turn.notifications import Notification
+from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.states import Agent, Move, User
+
+SESSION = "s"
+
+
+@dataclass(slots=True)
+class CoreDriver:
+    """Drives one core by hand and remembers all that it ordered.
+
+    Wake-ups that the core ordered are delivered when `at` passes them, as the session would.
+    """
+
+    settings: TurnSettings = field(default_factory=TurnSettings)
+    core_settings: CoreSettings = field(default_factory=CoreSettings)
+    strategies: Strategies = field(default_factory=lambda: BUILT_IN, kw_only=True)
+    now_ms: int = 0
+    late_ms: int = 0
+    """How late wake-ups are delivered, as on a busy machine."""
+
+    facts: list[tuple[int, Fact]] = field(default_factory=list)
+    """All that the core was told, and when."""
+
+    orders: list[Order] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    """What the facts moved, in order."""
+
+    core: Core = field(init=False)
+    _wake_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        self.core = Core(SESSION, self.settings, self.core_settings, self.strategies)
+
+    def at(self, now_ms: int, *facts: Fact) -> list[Order]:
+        """Let time pass to `now_ms`, then tell these facts; returns the orders of both."""
+        got: list[Order] = []
+        while self._wake_ms is not None and self._wake_ms + self.late_ms <= now_ms:
+            wake_ms, self._wake_ms = self._wake_ms + self.late_ms, None
+            self.now_ms = max(self.now_ms, wake_ms)
+            got += self._post(TimePassed())
+        self.now_ms = now_ms
+        for fact in facts:
+            got += self._post(fact)
+        return got
+
+    def _post(self, fact: Fact) -> list[Order]:
+        self.facts.append((self.now_ms, fact))
+        orders = self.core.handle(fact, self.now_ms)
+        self.moves += self.core.transitions.moves
+        for order in orders:
+            if isinstance(order, WakeAt):
+                self._wake_ms = order.at_ms
+        self.orders += orders
+        return list(orders)
+
+    def agent_state(self) -> Agent:
+        """Return what the agent does now: a call, so that no type checker takes the answer for the last one's."""
+        return self.core.agent.state
+
+    def user_state(self) -> User:
+        """Return what the user does now."""
+        return self.core.user.state
+
+    @property
+    def announced(self) -> list[Notification]:
+        """All that the client was told."""
+        return announced(self.orders)
+
+    @property
+    def records(self) -> dict[str, TurnRecord]:
+        """The latest record of each turn."""
+        return {o.record.id: o.record for o in self.orders if isinstance(o, KeepRecord)}
+
+
+def announced(orders: list[Order]) -> list[Notification]:
+    """What these orders tell the client."""
+    return [order.what for order in orders if isinstance(order, Notify)]
+
+
+def names(orders: list[Order]) -> list[str]:
+    """The orders by name; an announcement by what it announces."""
+    flat = (order.what if isinstance(order, Notify) else order for order in orders)
+    return [type(what).__name__ for what in flat if not isinstance(what, WakeAt)]

@@ -1,0 +1,113 @@
+"""AssemblyAI's `/v3/ws` on a real socket of this machine, as told by cues or by the test's own hand.
+
+async with FakeAssemblyAi() as vendor:
+    ...                                           # open the ear at vendor.base_url
+    call = await vendor.nth(0)
+    await call.say(turn("hello there", 0, 900, end_of_turn=True))
+
+Messages are written from AssemblyAI's docs: "Message Sequence" (Begin, SpeechStarted, Turn, Termination), "Turn
+detection" (ForceEndpoint) and "Common session errors and closures" (Error, sent before the socket is closed with the
+same code; audio messages of 50 to 1000 ms).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from websockets.datastructures import Headers
+
+from voicepipe.testing.fakes.cues import Status, SttCue
+from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
+
+KEY = "aai-test-0123456789"
+"""The one key that it takes."""
+
+
+def turn(
+    text: str,
+    start_ms: int,
+    end_ms: int,
+    *,
+    order: int = 0,
+    end_of_turn: bool = False,
+    formatted: bool = False,
+    utterance: str = "",
+    language: str | None = None,
+) -> str:
+    """A `Turn` message; its words share the stretch evenly, and the last one is sure only at the end."""
+    said = text.split()
+    step = (end_ms - start_ms) // max(1, len(said))
+    words = [
+        {
+            "start": start_ms + i * step,
+            "end": start_ms + (i + 1) * step,
+            "text": word,
+            "confidence": 0.99,
+            "word_is_final": end_of_turn or i < len(said) - 1,
+        }
+        for i, word in enumerate(said)
+    ]
+    message = {
+        "turn_order": order,
+        "turn_is_formatted": formatted,
+        "end_of_turn": end_of_turn,
+        "transcript": " ".join(said if end_of_turn else said[:-1]),
+        "end_of_turn_confidence": 0.9 if end_of_turn else 0.01,
+        "words": words,
+        "utterance": utterance,
+        "type": "Turn",
+    }
+    if language is not None:
+        message |= {"language_code": language, "language_confidence": 0.99}
+    return json.dumps(message)
+
+
+def error(code: int, words: str) -> str:
+    """An `Error` message."""
+    return json.dumps({"type": "Error", "error_code": code, "error": words})
+
+
+class FakeAssemblyAi(FakeWsTranscriber):
+    """A vendor that hears somebody speak as soon as it hears anything, and ends a turn on cue when told to."""
+
+    base_path = "/v3"
+    finalize = "ForceEndpoint"
+    bye = "Terminate"
+    error_close = (3005, "Session Cancelled: An error occurred")
+
+    def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
+        if path != "/v3/ws" or not query.get("speech_model"):
+            return Status(400, "expected /v3/ws and a speech_model")
+        if query.get("encoding") != "pcm_s16le" or not query.get("sample_rate", "").isdecimal():
+            return Status(400, "expected pcm_s16le and its sample_rate")
+        return None
+
+    def turned_away(self, call: SttConnection) -> tuple[str, int, str] | None:
+        """A wrong key is told once the socket is up."""
+        if call.headers.get("Authorization") == KEY:
+            return None
+        words = "Unauthorized Connection: Missing Authorization header"
+        return error(1008, words), 1008, words
+
+    def greeting(self, call: SttConnection) -> Iterable[str]:
+        yield json.dumps({"type": "Begin", "id": "fake", "expires_at": 1_900_000_000})
+
+    def on_audio(self, call: SttConnection) -> Iterable[str]:
+        if not call.speaking and self.script.usual is not None:
+            call.speaking = True
+            yield json.dumps({"type": "SpeechStarted", "timestamp": call.received_ms})
+
+    def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
+        order, call.turns, call.speaking = call.turns, call.turns + 1, False
+        return [turn(cue.text, start_ms, end_ms, order=order, end_of_turn=True, language=cue.language)]
+
+    def error(self, words: str) -> str:
+        return error(3005, words)
+
+    def farewell(self, call: SttConnection) -> Iterable[str]:
+        seconds = call.received_ms / 1_000
+        yield json.dumps(
+            {"type": "Termination", "audio_duration_seconds": seconds, "session_duration_seconds": seconds}
+        )

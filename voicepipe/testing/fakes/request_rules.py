@@ -1,0 +1,249 @@
+"""What a real vendor refuses, for the fake that stands in for it.
+
+Written from the sources that each row names, not from our own catalog: where the two differ, a test is red.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Broken = tuple[int, str]
+"""The HTTP status of the refusal and its words."""
+
+Dialect = Literal["openai", "anthropic", "gemini"]
+CachedAt = Literal["details", "deepseek", "flat", "nowhere"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRules:
+    """One vendor's demands on a question."""
+
+    model: str
+    """One that it has."""
+
+    dialect: Dialect = "openai"
+    key_header: str = "Authorization"
+    key_prefix: str = "Bearer "
+    key: str = "sk-test-0123456789"
+    """Empty: it asks for none."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Others that must be there."""
+
+    refuses: frozenset[str] = frozenset()
+    """Fields that it knows and does not take."""
+
+    needs: frozenset[str] = frozenset()
+    max_tokens_field: str = "max_tokens"
+    most_tokens: int = 1_000_000
+    temperatures: tuple[float, float] | None = (0.0, 2.0)
+    """None: it takes none at all."""
+
+    tool_choices: frozenset[str] = frozenset({"auto", "none", "required", "named"})
+    text_only: bool = False
+    nine: bool = False
+    """Ids of calls are nine letters and digits, and roles stand in Mistral's order."""
+
+    cached_at: CachedAt = "details"
+    usage: Literal["requested", "always", "never"] = "requested"
+    """When a stream bears token counts: if `stream_options` asks for them, by itself, or not at all."""
+
+    affinity: tuple[Literal["header", "body"], str] | None = None
+    """Where it wants the session's name."""
+
+    quiet: Mapping[str, Any] = field(default_factory=dict)
+    """What must stand in a question for the model not to think."""
+
+    def broken(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Broken | None:
+        """What is wrong with a question, or None."""
+        if self.key and headers.get(self.key_header) != self.key_prefix + self.key:
+            return 401, f"expected {self.key_header}: {self.key_prefix}KEY"
+        missing = next((name for name, value in self.headers.items() if headers.get(name) != value), None)
+        if missing is not None:
+            return 400, f"missing header {missing}"
+        for demand in _DEMANDS[self.dialect]:
+            if wrong := demand(self, body):
+                return 400, wrong
+        return None
+
+    def summary(self) -> str:
+        """What it refuses beside a wrong key and an unknown field, for people; names in backticks."""
+        by_dialect = {
+            "openai": (),
+            "anthropic": ("roles out of turn", "a call without its result", "a fifth cache mark", "blank text"),
+            "gemini": ("roles out of turn", "a call without its result", "a step without signature (3.x)"),
+        }
+        kinds = ("required", "named", "any")
+        words = [
+            *by_dialect[self.dialect],
+            *(f"`{name}`" for name in sorted(self.refuses)),
+            *(["`max_tokens`"] if self.max_tokens_field == "max_completion_tokens" else []),
+            *([f"more than {self.most_tokens} tokens"] if self.most_tokens < 1_000_000 else []),
+            *(["any `temperature`"] if self.temperatures is None and "temperature" not in self.refuses else []),
+            *(["`temperature` 0 or above 1"] if self.temperatures not in (None, (0.0, 2.0)) else []),
+            *(f"`tool_choice` {kind}" for kind in kinds[:2] if kind not in self.tool_choices),
+            *(["other ids than nine letters and digits", "roles in another order"] if self.nine else []),
+            *(["messages in parts"] if self.text_only else []),
+        ]
+        return ", ".join(words)
+
+
+Demand = Callable[[RequestRules, Mapping[str, Any]], str | None]
+
+_KNOWN = frozenset(
+    {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "tools",
+        "tool_choice",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "stop",
+        "seed",
+        "user",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "presence_penalty",
+        "frequency_penalty",
+        "parallel_tool_calls",
+        "response_format",
+        "service_tier",
+        "n",
+        "reasoning_effort",
+    }
+)
+"""Of OpenAI's chat completions, as far as anybody speaks of them here."""
+
+
+def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    if refused := rules.refuses & body.keys():
+        return f"{min(refused)} is not supported"
+    if missing := rules.needs - body.keys():
+        return f"{min(missing)} is required"
+    return None
+
+
+def _unknown(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    affinity = {rules.affinity[1]} if rules.affinity and rules.affinity[0] == "body" else set()
+    unknown = body.keys() - _KNOWN - rules.quiet.keys() - affinity
+    return f"unknown parameter {min(unknown)}" if unknown else None
+
+
+def _limits(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    other = {"max_tokens", "max_completion_tokens"} - {rules.max_tokens_field}
+    if rules.max_tokens_field == "max_completion_tokens" and other & body.keys():
+        return f"use {rules.max_tokens_field}"
+    if body.get(rules.max_tokens_field, 1) > rules.most_tokens:
+        return f"{rules.max_tokens_field} above {rules.most_tokens}"
+    temperature = body.get("temperature")
+    if temperature is not None and (
+        rules.temperatures is None or not rules.temperatures[0] <= temperature <= rules.temperatures[1]
+    ):
+        return "temperature out of range"
+    return None
+
+
+def _tools(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    choice = body.get("tool_choice")
+    if choice is None:
+        return None
+    kind = choice if isinstance(choice, str) else "named"
+    return None if kind in rules.tool_choices else f"tool_choice {kind} is not supported"
+
+
+def _messages(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    before = ""
+    for message in body["messages"]:
+        role = message["role"]
+        if role not in ("system", "user", "assistant", "tool"):
+            return f"unknown role {role}"
+        if rules.text_only and not isinstance(message["content"], str | None):
+            return "content must be a string"
+        if rules.nine and (wrong := _mistral(message, before)):
+            return wrong
+        before = role
+    if rules.nine and before == "assistant" and not body["messages"][-1].get("prefix"):
+        return "Expected last role User or Tool (or Assistant with prefix True)"
+    return None
+
+
+def _mistral(message: Mapping[str, Any], before: str) -> str | None:
+    if before == "tool" and message["role"] == "user":
+        return "Unexpected role 'user' after role 'tool'"
+    if message["role"] == "system" and before not in ("", "system"):
+        return f"Unexpected role 'system' after role '{before}'"
+    ids = [call["id"] for call in message.get("tool_calls", ())] + [message.get("tool_call_id", "a" * 9)]
+    wrong = next((each for each in ids if not re.fullmatch("[A-Za-z0-9]{9}", each)), None)
+    return f"Tool call id was {wrong} but must be a-z, A-Z, 0-9, with a length of 9." if wrong is not None else None
+
+
+def _claude_messages(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    before, open_calls = "assistant", set[str]()
+    for message in body["messages"]:
+        if message["role"] == before or message["role"] not in ("user", "assistant"):
+            return "roles must alternate between user and assistant, beginning with user"
+        before = message["role"]
+        results = {block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"}
+        if results != open_calls:
+            return "tool_use ids were found without tool_result blocks immediately after"
+        if any(block["type"] == "text" and not block["text"].strip() for block in message["content"]):
+            return "text content blocks must be non-empty"
+        open_calls = {block["id"] for block in message["content"] if block["type"] == "tool_use"}
+        if any(not re.fullmatch("[A-Za-z0-9_-]+", each) for each in open_calls):
+            return "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+    return None
+
+
+def _claude_fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    known = {"model", "max_tokens", "messages", "stream", "system", "tools", "tool_choice", "temperature", "thinking"}
+    if unknown := body.keys() - known - {"output_config"}:
+        return f"{min(unknown)}: Extra inputs are not permitted"
+    form = body.get("output_config", {}).get("format")
+    if form is not None and (form["type"] != "json_schema" or "schema" not in form):
+        return "output_config.format: expected a JSON schema"
+    if form is not None and body["messages"][-1]["role"] == "assistant":
+        return "output_config.format: prefilling is not supported with a format"
+    marks = str(body).count("'cache_control'")
+    if marks > 4:
+        return f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."
+    return "temperature: range: 0..1" if not 0 <= body.get("temperature", 0) <= 1 else None
+
+
+def _gemini_fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    known = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
+    if unknown := body.keys() - known:
+        return f'Invalid JSON payload received. Unknown name "{min(unknown)}"'
+    if refused := rules.refuses & body.get("generationConfig", {}).keys():
+        return f"{min(refused)} is not supported"
+    return None
+
+
+def _gemini_contents(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    before, calls = "model", list[str]()
+    for content in body["contents"]:
+        if content["role"] == before or content["role"] not in ("user", "model"):
+            return "Please ensure that multiturn requests alternate between user and model."
+        before = content["role"]
+        back = [part["functionResponse"]["name"] for part in content["parts"] if "functionResponse" in part]
+        if back != calls:
+            return "the number of function response parts must equal that of the function call parts"
+        steps = [part for part in content["parts"] if "functionCall" in part]
+        if rules.model.startswith("gemini-3") and steps and "thoughtSignature" not in steps[0]:
+            return "Function call is missing a thought_signature in functionCall parts."
+        calls = [part["functionCall"]["name"] for part in steps]
+    return None
+
+
+_DEMANDS: Mapping[Dialect, tuple[Demand, ...]] = {
+    "openai": (_fields, _unknown, _limits, _tools, _messages),
+    "anthropic": (_fields, _claude_fields, _claude_messages),
+    "gemini": (_gemini_fields, _gemini_contents),
+}

@@ -1,0 +1,357 @@
+"""A vendor's TTS on a real socket of this machine: text in, audio out, many contexts over one connection.
+
+This is the common part of all such vendors. A vendor is a subclass with its handshake, its messages and its rules. Each
+clause is synthesized as the desk's next cue requires; a test sends other messages over a `TtsConnection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from voicepipe.testing.fakes.cues import (
+    Course,
+    Cut,
+    Garbage,
+    Hang,
+    HangUp,
+    InBandError,
+    Malformed,
+    NoEnd,
+    Status,
+    TtsCue,
+)
+from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, Script, soon
+from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.fakes.vendor_tts import places
+from voicepipe.testing.fakes.ws_stt import refused
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a clause's audio to be sent."""
+
+    context: str
+    clause: int
+    """Of this context, from 0."""
+
+    text: str
+    """Of the whole clause."""
+
+    pcm: bytes
+    from_bytes: int
+    """Its start in the clause's audio."""
+
+    of_bytes: int
+    """Length of the clause's audio."""
+
+
+class Talk:
+    """A context, as the vendor holds it."""
+
+    def __init__(self, context: str) -> None:
+        self.context = context
+        self.n_clauses = 0
+        self.n_bytes = 0
+        """Length of the audio of its finished clauses."""
+
+        # Never full: a test says a few clauses, and ends.
+        self.texts: asyncio.Queue[str | None] = asyncio.Queue()
+        self.speaking: asyncio.Task[None] | None = None
+        self.received: ReceivedRequest | None = None
+        """The current or last clause."""
+
+
+class TtsConnection:
+    """One connection: what it received, and the test's control of it."""
+
+    def __init__(self, socket: ServerConnection, path: str, query: Mapping[str, str], headers: Headers) -> None:
+        self.path, self.query, self.headers = path, query, headers
+        """Of the handshake."""
+
+        self.messages: list[dict[str, Any]] = []
+        self.talks: dict[str, Talk] = {}
+        """The contexts that are open, by name."""
+
+        self.most_talks = 0
+        """Maximum number of contexts open at once."""
+
+        self.closed = asyncio.Event()
+        self.group: asyncio.TaskGroup | None = None
+        self._socket = socket
+        self._changed = asyncio.Event()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until a received message, or the end, makes the condition true.
+
+        Raises:
+            TimeoutError: nothing did within `WAIT_S`.
+        """
+        async with asyncio.timeout(WAIT_S):
+            while not holds():
+                await self._changed.wait()
+
+    async def say(self, message: str | bytes) -> None:
+        """Send any message, text or binary."""
+        await self._socket.send(message)
+
+    async def say_all(self, messages: Iterable[str | bytes]) -> None:
+        """Send messages."""
+        for message in messages:
+            await self.say(message)
+
+    async def hang_up(self, code: int = 1000, reason: str = "") -> None:
+        """Close with a close frame."""
+        await self._socket.close(code, reason)
+
+    async def cut(self) -> None:
+        """Drop the connection without a close frame, after all sent data has arrived."""
+        await (await self._socket.ping())
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection without a close frame, at once."""
+        self._socket.transport.abort()
+
+    def freeze(self) -> None:
+        """Read nothing more, pings included, with the connection open."""
+        self._socket.transport.pause_reading()
+
+    # --- for the vendor -----------------------------------------------------------------------
+
+    def begin(self, context: str) -> Talk:
+        """Open a context."""
+        talk = self.talks[context] = Talk(context)
+        self.most_talks = max(self.most_talks, len(self.talks))
+        return talk
+
+    def drop(self, context: str) -> None:
+        """Send nothing more of a context, and remove it."""
+        talk = self.talks.pop(context, None)
+        if talk is not None and talk.speaking is not None:
+            talk.speaking.cancel()
+        self.notify()
+
+    def notify(self) -> None:
+        """Record a received message, or the end."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Refusals(Script[TtsCue, ReceivedRequest]):
+    """A desk whose questions are clauses, and refused handshakes."""
+
+    def refusal(self) -> Status | None:
+        """The status with which the next cue refuses a handshake, if it does."""
+        if not self._cues or not isinstance(self._cues[0].fault, Status):
+            return None
+        fault = self._cues.popleft().fault
+        return fault if isinstance(fault, Status) else None
+
+
+class FakeWsSynthesizer(ABC):
+    """A vendor that synthesizes each clause on cue. The kernel chooses its port."""
+
+    base_path = ""
+    """The end of a provider's `base_url`."""
+
+    def __init__(self) -> None:
+        self.script = Refusals(TtsCue())
+        self.calls: list[TtsConnection] = []
+        self._server: Server | None = None
+        self._arrived = asyncio.Event()
+
+    # --- a vendor's own -----------------------------------------------------------------------
+
+    @abstractmethod
+    def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
+        """Return why a handshake is refused, if it is."""
+
+    @abstractmethod
+    async def take(self, call: TtsConnection, message: dict[str, Any]) -> None:
+        """Handle a message: `speak`, `finish`, `drop`, or refuse it."""
+
+    @abstractmethod
+    def sound(self, piece: Piece, talk: Talk) -> Iterable[str | bytes]:
+        """Return the messages that carry a piece of audio."""
+
+    @abstractmethod
+    def clause_over(self, talk: Talk) -> Iterable[str]:
+        """Return the messages after a clause's audio."""
+
+    @abstractmethod
+    def context_over(self, talk: Talk) -> Iterable[str]:
+        """Return the messages after the end of a context."""
+
+    @abstractmethod
+    async def fail(self, call: TtsConnection, context: str, fault: InBandError) -> None:
+        """Return the message of an error."""
+
+    # --- a server -----------------------------------------------------------------------------
+
+    @property
+    def base_url(self) -> str:
+        """The `base_url` of a provider for this fake."""
+        assert self._server is not None
+        return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
+
+    @property
+    def open_calls(self) -> list[TtsConnection]:
+        """The open connections."""
+        return [call for call in self.calls if not call.closed.is_set()]
+
+    @property
+    def open_contexts(self) -> int:
+        """Number of contexts that are open on them."""
+        return sum(len(call.talks) for call in self.open_calls)
+
+    async def __aenter__(self) -> Self:
+        self._server = await serve(
+            self._serve, "127.0.0.1", 0, process_request=self._admit, compression=None, ping_interval=None
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        for call in self.calls:
+            call.abort()
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def nth(self, n: int) -> TtsConnection:
+        """Return the `n`th connection, from 0, when it has come.
+
+        Raises:
+            TimeoutError: it did not come within `WAIT_S`.
+        """
+        while len(self.calls) <= n:
+            await soon(self._arrived)
+        return self.calls[n]
+
+    def _admit(self, socket: ServerConnection, request: Request) -> Response | None:
+        url = urlsplit(request.path)
+        refusal = self.script.refusal() or self.refusal_of(url.path, dict(parse_qsl(url.query)), request.headers)
+        return None if refusal is None else refused(refusal, json.dumps({"message": refusal.message}), {})
+
+    async def _serve(self, socket: ServerConnection) -> None:
+        assert socket.request is not None
+        url = urlsplit(socket.request.path)
+        call = TtsConnection(socket, url.path, dict(parse_qsl(url.query)), socket.request.headers)
+        self.calls.append(call)
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as call.group:
+                async for message in socket:
+                    assert isinstance(message, str)
+                    call.messages.append(json.loads(message))
+                    await self.take(call, call.messages[-1])
+                    call.notify()
+                for context in list(call.talks):
+                    call.drop(context)
+        except* ConnectionClosed:
+            pass  # cut, or closed while sending
+        finally:
+            call.talks.clear()
+            call.closed.set()
+            call.notify()
+
+    # --- a context ----------------------------------------------------------------------------
+
+    def speak(self, call: TtsConnection, context: str, text: str, *, after: Iterable[asyncio.Task[None]] = ()) -> None:
+        """Synthesize a clause after the earlier ones, in a context that is opened if necessary, when `after` are
+        over."""
+        talk = call.talks.get(context) or call.begin(context)
+        talk.texts.put_nowait(text)
+        self._work(call, talk, after)
+
+    def finish(self, call: TtsConnection, context: str) -> None:
+        """End a context after all its clauses."""
+        talk = call.talks[context]
+        talk.texts.put_nowait(None)
+        self._work(call, talk)
+
+    def _work(self, call: TtsConnection, talk: Talk, after: Iterable[asyncio.Task[None]] = ()) -> None:
+        if talk.speaking is None:
+            assert call.group is not None
+            talk.speaking = call.group.create_task(self._speak_all(call, talk, list(after)), name="fake-ws-tts")
+
+    async def _speak_all(self, call: TtsConnection, talk: Talk, after: list[asyncio.Task[None]]) -> None:
+        if after:
+            await asyncio.wait(after)
+        while (text := await talk.texts.get()) is not None:
+            received = self.script.arrive(
+                ReceivedRequest({"input": text, "context": talk.context}, headers=dict(call.headers))
+            )
+            cue = self.script.take(received)
+            talk.received = received
+            try:
+                if not await self._speak(call, talk, text, cue):
+                    return
+            except (asyncio.CancelledError, ConnectionClosed):
+                received.gone.set()
+                raise
+            finally:
+                received.ended.set()
+        await call.say_all(self.context_over(talk))
+        call.talks.pop(talk.context, None)
+        call.notify()
+
+    async def _speak(self, call: TtsConnection, talk: Talk, text: str, cue: TtsCue) -> bool:
+        """Synthesize one clause; False when no audio of the context can follow."""
+        await asyncio.sleep(cue.ttfb_ms / 1_000)
+        if not await self._begin(call, talk, cue):
+            return False
+        sound = tone(text, ms_per_char=cue.ms_per_char).astype("<i2").tobytes() if cue.raw is None else cue.raw
+        course = Course(cue.fault, cue.hold)
+        begins = places(cue, len(sound))
+        for begin, end in zip(begins, [*begins[1:], len(sound)], strict=True):
+            fault = await course.reach(begin)
+            if fault is not None and not await self._fail(call, talk, fault):
+                return False
+            piece = Piece(talk.context, talk.n_clauses, text, sound[begin:end], begin, len(sound))
+            await call.say_all(self.sound(piece, talk))
+            await asyncio.sleep(cue.gap_ms / 1_000)
+        talk.n_clauses += 1
+        talk.n_bytes += len(sound)
+        await call.say_all(self.clause_over(talk))
+        return True
+
+    async def _begin(self, call: TtsConnection, talk: Talk, cue: TtsCue) -> bool:
+        match cue.fault:
+            case HangUp():
+                await call.cut()
+            case Hang():
+                await asyncio.Event().wait()
+            case _:
+                return True
+        return False
+
+    async def _fail(self, call: TtsConnection, talk: Talk, fault: object) -> bool:
+        match fault:
+            case Cut():
+                await call.cut()
+            case NoEnd():
+                await call.hang_up()
+            case InBandError():
+                await self.fail(call, talk.context, fault)
+            case Malformed():
+                await call.say('{"type": ')
+                return True
+            case Garbage():
+                await call.say(b"\x00\xff\xfe\x80")
+                return True
+        return False

@@ -1,0 +1,314 @@
+"""Stories: a playbook in verbs, for plots where the numbers of turns, utterances and flushes only get in the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from voicepipe.testing.core_driver import CoreDriver
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.budget_action_settings import BudgetActionSettings
+from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, OpenGate, Order, StartReply
+from voicepipe.turn.conversation import Item
+from voicepipe.turn.conversation_limits import ConversationLimits
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
+from voicepipe.turn.pricing import PriceList
+from voicepipe.turn.record.values import ModelAttempt
+from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
+
+STEP_MS = 50
+"""So much time passes before each fact, unless the teller says more."""
+
+REPORT_MS = 100
+"""How often the ear tells how long a voice over the agent's has lasted."""
+
+
+Role = Literal["hedge", "replacement", "continuation"]
+
+
+class Scenario:
+    """Everybody on stage knows only what they were told: the transcriber its flushes, the provider its replies.
+
+    What a reply does is told of the latest one that was started, unless `of` says which (0 for the first).
+    Every verb returns the orders that followed.
+    """
+
+    def __init__(
+        self,
+        *,
+        speculate: bool = False,
+        speculation: SpeculationLimits | None = None,
+        max_flushes: int = 3,
+        believes_short: bool = True,
+        deadlines: Deadlines | None = None,
+        budget_actions: BudgetActionSettings | None = None,
+        prices: PriceList | None = None,
+        conversation: ConversationLimits | None = None,
+        strategies: Strategies = BUILT_IN,
+        **settings: Any,
+    ) -> None:
+        core = CoreSettings(
+            speculate=speculate,
+            speculation=speculation or SpeculationLimits(),
+            max_flushes=max_flushes,
+            believes_short=believes_short,
+            deadlines=deadlines or Deadlines(),
+            budget_actions=budget_actions or BudgetActionSettings(),
+            prices=prices or PriceList(),
+            conversation=conversation or ConversationLimits(),
+        )
+        self.driver = CoreDriver(TurnSettings(transcribe=True, **settings), core, now_ms=1_000, strategies=strategies)
+        self._utterances: list[int] = []
+        self._flushes: dict[int, int] = {}
+        self._replies: list[StartReply] = []
+        self._n_clauses: dict[tuple[int, int], int] = {}
+        self._opened: set[tuple[int, int]] = set()
+
+    # --- the user ---------------------------------------------------------------------------
+
+    def speaks(self, for_ms: int = 1_000) -> list[Order]:
+        """The user begins to speak, and does so for a while."""
+        now_ms = self.driver.now_ms + STEP_MS
+        got = self._post(e.SpeechStarted(now_ms - 60, now_ms - 360))
+        if not any(isinstance(order, Duck) for order in got):
+            return got + self.passes(for_ms)
+        return got + self.goes_on(for_ms)
+
+    def goes_on(self, for_ms: int, *, voiced_ms: int = 0, echoes: bool = False) -> list[Order]:
+        """The voice over the agent's goes on for a while, and has lasted so long already."""
+        got, until_ms = [], self.driver.now_ms + for_ms
+        while self.driver.now_ms + REPORT_MS <= until_ms:
+            voiced_ms += REPORT_MS
+            got += self._post(e.SpeechWentOn(voiced_ms, echoes), after_ms=REPORT_MS)
+        return got + self.passes(until_ms - self.driver.now_ms)
+
+    def pauses(self) -> list[Order]:
+        """The user falls silent for a moment."""
+        now_ms = self.driver.now_ms + STEP_MS
+        return self._post(e.SpeechPaused(now_ms - 80, now_ms - 80))
+
+    def is_silent(self, silence_ms: int) -> list[Order]:
+        """The pause has lasted so long, and is not over."""
+        return self._post(e.SilenceGrew(silence_ms))
+
+    def is_scored(self, name: str, score: float) -> list[Order]:
+        """A model outside the core has judged the pause."""
+        turn = self.driver.core.user.turn
+        return self._post(e.EndpointScored(turn.marks["voiced_last"] if turn else 0, name, score))
+
+    def stops(self) -> list[Order]:
+        """The silence has lasted long enough."""
+        return self._post(e.SilenceGrew(self.driver.settings.silence_ms), after_ms=400)
+
+    def goes_silent(self, audio_ms: int) -> list[Order]:
+        """Nobody has spoken for long: what the ear has heard so far is committed."""
+        return self._post(e.SilenceCommitted(audio_ms), after_ms=0)
+
+    def says(self, words: str = "What time is it?") -> list[Order]:
+        """A whole utterance; the words are known before the silence is over."""
+        return self.speaks() + self.pauses() + self.transcribes(words) + self.stops()
+
+    def leaves(self) -> list[Order]:
+        """The user hangs up."""
+        return self._post(e.UserLeft("the user left"))
+
+    # --- the transcriber ----------------------------------------------------------------------
+
+    def transcribes(
+        self, words: str = "What time is it?", *, of: int | None = None, language: str | None = None
+    ) -> list[Order]:
+        """The transcriber answers the latest flush: of all, or of an utterance (0 for the first)."""
+        utterance = max(self._flushes) if of is None else self._utterances[of]
+        flush = self._flushes[utterance]
+        return self._post(e.TranscriptFinished(utterance, flush, words, language, provider="fake/stt"))
+
+    def ends_it(self, words: str = "What time is it?") -> list[Order]:
+        """The transcriber ends the utterance by itself."""
+        return self._post(e.TranscriptFinished(self._utterances[-1], 0, words, provider="fake/stt"))
+
+    def guesses(self, words: str) -> list[Order]:
+        """The transcriber says what the utterance sounds like so far."""
+        return self._post(e.TranscriptGrew(self._utterances[-1], words))
+
+    def stt_fails(self, *, of: int = -1) -> list[Order]:
+        """The transcriber breaks."""
+        return self._post(e.TranscriberFailed(self._utterances[of], "fake/stt", "broke"))
+
+    # --- the client ---------------------------------------------------------------------------
+
+    def creates(self, **reply: Any) -> list[Order]:
+        """The client asks for a reply."""
+        return self._post(e.ReplyRequested("evt", ReplySettings(**reply)))
+
+    def cancels(self, response_id: str | None = None) -> list[Order]:
+        """The client cancels a reply."""
+        return self._post(e.CancelRequested("evt", response_id))
+
+    def commits(
+        self, buffered_ms: int = 1_000, last_voiced_ms: int | None = None, last_voiced_audio_ms: int | None = None
+    ) -> list[Order]:
+        """The client says that the turn is over."""
+        return self._post(e.CommitRequested("evt", buffered_ms, last_voiced_ms, last_voiced_audio_ms))
+
+    def clears(self) -> list[Order]:
+        """The client wants the audio forgotten."""
+        return self._post(e.ClearRequested("evt"))
+
+    def changes(self, **settings: Any) -> list[Order]:
+        """The client changes the session's settings."""
+        self.driver.settings = replace(self.driver.settings, **settings)
+        return self._post(e.SettingsChanged(self.driver.settings))
+
+    def creates_item(self, item: Item, *, after: str | None = None) -> list[Order]:
+        """The client adds an item."""
+        return self._post(e.ItemCreateRequested("evt", item, after))
+
+    def truncates(self, item_id: str, audio_ms: int, *, content_index: int = 0) -> list[Order]:
+        """The client says how much of a reply was heard."""
+        return self._post(e.ItemTruncateRequested("evt", item_id, content_index, audio_ms))
+
+    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Order]:
+        """The client says what it has played of a reply."""
+        fact = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
+        return self._post(fact, after_ms=after_ms)
+
+    def is_away(self, for_ms: int, *, missed_ms: int = 0, of: int = -1) -> list[Order]:
+        """The line breaks and the client comes back after a while; so much of a reply's sound had not arrived."""
+        got = self._post(e.ConnectionLost()) + self.passes(for_ms)
+        missed = ((self._replies[of].turn, missed_ms),) if missed_ms else ()
+        return got + self._post(e.ConnectionResumed(missed), after_ms=0)
+
+    # --- the reply ----------------------------------------------------------------------------
+
+    def model_requested(self, *, of: int = -1) -> list[Order]:
+        """The question has left for the model."""
+        return self._post(e.ModelRequested(*self._key(of), "fake/llm"))
+
+    def model_reached(self, *, of: int = -1) -> list[Order]:
+        """The question has its connection."""
+        return self._post(e.ModelConnected(*self._key(of)))
+
+    def voice_reached(self, hidden_ms: int, *, of: int = -1) -> list[Order]:
+        """The reply has a connection to its voice."""
+        return self._post(e.SynthesizerConnected(*self._key(of), hidden_ms))
+
+    def model_joined(self, provider: str, role: Role = "hedge", *, of: int = -1) -> list[Order]:
+        """A router asks another model too."""
+        return self._post(e.ModelJoined(*self._key(of), provider, role))
+
+    def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Order]:
+        """A router says who answers."""
+        return self._post(e.ModelChosen(*self._key(of), provider, why))
+
+    def model_attempted(self, attempt: ModelAttempt, *, of: int = -1) -> list[Order]:
+        """A router says what came of one call."""
+        return self._post(e.ModelAttempted(*self._key(of), attempt))
+
+    def token(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
+        """The model sends text."""
+        return self._post(e.ModelTextReceived(*self._key(of), text))
+
+    def call(self, arguments: str = "{}", *, index: int = 0, of: int = -1, first: bool = True) -> list[Order]:
+        """The model calls a function; only the first piece names it."""
+        named = (f"call_{index}", "look_up") if first else ("", "")
+        return self._post(e.CallGrew(*self._key(of), index, *named, arguments))
+
+    def counts(self, n_in: int, n_out: int, n_cached: int = 0, n_cache_write: int = 0, *, of: int = -1) -> list[Order]:
+        """The model's provider says what it cost."""
+        return self._post(e.TokensCounted(*self._key(of), n_in, n_out, n_cached, n_cache_write))
+
+    def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Order]:
+        """The model's answer is complete."""
+        return self._post(e.ModelFinished(*self._key(of), reason))
+
+    def clause(self, text: str = "It is noon.", *, shortened: bool = False, of: int = -1) -> list[Order]:
+        """A clause goes to the voice."""
+        key = self._key(of)
+        number = self._n_clauses[key] = self._n_clauses.get(key, -1) + 1
+        return self._post(e.ClauseHandedOver(*key, number, text, "fake/tts", shortened))
+
+    def sound(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """The voice sends sound of the latest clause."""
+        key = self._key(of)
+        return self._post(e.SoundArrived(*key, self._n_clauses[key], duration_ms, 20))
+
+    def sent(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """Output has left for the client."""
+        return self._post(e.OutputSent(*self._key(of), duration_ms))
+
+    def has_ready(self, *phrases: str) -> list[Order]:
+        """There is sound of these phrases."""
+        return self._post(e.PhrasesReady(frozenset(phrases)))
+
+    def filler_sent(self, duration_ms: int = 600, *, of: int = -1) -> list[Order]:
+        """Sound of the filler has left for the client."""
+        return self._post(e.FillerSent(*self._key(of), duration_ms))
+
+    def voice_done(self, *, of: int = -1) -> list[Order]:
+        """All sound has come."""
+        return self._post(e.SynthesisFinished(*self._key(of)))
+
+    def breaks(self, stage: e.StageName = "llm", *, of: int = -1) -> list[Order]:
+        """A provider of the reply breaks."""
+        return self._post(e.StageFailed(*self._key(of), stage, f"fake/{stage}", "broke"))
+
+    def begins_to_answer(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """One clause of the reply has come, and left for the client if the gate is open."""
+        got = self.model_requested(of=of) + self.token(text, of=of) + self.clause(text, of=of)
+        got += self.sound(duration_ms, of=of)
+        return got + self.sent(duration_ms, of=of) if self._key(of) in self._opened else got
+
+    def answers(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+        """The reply is complete, and plays on."""
+        got = self.begins_to_answer(text, duration_ms, of=of)
+        return got + self.model_done(of=of) + self.voice_done(of=of)
+
+    # --- time, and how it went ----------------------------------------------------------------
+
+    def loop_stalled(self, for_ms: int) -> list[Order]:
+        """Our event loop was held up until now: what came last had waited for it."""
+        return self._post(e.EventLoopStalled(self.driver.now_ms - for_ms, self.driver.now_ms), after_ms=0)
+
+    def passes(self, duration_ms: int) -> list[Order]:
+        """Nothing happens for a while."""
+        return self._see(self.driver.at(self.driver.now_ms + duration_ms))
+
+    def said(self, kind: type) -> list[Any]:
+        """All announcements of one kind, in order."""
+        return [what for what in self.driver.announced if isinstance(what, kind)]
+
+    def ended(self) -> list[tuple[str, str]]:
+        """How the responses ended: (status, reason), in order."""
+        return [(what.status, what.reason) for what in self.said(a.ResponseEnded)]
+
+    def outcomes(self) -> list[tuple[str | None, str]]:
+        """How the turns ended: (outcome, reason), in the order of their numbers."""
+        records = sorted(self.driver.records.values(), key=lambda record: record.turn)
+        return [(record.outcome, record.reason) for record in records]
+
+    def started(self) -> list[StartReply]:
+        """All replies that were started."""
+        return self._replies
+
+    def _key(self, of: int) -> tuple[int, int]:
+        return self._replies[of].turn, self._replies[of].revision
+
+    def _post(self, fact: e.Fact, *, after_ms: int = STEP_MS) -> list[Order]:
+        return self._see(self.driver.at(self.driver.now_ms + after_ms, fact))
+
+    def _see(self, orders: list[Order]) -> list[Order]:
+        for order in orders:
+            match order:
+                case BeginUtterance(utterance):
+                    self._utterances.append(utterance)
+                case FlushTranscript(utterance, flush):
+                    self._flushes[utterance] = flush
+                case StartReply():
+                    self._replies.append(order)
+                case OpenGate(turn, revision):
+                    self._opened.add((turn, revision))
+                case _:
+                    pass
+        return orders

@@ -1,0 +1,144 @@
+"""Act on the latency budget while a turn runs, so that the user waits less, or at least not in silence.
+
+At every mark the core projects when the user will hear the answer. From this projection follow four actions, in this
+order. The LLM request carries the time left: a router hedges by it, and asks another LLM when one fails. A first clause
+that does not close is cut at a word. A filler phrase fills the wait. An apology replaces an answer that failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.turn import notifications as a
+from voicepipe.turn import projection, record_builder, responses
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
+from voicepipe.turn.commands import SayFiller, ShortenClause
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.record import attribution
+from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.states import User
+from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.turn import FILLER, Turn
+from voicepipe.turn.user import UserSide
+
+WORTH_MS: Final = 250
+"""Minimum expected wait for a filler, in ms. Below it, a phrase would only delay the answer."""
+
+
+class BudgetActions:
+    """Check the conversation's running answer after each event that may change when it is heard."""
+
+    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
+        self._context, self._user, self._agent, self._answers = context, user, agent, answers
+        self._turn = 0
+        """The number of the turn checked last."""
+
+        self._filled = self._filled_before = False
+        """Whether that turn has a filler, and whether the turn before it has one."""
+
+        self._noted = 0
+        """The latest turn whose times were learned."""
+
+        self.over = False
+        """The answer checked last has been heard: no more can be done for it."""
+
+        self.restless = False
+        """The answer is late, and not yet late enough for a filler: any event may find that it is."""
+
+    def follow(self, now_ms: int) -> None:
+        """Update the projection, do what is due, and schedule the next check in time."""
+        self._context.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
+        self.over = self.restless = False
+        turn = self._agent.turn
+        if turn is None or not turn.settings.audible or turn.words or attribution.VOICED_LAST not in turn.marks:
+            return
+        if turn.number != self._turn:
+            self._turn, self._filled, self._filled_before = turn.number, False, self._filled
+        self._project(turn, now_ms)
+        self._shorten(turn, now_ms)
+        self._fill(turn, now_ms)
+        self.over = turn.number == self._noted and attribution.FIRST_AUDIBLE in turn.marks
+
+    def apologise(self, now_ms: int) -> bool:
+        """Start an apology for an answer that has just failed; return False when there is none to make.
+
+        There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
+        """
+        failed, self._context.turns.failed = self._context.turns.failed, []
+        taken = self._agent.busy or any(self._answers.n_pending) or self._user.state is not User.QUIET
+        if not failed or taken:
+            return False
+        apology = self._context.new_turn("apology")
+        apology.words = words_for(self._context)
+        metadata = ((APOLOGY_KEY, failed[0].id),)
+        self._answers.recite(apology, replace(failed[0].settings, tools=(), metadata=metadata), now_ms)
+        failed[0].reply.actions.append(APOLOGY)
+        record_builder.keep(self._context, failed[0], now_ms)
+        return True
+
+    # --- the projection -----------------------------------------------------------------------
+
+    def _project(self, turn: Turn, now_ms: int) -> None:
+        marks, usual = turn.marks, self._context.learned.usual
+        new = [
+            mark
+            for mark in (attribution.LLM_REQUESTED, *projection.MARKS)
+            if mark in marks and mark not in turn.reply.projected
+        ]
+        if new:
+            wait_ms = usual.first_audible_ms(marks, now_ms) - marks[attribution.VOICED_LAST]
+            turn.reply.projected.update(dict.fromkeys(new, wait_ms))
+        if attribution.FIRST_AUDIBLE in marks and turn.number != self._noted:
+            self._noted = turn.number
+            usual.note(marks)
+
+    # --- a shorter first clause ---------------------------------------------------------------
+
+    def _shorten(self, turn: Turn, now_ms: int) -> None:
+        after_ms, first_ms = self._context.core.budget_actions.shorten_after_ms, turn.marks.get(attribution.FIRST_DELTA)
+        if after_ms is None or first_ms is None or turn.reply.shortened or attribution.FIRST_CLAUSE in turn.marks:
+            return
+        if not turn.reply.text.strip() or turn.reply.finish_reason:
+            return
+        if now_ms < first_ms + after_ms:
+            self._context.timers.set(Timer(Due.SHORTEN), first_ms + after_ms)
+            return
+        turn.reply.shortened = True
+        self._context.order(ShortenClause(turn.number, turn.reply.revision))
+
+    # --- a filler -----------------------------------------------------------------------------
+
+    def _fill(self, turn: Turn, now_ms: int) -> None:
+        if not self._may_fill(turn):
+            return
+        t0_ms, usual = turn.marks[attribution.VOICED_LAST], self._context.learned.usual
+        late_ms = usual.late_from_ms(turn.marks, t0_ms + self._context.core.budget_actions.filler_over_ms)
+        if now_ms < late_ms:
+            self._context.timers.set(Timer(Due.FILLER), late_ms)
+        elif usual.first_audible_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
+            self._say_filler(turn)
+        else:
+            self.restless = True
+
+    def _may_fill(self, turn: Turn) -> bool:
+        """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
+        phrase = self._context.core.budget_actions.filler
+        waits = turn.reply.response_open and not turn.reply.released and turn.settings.in_conversation
+        empty = (
+            attribution.LLM_REQUESTED in turn.marks
+            and attribution.FIRST_SOUND not in turn.marks
+            and not turn.reply.calls
+        )
+        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler.words)
+        return bool(phrase) and phrase in self._context.phrases and waits and empty and alone
+
+    def _say_filler(self, turn: Turn) -> None:
+        context, words = self._context, self._context.core.budget_actions.filler
+        self._filled, turn.filler.words, turn.filler.item_id = True, words, context.new_id("filler")
+        turn.reply.actions.append(FILLER)
+        item = responses.filler(turn)
+        previous = context.join(item)
+        context.notify(a.OutputStarted(turn.reply.response_id, replace(item, parts=(), status="in_progress"), previous))
+        context.order(SayFiller(turn.number, turn.reply.revision, turn.reply.response_id, words))

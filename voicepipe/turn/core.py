@@ -1,0 +1,384 @@
+"""The core: events in, commands out. It holds the handlers for the table of `states`, and the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from voicepipe.turn import events as e
+from voicepipe.turn import route
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.budget_actions import BudgetActions
+from voicepipe.turn.commands import DropAudio, Order, WakeAt
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategy import Strategies
+from voicepipe.turn.idle import Idle
+from voicepipe.turn.interruptions import Interruptions
+from voicepipe.turn.item_requests import ItemRequests
+from voicepipe.turn.live_updates import LiveUpdates
+from voicepipe.turn.record import attribution
+from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.states import Agent, Transitions, User
+from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.turn import Turn
+from voicepipe.turn.user import UserSide
+from voicepipe.turn.watchdog import Watchdog
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """The passes that an event of this kind needs even if it moves neither machine and begins or ends no reply."""
+
+    answers: bool = False
+    """It may let a reply begin, or be heard."""
+
+    budget: bool = False
+    """It may change when the answer is expected: a mark, or what the user hears meanwhile."""
+
+    idle: bool = False
+    """It may begin or end the silence of both sides."""
+
+
+NOTHING: Final = After()
+EVERYTHING: Final = After(answers=True, budget=True, idle=True)
+BUDGET: Final = After(budget=True)
+
+_Handler = tuple[Callable[[Any, int], None], After]
+_ReplyHandler = tuple[Callable[[Turn, Any, int], None], After]
+_TimerHand = Callable[[Timer, int], None]
+
+
+class Core:
+    """The turns of one session. Pure: no I/O, no clock, no log; the same events give the same commands.
+
+    `handle` never raises on an event and never waits. An event of a stale revision, or without use in the current
+    state, changes nothing.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        settings: TurnSettings,
+        core: CoreSettings | None = None,
+        strategies: Strategies = BUILT_IN,
+    ) -> None:
+        self.context = TurnContext(session, core or CoreSettings(), settings)
+        self.transitions = Transitions()
+        """The moves of each event, and the moves that the table does not allow."""
+
+        self.ignored = 0
+        """Number of events of stale revisions."""
+
+        self.user = UserSide(self.context, self.transitions, strategies)
+        self.agent = AgentSide(self.context, self.transitions)
+        self._answers = Answers(self.context, self.user, self.agent)
+        self._interruptions = Interruptions(self.context, self.user, self.agent, self._answers)
+        self._idle = Idle(self.context, self.user, self.agent, self._answers)
+        self._actions = BudgetActions(self.context, self.user, self.agent, self._answers)
+        self._watchdog = Watchdog(self.context, self.user, self.agent, self._answers)
+        self._item_requests = ItemRequests(self.context, self.user, self.agent)
+        self._live_updates = LiveUpdates(self.context)
+        self._over = False
+        self.hands = self._user_handlers() | self._client_handlers()
+        """The dispatch table: the handler of each kind of event, and the passes after it."""
+
+        self._reply_handlers = self._handlers_of_reply()
+        self._timer_hands = self._hands_of_the_timers()
+
+    @property
+    def illegal_moves(self) -> list[str]:
+        """Return the moves that the table does not name: bugs of ours. Empty, or a test fails."""
+        return self.transitions.illegal_moves
+
+    @property
+    def n_stuck(self) -> int:
+        """Return how often work had to be ended that no deadline would have ended: bugs of ours, too."""
+        return self._watchdog.n_stuck
+
+    @property
+    def undecided(self) -> bool:
+        """Return whether the agent is ducked, since the user speaks over it."""
+        return self._interruptions.undecided
+
+    def handle(self, fact: e.Fact, now_ms: int) -> tuple[Order, ...]:
+        """Handle one event; return the commands that follow from it, in order."""
+        if self._over:
+            return ()
+        transitions, kind = self.transitions, type(fact)
+        transitions.fact, transitions.moves = kind, []
+        transitions.changed = now_ms >= self.context.timers.nearest_ms  # whatever the late timer is for may happen now
+        if (row := self.hands.get(kind)) is not None:
+            handler, after = row
+            handler(fact, now_ms)
+        else:
+            after = self._of_reply(fact, now_ms)
+        self._follow(after, now_ms)
+        orders, self.context.orders = tuple(self.context.orders), []
+        return orders
+
+    def _follow(self, after: After, now_ms: int) -> None:
+        """Run the passes that the event needs; all of them once it has changed who speaks or what is answered."""
+        transitions, timers, actions = self.transitions, self.context.timers, self._actions
+        if after.answers or transitions.changed or self._interruptions.overlap is not None:
+            self._settle(now_ms)
+        if self.context.turns.failed and actions.apologise(now_ms):
+            self._settle(now_ms)
+        if (after.budget and not actions.over) or transitions.changed or actions.restless:
+            actions.follow(now_ms)
+        if after.idle or transitions.changed:
+            self._idle.follow(now_ms)
+        if (transitions.changed or timers.changed) and timers.unguarded:
+            self._watchdog.follow(now_ms)
+        if self.context.turns.begun or self._live_updates.watched:
+            self._live_updates.follow(now_ms)
+        if timers.changed and (at_ms := timers.wake_ms()) is not None:
+            self.context.order(WakeAt(at_ms))
+
+    # --- the gate -----------------------------------------------------------------------------
+
+    def _settle(self, now_ms: int) -> None:
+        """Start the replies that may start, and open the gate if it may open.
+
+        A reply that is complete the moment its gate opens makes way for the next reply, so this loops until nothing
+        changes. Each pass starts, opens or ends a turn, and no turn does any of it twice.
+        """
+        before = None
+        while before != (before := self._standing()):
+            if self._interruptions.overlap is not None:
+                self._interruptions.follow(now_ms)
+            if self._interruptions.overlap is None or not self._interruptions.undecided:
+                self._answers.settle(now_ms)
+            self._open_gate(now_ms)
+
+    def _standing(self) -> tuple[object, ...]:
+        return self.user.state, self.agent.state, self.agent.turn, self._answers.n_pending
+
+    def _open_gate(self, now_ms: int) -> None:
+        turn = self.agent.turn
+        if turn is not None and self.agent.state is Agent.READY and self._may_open(turn):
+            self.agent.open_gate(turn, now_ms)
+        if self.user.state is User.ENDED and (t := self.user.turn) is not None and (t.reply.released or t.outcome):
+            self.user.leave()
+
+    def _may_open(self, turn: Turn) -> bool:
+        """Return whether the gate may open: the turn is over, the reply is current, and it answers what was said."""
+        over = self.user.state is User.ENDED and self.user.turn is turn
+        return (turn.question.settled or (over and turn.current)) and not self._interruptions.undecided
+
+    # --- user events --------------------------------------------------------------------------
+
+    def _user_handlers(self) -> dict[type, _Handler]:
+        return {
+            e.SpeechStarted: (self._speech_started, EVERYTHING),
+            e.SpeechWentOn: (self._interruptions.speech_went_on, NOTHING),
+            e.SpeechPaused: (self._speech_paused, EVERYTHING),
+            e.SilenceGrew: (self._silence_grew, NOTHING),
+            e.EndpointScored: (self.user.endpoint_scored, After(answers=True)),
+            e.SilenceCommitted: (self._idle.silence_committed, EVERYTHING),
+            e.TranscriptGrew: (self._transcript_grew, NOTHING),
+            e.TranscriptFinished: (self._transcript_finished, EVERYTHING),
+            e.TranscriberFailed: (self._transcript_failed, EVERYTHING),
+            e.TranscriberConnected: (self.user.utterances.stt_connected, NOTHING),
+            e.TranscriberChanged: (self.user.utterances.stt_changed, NOTHING),
+        }
+
+    def _speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
+        """Handle speech of the user. The client is notified of the speech first, and then of what it ends."""
+        if self.user.ignores_speech or self._interruptions.speech_started(fact, now_ms):
+            return
+        turn, may_interrupt = self.user.turn, self.context.settings.interrupt_response
+        resumed, ended = self.user.state is User.HOLDING, self.user.state is User.ENDED
+        is_answered = turn is not None and ended and self._is_still_answered(turn)
+        if turn is not None and is_answered:
+            self._answers.postpone(turn, now_ms)
+        self.user.speech_started(fact, now_ms)
+        if turn is not None and not is_answered:
+            self.agent.revise(turn)
+        if may_interrupt and not resumed and not is_answered:
+            self._answers.interrupt(now_ms)
+
+    def _speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
+        if not self._interruptions.speech_paused(fact):
+            self.user.speech_paused(fact, now_ms)
+
+    def _silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+        if self._interruptions.overlap is not None:
+            self._interruptions.silence_grew(fact, now_ms)
+            self.transitions.changed = True
+            return
+        self.user.silence_grew(fact, now_ms)
+        if self._answers.words_known:  # the pause may be long enough now for an early reply
+            self._settle(now_ms)
+
+    def _transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
+        self.user.transcript_grew(fact)
+        self._interruptions.transcript_grew(fact, now_ms)
+
+    def _transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+        self.user.transcript_finished(fact, now_ms)
+        self._interruptions.transcript_finished(fact, now_ms)
+
+    def _transcript_failed(self, fact: e.TranscriberFailed, now_ms: int) -> None:
+        self.user.transcript_failed(fact)
+        self._interruptions.transcript_failed(now_ms)
+
+    def _is_still_answered(self, turn: Turn) -> bool:
+        """Return whether a turn that is over is answered although the user goes on before any audio is played."""
+        return turn.question.overlong or (not self.context.settings.interrupt_response and self.agent.turn is turn)
+
+    # --- client events ------------------------------------------------------------------------
+
+    def _client_handlers(self) -> dict[type, _Handler]:
+        item_requests, answers = self._item_requests, self._answers
+        return {
+            e.SettingsChanged: (self._settings_changed, EVERYTHING),
+            e.CommitRequested: (self._commit_requested, EVERYTHING),
+            e.ClearRequested: (self._clear_requested, EVERYTHING),
+            e.ReplyRequested: (answers.request, EVERYTHING),
+            e.CancelRequested: (answers.cancel, EVERYTHING),
+            e.ItemCreateRequested: (lambda fact, now_ms: item_requests.create_requested(fact), NOTHING),
+            e.ItemTruncateRequested: (item_requests.truncated, EVERYTHING),
+            e.ItemDeleteRequested: (lambda fact, now_ms: item_requests.deleted(fact), NOTHING),
+            e.PlaybackReported: (self.agent.playback_reported, EVERYTHING),
+            e.ItemRetrieveRequested: (lambda fact, now_ms: item_requests.retrieve_requested(fact), NOTHING),
+            e.PhrasesReady: (self._phrases_ready, BUDGET),
+            e.TimePassed: (self._time_passed, EVERYTHING),
+            e.EventLoopStalled: (self._event_loop_stalled, NOTHING),
+            e.ConnectionLost: (self._connection_lost, NOTHING),
+            e.ConnectionResumed: (self._connection_resumed, EVERYTHING),
+            e.UserLeft: (self._user_left, EVERYTHING),
+        }
+
+    def _settings_changed(self, fact: e.SettingsChanged, now_ms: int) -> None:
+        dropped = self.user.settings_changed(fact)
+        self._interruptions.settings_changed(now_ms)
+        if dropped is not None:
+            self._answers.drop(dropped, "turn detection changed", now_ms)
+
+    def _commit_requested(self, fact: e.CommitRequested, now_ms: int) -> None:
+        self._interruptions.committed(now_ms)
+        committed = self.user.commit_requested(fact, now_ms)
+        if committed is None:
+            return
+        if self.agent.turn is committed:
+            self.agent.revise(committed)  # a commit starts no reply, so the speculative reply is wasted
+        self._answers.leave_open(committed, now_ms)
+
+    def _clear_requested(self, fact: e.ClearRequested, now_ms: int) -> None:
+        self._interruptions.drop(now_ms)
+        dropped = self.user.clear_requested()
+        if dropped is not None:
+            self._answers.drop(dropped, "cleared by the client", now_ms)
+
+    def _phrases_ready(self, fact: e.PhrasesReady, now_ms: int) -> None:
+        self.context.phrases = fact.texts
+
+    # --- reply events -------------------------------------------------------------------------
+
+    def _handlers_of_reply(self) -> dict[type, _ReplyHandler]:
+        agent = self.agent
+        return {
+            e.ModelRequested: (agent.model_requested, After(answers=True, budget=True)),
+            e.ModelConnected: (lambda turn, fact, now_ms: turn.mark(attribution.CONNECTED, now_ms), NOTHING),
+            e.ModelJoined: (route.model_joined, NOTHING),
+            e.ModelChosen: (route.model_chosen, NOTHING),
+            e.ModelAttempted: (route.model_attempted, NOTHING),
+            e.ModelTextReceived: (agent.model_spoke, BUDGET),
+            e.CallGrew: (agent.call_grew, BUDGET),
+            e.TokensCounted: (agent.tokens_counted, NOTHING),
+            e.ModelFinished: (agent.model_finished, BUDGET),
+            e.ClauseHandedOver: (agent.clause_handed_over, BUDGET),
+            e.SynthesizerChanged: (route.voice_changed, NOTHING),
+            e.SynthesizerConnected: (route.voice_reached, NOTHING),
+            e.SynthesisUnused: (route.voice_unheard, NOTHING),
+            e.CachedSpeechUsed: (route.voice_recited, NOTHING),
+            e.SoundArrived: (agent.sound_arrived, BUDGET),
+            e.SynthesisFinished: (agent.voice_finished, NOTHING),
+            e.OutputSent: (agent.output_sent, BUDGET),
+            e.FillerSent: (agent.filler_sent, NOTHING),
+            e.StageFailed: (self._stage_failed, EVERYTHING),
+        }
+
+    def _of_reply(self, fact: Any, now_ms: int) -> After:
+        turn = self.agent.find(fact.turn, fact.revision)
+        over = turn is not None and turn.reply.released and not turn.reply.response_open
+        if turn is None or (over and not isinstance(fact, e.OutputSent)):
+            self.ignored += 1
+            return NOTHING
+        handler, after = self._reply_handlers[type(fact)]
+        handler(turn, fact, now_ms)
+        return after
+
+    def _stage_failed(self, turn: Turn, fact: e.StageFailed, now_ms: int) -> None:
+        turn.account.providers[fact.stage] = fact.provider
+        self._reply_failed(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
+
+    def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
+        """Handle a failed reply. A speculative reply is dropped: the LLM is asked again at the turn's end."""
+        if self.user.turn is turn and self.user.state is not User.ENDED:
+            turn.guess_failed = True
+            self.agent.revise(turn)
+        else:
+            self.agent.fail(turn, stage, why, now_ms)
+
+    def _put_away_the_guess_of(self, turn: Turn | None) -> None:
+        if turn is not None:
+            self.agent.revise(turn)
+
+    # --- time and connection ------------------------------------------------------------------
+
+    def _event_loop_stalled(self, fact: e.EventLoopStalled, now_ms: int) -> None:
+        self.context.turns.note_stall((fact.from_ms, fact.until_ms))
+
+    def _connection_lost(self, fact: e.ConnectionLost, now_ms: int) -> None:
+        self.context.timers.lose_connection(now_ms)
+
+    def _connection_resumed(self, fact: e.ConnectionResumed, now_ms: int) -> None:
+        self.context.timers.resume(now_ms)
+        self.agent.connection_resumed(dict(fact.missed), now_ms)
+
+    def _time_passed(self, fact: e.TimePassed, now_ms: int) -> None:
+        for timer in self.context.timers.passed(now_ms):
+            self._timer_hands[timer.due](timer, now_ms)
+
+    def _hands_of_the_timers(self) -> dict[Due, _TimerHand]:
+        user, interruptions = self.user, self._interruptions
+        return {
+            Due.DOUBT: lambda timer, now_ms: self._put_away_the_guess_of(user.go_on()),
+            Due.FILLER: lambda timer, now_ms: None,  # `BudgetActions.follow` acts on it, as after every event
+            Due.FINAL_TEXT: lambda timer, now_ms: user.text_overdue(timer.number, now_ms),
+            Due.FIRST_OUTPUT: self._reply_overdue,
+            Due.HOLDING: lambda timer, now_ms: user.end(now_ms),
+            Due.IDLE: lambda timer, now_ms: self._idle.overdue(),
+            Due.IRREVOCABLE: lambda timer, now_ms: self._end_is_irrevocable(now_ms),
+            Due.OVERLAP: lambda timer, now_ms: interruptions.overdue(now_ms),
+            Due.PLAYBACK: lambda timer, now_ms: self.agent.played(now_ms),
+            Due.PROGRESS: self._reply_overdue,
+            Due.REPLY: self._reply_overdue,
+            Due.SHORTEN: lambda timer, now_ms: None,  # as `FILLER`
+            Due.TRANSCRIPT: lambda timer, now_ms: user.transcript_overdue(timer.number),
+            Due.UTTERANCE: lambda timer, now_ms: user.overdue(now_ms),
+            Due.VERDICT: lambda timer, now_ms: interruptions.verdict_due(now_ms),
+            Due.WATCHDOG: lambda timer, now_ms: self._watchdog.overdue(now_ms),
+        }
+
+    def _reply_overdue(self, timer: Timer, now_ms: int) -> None:
+        if (overdue := self.agent.overdue(timer)) is not None:
+            self._reply_failed(*overdue, now_ms)
+
+    def _end_is_irrevocable(self, now_ms: int) -> None:
+        turn = self.user.turn
+        if turn is not None and self.user.state is User.ENDED:
+            self._answers.postpone(turn, now_ms)
+
+    def _user_left(self, fact: e.UserLeft, now_ms: int) -> None:
+        self._interruptions.drop(now_ms)
+        self._answers.hang_up(fact.why, now_ms)
+        self.context.timers.clear_all()
+        self.context.order(DropAudio())
+        self._over = True
+        # No event is handled any more, and the handlers refer to this core.
+        self.hands, self._reply_handlers, self._timer_hands = {}, {}, {}

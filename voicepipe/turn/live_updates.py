@@ -1,0 +1,73 @@
+"""Live updates of a running turn: what is new in its record since the event before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from voicepipe.turn import notifications as a
+from voicepipe.turn import record_builder
+from voicepipe.turn.commands import KeepRecord, Notify
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.turn import Turn
+
+
+@dataclass(slots=True)
+class _Watched:
+    turn: Turn
+    sent: TurnRecord | None = None
+    marks: tuple[tuple[str, int], ...] = ()
+
+
+class LiveUpdates:
+    """Follow the turns that begin while the session watches its turns, each until it has an outcome."""
+
+    def __init__(self, context: TurnContext) -> None:
+        self._context = context
+        self.watched: list[_Watched] = []  # bounded: turns that run; each ends by a deadline
+
+    def follow(self, now_ms: int) -> None:
+        """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
+        if self._context.settings.watched:
+            self.watched += [_Watched(turn) for turn in self._context.turns.begun]
+        self._context.turns.begun.clear()
+        sent = [Notify(what) for each in self.watched for what in self._news_of(each, now_ms)]
+        orders = self._context.orders
+        # Before the record that ends a turn: the client has seen all of the turn by then.
+        place = next((i for i, order in enumerate(orders) if isinstance(order, KeepRecord)), len(orders))
+        orders[place:place] = sent
+        self.watched = [each for each in self.watched if each.turn.outcome is None]
+
+    def _news_of(self, each: _Watched, now_ms: int) -> list[a.Notification]:
+        marks = tuple(each.turn.marks.items())
+        if marks == each.marks and each.turn.outcome is None:
+            return []
+        now = record_builder.record_of(self._context, each.turn, now_ms)
+        found = news(each.sent, now)
+        each.marks, each.sent = marks, now
+        return found
+
+
+def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Notification]:
+    """Return the marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time
+    order.
+    """
+    known_marks = set(before.marks) if before else set()
+    known_stages = set(before.stages) if before else set()
+    known_actions = list(before.actions) if before else []
+    name = (now.id, now.revision)
+    return [
+        *(a.TurnMarked(*name, mark, at_ms) for mark, at_ms in now.marks if (mark, at_ms) not in known_marks),
+        *(a.StageJudged(*name, span) for span in now.stages if span not in known_stages),
+        *(a.ActionTaken(*name, action) for action in _added(known_actions, now.actions)),
+    ]
+
+
+def _added(known: list[str], actions: Iterable[str]) -> Iterator[str]:
+    """Yield the actions that are new; the same action may be taken twice."""
+    for action in actions:
+        if action in known:
+            known.remove(action)
+        else:
+            yield action

@@ -1,0 +1,252 @@
+"""A turn's record: every mark, every stage judged, and the cause of each millisecond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Cause = Literal["vad", "commit", "create", "tool", "idle", "apology"]
+Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
+Verdict = Literal["within", "over"]
+LatencySource = Literal["reported", "estimated", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpan:
+    """One stage of a turn, judged."""
+
+    stage: str
+    duration_ms: int
+    """From its first mark to its last, without the time in which our own blocked event loop delayed it: that counts as
+    `overhead`.
+    """
+
+    limit_ms: int
+    verdict: Verdict
+    critical_ms: int
+    """The part that the user waited for."""
+
+    hidden_ms: int
+    """The part that ran while another stage was the bottleneck."""
+
+    owner: str
+    """The component that could make it shorter: a provider's name, `settings`, `client` or `server`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A span of the critical path between two marks. A stage that a blocked event loop cut into pieces has several."""
+
+    stage: str
+    from_mark: str
+    to_mark: str
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """The first stage that exceeded its limit, and what its length depends on."""
+
+    stage: str
+    over_ms: int
+    owner: str
+    depends_on: str
+    """What would change it: one of `budget.DEPENDS_ON`, or what set the silence (`settings.SilenceSetBy`). Readers
+    name the setting (`telemetry.advice`).
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Tokens as the provider counts them."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    """Input tokens read from the provider's cache."""
+
+    cache_write: int = 0
+    """Input tokens written into the provider's cache, where it charges for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAttempt:
+    """One request to one LLM, for an answer for which several were tried."""
+
+    provider: str
+    role: str
+    """`primary`, `hedge`, `replacement` (another LLM had failed) or `continuation` (of an answer that broke off)."""
+
+    outcome: str
+    """`spoke`, `lost` (another LLM was sooner) or `failed`."""
+
+    began_ms: int
+    """Start of the request, in ms after the first request."""
+
+    first_ms: int | None
+    """From its start to its first word, in ms; None: there was none while it ran."""
+
+    why: str = ""
+    """What failed."""
+
+    cost_usd: float | None = None
+    """None: the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Replies that were started before the turn was over: of one turn, or of a session so far."""
+
+    starts: int = 0
+    used: int = 0
+    """Number of them that the user heard, or was about to hear."""
+
+    refused: int = 0
+    """Number of replies not started early, because that would not have paid or a limit was reached."""
+
+    saved_ms: int = 0
+    """How much sooner the kept replies could be heard than replies started at the end of the turn, in ms."""
+
+    wasted_input_tokens: int = 0
+    wasted_output_tokens: int = 0
+    """Tokens of the other replies: read, and written until they were cancelled."""
+
+    estimated: bool = False
+    """Some of these tokens are estimated from the text, at 4 characters each: few providers report the count of a
+    cancelled answer.
+    """
+
+    @property
+    def wasted_tokens(self) -> int:
+        """Return the wasted tokens, read and written."""
+        return self.wasted_input_tokens + self.wasted_output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCost:
+    """What one turn cost, in USD. Parts without a known price count as 0."""
+
+    usd: float = 0.0
+    """The sum of the others."""
+
+    answer_usd: float = 0.0
+    """The LLM's answer."""
+
+    hedge_usd: float = 0.0
+    """Requests for it to other LLMs, which were slower or failed, and TTS requests that lost to a sooner TTS."""
+
+    speculation_usd: float = 0.0
+    """Replies that were started before the turn was over and that were never heard."""
+
+    tts_usd: float = 0.0
+    """The TTS that was heard, each for what it said; audio cached on disk costs nothing."""
+
+    stt_usd: float = 0.0
+    """The STTs whose texts came, for the audio that they were given since the text before."""
+
+    whole: bool = True
+    """False: a part of it has no known price."""
+
+    estimated: bool = False
+    """The answer's tokens are estimated from the text, since the provider did not report them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCost:
+    """What a session's turns cost up to a record, in USD."""
+
+    usd: float = 0.0
+    hedge_usd: float = 0.0
+    speculation_usd: float = 0.0
+    active_ms: int = 0
+    """The part of the session's time spent in turns: from the user's first audio to the last of the answer, in ms."""
+
+    usd_per_active_minute: float | None = None
+    cached_share: float | None = None
+    """Of the tokens that LLMs read, the share read from their caches; None: no provider reported it."""
+
+    whole: bool = True
+    """False: a part of it has no known price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """The complete record of one turn. A record without an outcome belongs to a turn that is still running."""
+
+    id: str
+    session: str
+    turn: int
+    revision: int
+    cause: Cause
+    outcome: Outcome | None
+    reason: str
+    """Why it ended with this outcome; empty when it simply completed."""
+
+    marks: tuple[tuple[str, int], ...]
+    """(mark, session ms), in time order."""
+
+    total_ms: int | None
+    """Turn latency: from t0 to the first audible sample at the client; to the first text for a text-only reply."""
+
+    total_limit_ms: int
+    total_verdict: Verdict | None
+    latency_source: LatencySource
+    stages: tuple[StageSpan, ...]
+    parts: tuple[tuple[str, int], ...]
+    """Sub-parts of stages, (name, ms): `stt_final`, `gate_wait`, `connect`."""
+
+    contributions: tuple[Contribution, ...]
+    unattributed_ms: int
+    breach: Breach | None
+    providers: tuple[tuple[str, str], ...]
+    """(stage, provider) that served the turn."""
+
+    tokens: TokenCount
+    user_text: str
+    agent_text: str
+    played_text: str
+    """The part of the reply that the user heard; the same as `agent_text` unless the reply was cut."""
+
+    spoken_ms: int
+    """How much audio of the reply was sent, in ms."""
+
+    actions: tuple[str, ...] = ()
+    """Actions taken to save the budget: `hedge`, `fallback`, `continuation`, `short_clause`, `filler`, `apology`."""
+
+    projected: tuple[tuple[str, int], ...] = ()
+    """(mark, ms): the turn latency that was expected when that mark was stamped."""
+
+    filler: str = ""
+    """The filler said while the answer was awaited; not part of `agent_text`."""
+
+    language: str = ""
+    """The language of the user's speech, as BCP-47: as the STT detected it, or else as configured; empty: unknown."""
+
+    route: str = ""
+    """Why that LLM answered, as text, and the fallbacks of STT and TTS; empty when there was no choice."""
+
+    attempts: tuple[ModelAttempt, ...] = ()
+    """The requests made for the answer, if a router made them."""
+
+    itl_ms: float | None = None
+    """The mean time from one token of the answer to the next; None: its tokens were not counted, or they came at once.
+    """
+
+    tokens_per_s: float | None = None
+    """How many tokens came per second after the first one; None likewise."""
+
+    tts_connect_hidden_ms: int | None = None
+    """How much of connecting to the TTS was over when its reply began, in ms; None when it has no connection of its
+    own.
+    """
+
+    stt_connect_hidden_ms: int | None = None
+    """How much of connecting to the STT was over when the user began to speak, in ms; None likewise."""
+
+    speculation: Speculation = field(default_factory=Speculation)
+    session_speculation: Speculation = field(default_factory=Speculation)
+    """The same for all turns of the session, up to this record."""
+
+    cost: TurnCost = field(default_factory=TurnCost)
+    session_cost: SessionCost = field(default_factory=SessionCost)
+    """The cost of all turns of the session, up to this record."""

@@ -1,0 +1,39 @@
+"""Remove a provider's own error text from what the holder of a client secret gets: only the fact of the failure stays.
+
+A provider that refuses names our accounts, limits and parts of our keys, and a client secret is in any visitor's
+browser. Over REST `server.refusals.veiled` does the same; API keys see everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.turn import notifications as a
+from voicepipe.turn.record.values import TurnRecord
+
+STAGES: Final = ("stt", "llm", "tts")
+"""The stages that providers serve: the reasons of their failures begin with these names."""
+
+FAILED: Final = "it failed"
+
+
+def redacted_record(record: TurnRecord) -> TurnRecord:
+    """Return the record without providers' error texts: in its reason, its route and its attempts."""
+    attempts = tuple(replace(each, why="") for each in record.attempts)
+    return replace(record, reason=_redacted_reason(record.reason), route="", attempts=attempts)
+
+
+def redacted_notification(what: a.Notification) -> a.Notification:
+    """Return the notification without providers' error texts: of a response or a transcription that failed."""
+    match what:
+        case a.ResponseEnded(status="failed", reason=code) if code.removesuffix("_failed") in STAGES:
+            return replace(what, message=f"{code.removesuffix('_failed')}: {FAILED}")
+        case a.TranscriptFailed():
+            return replace(what, why=f"stt: {FAILED}")
+    return what
+
+
+def _redacted_reason(reason: str) -> str:
+    stage = reason.partition(":")[0]
+    return f"{stage}: {FAILED}" if stage in STAGES else reason

@@ -1,0 +1,294 @@
+"""Decide which turns are answered, and when: the user's, those that the client requests, and those that must wait."""
+
+from __future__ import annotations
+
+from voicepipe.turn import events as e
+from voicepipe.turn import record_builder, responses
+from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
+from voicepipe.turn.record import attribution
+from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.speculation import input_tokens_of
+from voicepipe.turn.states import User
+from voicepipe.turn.turn import Turn
+from voicepipe.turn.user import UserSide
+
+MOST_ASIDES = 8
+"""Number of out-of-band replies that may run at once: each is a request to the LLM that is not limited by playback."""
+
+
+class Answers:
+    """A queue that gives turns to the agent, one of the conversation at a time, each at most once."""
+
+    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide) -> None:
+        self._context, self._user, self._agent = context, user, agent
+        self._requested: list[Turn] = []
+        """Replies that were requested and wait for the user's transcript."""
+
+        self._waiting: list[Turn] = []
+        """Turns that are over, and wait for their transcript or for a reply that may not be interrupted."""
+
+        self._unanswered: Turn | None = None
+        """The latest turn that is over and has no request for a reply; `response.create` answers it."""
+
+        self.words_known = False
+        """The words of all that the user has said in the running turn were known at the latest look."""
+
+    @property
+    def n_pending(self) -> tuple[int, int]:
+        """Return how many replies wait to be started; the numbers change whenever a reply starts."""
+        return len(self._requested), len(self._waiting)
+
+    def settle(self, now_ms: int) -> None:
+        """Start the replies that may start."""
+        self._answer_user(now_ms)
+        self._start_requested(now_ms)
+        self._start_waiting(now_ms)
+
+    # --- user turns ---------------------------------------------------------------------------
+
+    def postpone(self, turn: Turn, now_ms: int) -> None:
+        """Queue this turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
+        turn.question.settled = True
+        if self._agent.turn is not turn or not turn.current:
+            if self._agent.turn is turn:
+                self._agent.revise(turn)
+            self._waiting.append(turn)
+        if self._user.turn is turn:
+            self._user.leave()
+
+    def leave_open(self, turn: Turn, now_ms: int) -> None:
+        """Mark the turn as over, to be answered only if the client requests it."""
+        self._drop_unanswered(now_ms)
+        self._unanswered = turn
+
+    def drop(self, turn: Turn, why: str, now_ms: int, *, client_reason: str = "client_cancelled") -> None:
+        """End a turn without an answer."""
+        if self._agent.turn is turn or turn.reply.response_open:
+            self._agent.give_up(turn, "abandoned", why, now_ms, client_reason=client_reason)
+        elif turn.outcome is None:
+            record_builder.close(self._context, turn, "abandoned", why, now_ms)
+        if self._user.turn is turn:
+            self._user.leave()
+
+    def _answer_user(self, now_ms: int) -> None:
+        turn = self._user.turn
+        self.words_known = turn is not None and turn.question.transcribed
+        if turn is None or not self.words_known:
+            return
+        if self._user.state is User.ENDED and turn.outcome is None:
+            self._answer(turn, now_ms)
+        elif self._user.state is User.HOLDING:
+            self._guess(turn, now_ms)
+
+    def _guess(self, turn: Turn, now_ms: int) -> None:
+        """Start a speculative reply at a short silence, before the turn is over; or drop one that is of no use."""
+        enabled = self._context.core.speculate and self._context.settings.create_response
+        if not (enabled and turn.question.text and not turn.question.lost and not turn.guess_failed):
+            self._drop_guess()
+        elif not (self._agent.turn is turn and turn.current):
+            self._drop_guess()
+            free = not (self._requested or self._waiting or self._agent.busy)
+            if free and self._user.may_begin(self._context.learned.speculation.answer_ms):
+                self._bet(turn, now_ms)
+
+    def _bet(self, turn: Turn, now_ms: int) -> None:
+        """Start the reply although the user may go on, if that is expected to pay."""
+        stats, limits = self._context.learned.speculation, self._context.core.speculation
+        if turn.account.speculation.starts >= limits.max_starts or (
+            turn.question.waived and turn.question.waived[0] == turn.pause
+        ):
+            return  # do not speculate on a user who stops and goes on repeatedly
+        items = self._items_with(turn)
+        if not stats.pays(input_tokens_of(turn.settings, items), limits):
+            stats.waive(turn, now_ms)
+            return
+        self._agent.start(turn, items, now_ms)
+        turn.reply.guess = True
+        stats.started(turn)
+
+    def _drop_guess(self) -> Turn | None:
+        """Drop the speculative reply; return its turn, if there was one."""
+        guess = self._user.turn
+        if guess is None or self._agent.turn is not guess or self._user.state is not User.HOLDING:
+            return None
+        self._agent.revise(guess)
+        return guess
+
+    def _answer(self, turn: Turn, now_ms: int) -> None:
+        """Answer a turn that is over and whose transcript is known, unless there is nothing to reply to."""
+        if turn.reply.response_open and turn.current:
+            return  # already running
+        self._context.learned.speculation.ended(turn, now_ms)
+        if not turn.question.text and not turn.question.lost:
+            self.drop(turn, "nothing was said", now_ms, client_reason="turn_detected")
+        elif not self._context.settings.create_response:
+            if self._agent.turn is turn:
+                self._agent.revise(turn)  # it was speculative, and no reply was requested
+            self.leave_open(turn, now_ms)
+            if self._user.turn is turn:
+                self._user.leave()
+        elif self._taken_by_another(turn):
+            self.postpone(turn, now_ms)
+        elif not turn.question.text:
+            self._agent.fail(turn, "stt", turn.question.lost, now_ms)
+        else:
+            self._drop_unanswered(now_ms)
+            self._prepare(turn, now_ms)
+            responses.start_response(self._context, turn)
+
+    def _prepare(self, turn: Turn, now_ms: int) -> None:
+        """Start the reply to what the user said, or restart it if the transcript has changed."""
+        if self._agent.turn is turn:
+            if turn.current:
+                return
+            self._agent.revise(turn)
+        if not self._agent.busy:
+            self._agent.start(turn, self._items_with(turn), now_ms)
+
+    def _items_with(self, turn: Turn) -> tuple[Item, ...]:
+        """Return the conversation plus what the user says in this turn, even before that is an item."""
+        self._agent.write_down()
+        items = self._context.read_by_model()
+        unborn = (u for u in turn.question.utterances if not u.committed)
+        return (*items, *(Message(u.item_id, "user", (InputAudio(u.text),)) for u in unborn))
+
+    # --- waiting turns ------------------------------------------------------------------------
+
+    def _taken_by_another(self, turn: Turn | None = None) -> bool:
+        """Return whether another reply of the conversation is coming: no two are generated at a time."""
+        busy = self._agent.busy and self._agent.turn is not turn
+        return busy or any(requested.settings.in_conversation for requested in self._requested)
+
+    def _start_waiting(self, now_ms: int) -> None:
+        """Answer the waiting turns. Of several turns the latest is answered: its LLM request includes the others."""
+        known = [turn for turn in self._waiting if turn.question.transcribed]
+        if not known or self._taken_by_another():
+            return
+        self._waiting = [turn for turn in self._waiting if turn not in known]
+        latest = ([turn for turn in known if turn.question.text] or known)[-1]
+        for turn in known:
+            if turn is not latest:
+                self.drop(turn, "answered with the next turn" if turn.question.text else "nothing was said", now_ms)
+        self._answer(latest, now_ms)
+
+    def _drop_unanswered(self, now_ms: int) -> None:
+        if self._unanswered is not None:
+            self.drop(self._unanswered, "no reply was asked for", now_ms)
+            self._unanswered = None
+
+    # --- client requests ----------------------------------------------------------------------
+
+    def request(self, fact: e.ReplyRequested, now_ms: int) -> None:
+        """Request a reply for the client: it starts when everything that the user has said is transcribed."""
+        in_band = fact.reply.in_conversation
+        if in_band:
+            self._give_way(now_ms)
+        refusal = self._in_the_way() if in_band else self._one_too_many(fact.reply)
+        if refusal:
+            self._context.refuse(fact.event_id, *refusal)
+            return
+        self.reply_to(self._turn_for(fact), fact.reply, now_ms)
+
+    def reply_to(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
+        """Answer a turn that cannot be revised, from now on and with these settings."""
+        responses.start_response(self._context, self._due(turn, reply, now_ms))
+
+    def recite(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
+        """Speak a turn's own words. The client is notified once there is audio of them."""
+        self._due(turn, reply, now_ms)
+
+    def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
+        turn.settings, turn.question.settled = reply, True
+        for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
+            turn.mark(mark, now_ms)
+        self._requested.append(turn)
+        return turn
+
+    def _give_way(self, now_ms: int) -> None:
+        """Drop a speculative reply or an apology not yet heard: a reply that the client requests goes first."""
+        if (guess := self._drop_guess()) is not None:
+            guess.guess_failed = True
+        unheard = [
+            turn for turn in (*self._requested, self._agent.turn) if turn and turn.words and not turn.reply.released
+        ]
+        self._requested = [turn for turn in self._requested if turn not in unheard]
+        for turn in unheard:
+            self.drop(turn, "overtaken", now_ms)
+
+    def _in_the_way(self) -> tuple[str, str] | None:
+        expected = self._user.state is User.ENDED and self._context.settings.create_response
+        if not (expected or self._waiting or self._taken_by_another()):
+            return None
+        return (
+            "conversation_already_has_active_response",
+            "expected no response in progress; wait for its response.done or cancel it first",
+        )
+
+    def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
+        requested = [turn.settings for turn in self._requested if not turn.settings.in_conversation]
+        running = [*self._agent.asides, *requested]
+        if len(running) >= MOST_ASIDES:
+            return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
+        n_chars, most = sum(map(self._n_chars_read, (*running, reply))), self._context.core.conversation.max_chars
+        if not running or n_chars <= most:
+            return None
+        why = f"expected at most {most} characters that all out-of-band responses read at a time, got {n_chars}"
+        return "too_many_active_responses", why
+
+    def _n_chars_read(self, reply: ReplySettings) -> int:
+        if reply.context is None:
+            return self._context.conversation.n_chars
+        return sum(item.n_chars for item in reply.context)
+
+    def _turn_for(self, fact: e.ReplyRequested) -> Turn:
+        unanswered, newest = self._unanswered, self._context.conversation.newest
+        if unanswered is not None and fact.reply.in_conversation:
+            self._unanswered = None
+            return unanswered
+        return self._context.new_turn("tool" if isinstance(newest, FunctionOutput) else "create")
+
+    def _start_requested(self, now_ms: int) -> None:
+        if not self._requested or self._user.pending():
+            return
+        requested, self._requested = self._requested, []
+        for turn in requested:
+            if turn.question.lost and not turn.question.text:
+                self._agent.fail(turn, "stt", turn.question.lost, now_ms)
+            else:
+                self._agent.start(turn, self._items_with(turn), now_ms)
+
+    # --- end ----------------------------------------------------------------------------------
+
+    def cancel(self, fact: e.CancelRequested, now_ms: int) -> None:
+        """Cancel a response for the client: one that runs, or one that waits for the transcript."""
+        if self._agent.cancel(fact.response_id, now_ms):
+            return
+        requested = next((turn for turn in self._requested if fact.response_id in (None, turn.reply.response_id)), None)
+        if requested is not None:
+            self._requested.remove(requested)
+            self.drop(requested, "client_cancelled", now_ms)
+            return
+        named = "" if fact.response_id is None else f" with id {fact.response_id!r}"
+        self._context.refuse(
+            fact.event_id, "response_cancel_not_active", f"Cancellation failed: no active response{named}"
+        )
+
+    def interrupt(self, now_ms: int) -> None:
+        """Stop the conversation's replies and start none: the user speaks."""
+        self._agent.interrupt(now_ms)
+        remaining = [turn for turn in self._requested if not turn.settings.in_conversation]
+        overtaken = [turn for turn in (*self._requested, *self._waiting) if turn not in remaining]
+        self._requested, self._waiting = remaining, []
+        for turn in overtaken:
+            self.drop(turn, "turn_detected", now_ms, client_reason="turn_detected")
+
+    def hang_up(self, why: str, now_ms: int) -> None:
+        """End every turn: the session is over."""
+        self._agent.hang_up(why, now_ms)
+        left = (*self._requested, *self._waiting, self._unanswered, self._user.hang_up())
+        self._requested, self._waiting, self._unanswered = [], [], None
+        for turn in left:
+            if turn is not None and turn.outcome is None:
+                self.drop(turn, why, now_ms)

@@ -1,0 +1,35 @@
+"""How much text each TTS was given to speak."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class TtsUsage:
+    """Characters as spoken, by provider. Text that is played from disk costs nothing, and is subtracted."""
+
+    played: Counter[str] = field(default_factory=Counter)
+    """Text for the user to hear."""
+
+    unused: Counter[str] = field(default_factory=Counter)
+    """Text of a TTS that lost to a sooner TTS."""
+
+    def give(self, provider: str, n_chars: int) -> None:
+        """Add text given to a TTS."""
+        self.played[provider] += n_chars
+
+    def move(self, n_chars: int, *, since: str, to: str) -> None:
+        """Move text to another TTS. The TTS before it failed with that text, and is not paid for it."""
+        self.played[since] -= n_chars
+        self.played[to] += n_chars
+
+    def waste(self, provider: str, n_chars: int) -> None:
+        """Add text given to a TTS beside the TTS that is heard."""
+        self.unused[provider] += n_chars
+
+    def recite(self, provider: str, n_chars: int) -> None:
+        """Subtract text that was played from disk."""
+        counter = self.unused if provider in self.unused else self.played
+        counter[provider] -= n_chars

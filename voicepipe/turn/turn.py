@@ -1,0 +1,371 @@
+"""The state of a turn while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
+from voicepipe.turn.endpointing.completeness import same_words
+from voicepipe.turn.events import TranscriberChanged
+from voicepipe.turn.record import attribution
+from voicepipe.turn.record.loop_stalls import Stall
+from voicepipe.turn.record.values import Cause, ModelAttempt, Outcome, Speculation, TokenCount
+from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.tts_usage import TtsUsage
+
+FILLER: Final = "filler"
+"""The action of a filler."""
+
+
+@dataclass(slots=True)
+class Utterance:
+    """A stretch of the user's speech that becomes one item."""
+
+    number: int
+    item_id: str
+    audio_start_ms: int = 0
+    audio_end_ms: int = 0
+    pauses: int = 0
+    """How often the user fell silent in it. A flush has the number of its pause."""
+
+    answered_pause: int = 0
+    """The latest pause whose text is known."""
+
+    requested_pause: int = 0
+    """The latest pause whose text was requested."""
+
+    awaited_from_ms: int = 0
+    """When the wait for that text began: with the last voiced sample, as a rule."""
+
+    provisional: bool = False
+    """`text` is the interim text from when the transcriber's time for the final text was up; the final text may still
+    come.
+    """
+
+    text: str = ""
+    interim: str = ""
+    sent_text: str = ""
+    """The text of it already sent to the client."""
+
+    aside: bool = False
+    """Said over the agent's speech; the client was not notified of it yet."""
+
+    committed: bool = False
+    done: bool = False
+    """The client was sent all of its text, or a notice that there will be none."""
+
+    deleted: bool = False
+    """The client has deleted its item: nothing more is written there or sent about it."""
+
+    failed: str = ""
+    stt_hidden_ms: int | None = None
+    """How much of connecting to the STT was over when it began, in ms."""
+
+    stt_changes: list[TranscriberChanged] = field(default_factory=list)
+    """The STT fallbacks while it was transcribed."""
+
+    turn: Turn | None = None
+    """The turn that it belongs to, once it has one."""
+
+    @property
+    def known(self) -> bool:
+        """Return whether the text of all that was said in it is known, or known to be lost."""
+        return bool(self.failed) or self.answered_pause >= self.pauses
+
+    @property
+    def in_progress(self) -> bool:
+        """Return whether it goes on, or its words are still to come."""
+        return not self.committed or not self.known
+
+    @property
+    def open(self) -> bool:
+        """Return whether a final text may still come."""
+        return self.provisional or not self.known
+
+    @property
+    def speech_ms(self) -> int:
+        return max(0, self.audio_end_ms - self.audio_start_ms)
+
+
+@dataclass(slots=True)
+class Question:
+    """What the user says in a turn. It outlives the revisions of the reply."""
+
+    utterances: list[Utterance] = field(default_factory=list)
+    language: str = ""
+    """The language of the user's speech as the STT detected it, as BCP-47; empty while unknown."""
+
+    t0_audio_ms: int | None = None
+    """t0 as a position in the user's audio; None when it has no position there."""
+
+    settled: bool = False
+    """The user cannot revise it any more: it has another cause than the user's speech, or the user may not interrupt.
+    """
+
+    overlong: bool = False
+    """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
+
+    waived: tuple[object, int] | None = None
+    """(pause, session ms): the latest start of a reply that was not made because it would not have paid."""
+
+    @property
+    def text(self) -> str:
+        """Return all that the user said in this turn."""
+        return " ".join(u.text for u in self.utterances if u.text)
+
+    @property
+    def transcribed(self) -> bool:
+        """Return whether the words of all that the user said are known, or known to be lost."""
+        return all(u.known for u in self.utterances)
+
+    @property
+    def lost(self) -> str:
+        """Return why the user's words are lost; empty when none were lost."""
+        return next((u.failed for u in self.utterances if u.failed), "")
+
+
+@dataclass(slots=True)
+class Reply:
+    """One revision of the answer: from the request to the LLM to the end of the response."""
+
+    revision: int = 0
+    reply_question: str = ""
+    """The user's words that it answers."""
+
+    began_ms: int = 0
+    """When it was started."""
+
+    guess: bool = False
+    """It was started before the turn was over, and whether it will be heard is not known yet."""
+
+    released: bool = False
+    """The gate has opened."""
+
+    # --- the response -------------------------------------------------------------------------
+    response_id: str = ""
+    response_open: bool = False
+    """The client was sent the start of the response, and not yet its end."""
+
+    item_id: str = ""
+    item_status: ItemStatus = "in_progress"
+    """The status of its message."""
+
+    started_items: list[str] = field(default_factory=list)
+    """Ids of the output items that the client was notified of."""
+
+    # --- what the LLM and the TTS have sent ---------------------------------------------------
+    text: str = ""
+    clauses: list[ClauseSound] = field(default_factory=list)
+    calls: dict[int, FunctionCall] = field(default_factory=dict)
+    latest_delta_ms: int = 0
+    """When the latest text of the LLM came, or arguments of a call."""
+
+    finish_reason: str = ""
+    tokens: TokenCount = field(default_factory=TokenCount)
+    voice_done: bool = False
+
+    # --- how it came about --------------------------------------------------------------------
+    route: list[str] = field(default_factory=list)
+    """Why that LLM and that TTS answer: one entry for each decision of a router."""
+
+    attempts: list[ModelAttempt] = field(default_factory=list)
+    tts_connect_hidden_ms: int | None = None
+    """How much of connecting to the TTS was over when it began, in ms; None when the TTS has no connection of its own.
+    """
+
+    actions: list[str] = field(default_factory=list)
+    projected: dict[str, int] = field(default_factory=dict)
+    """Mark -> the turn latency that was expected then, in ms."""
+
+    shortened: bool = False
+    """The TTS was ordered to begin before a clause had closed."""
+
+    def next_revision(self) -> Reply:
+        """Return the reply that takes the place of this one. Only a filler that was said remains."""
+        return Reply(self.revision + 1, actions=[action for action in self.actions if action == FILLER])
+
+
+@dataclass(slots=True)
+class ReplyAudio:
+    """The audio of one reply: what has come from the TTS, was sent to the client, and was played there."""
+
+    arrived_ms: int = 0
+    audible_at_ms: int | None = None
+    """Where the first audible sample lies in it."""
+
+    sent_ms: int = 0
+    plays_until_ms: int = 0
+    latest_ms: int = 0
+    """Latest session time of its playback: no report moves its end beyond this."""
+
+    reported: bool = False
+    """The client has reported when its first audio was heard."""
+
+    cut_reported: bool = False
+    """The client has reported with an event of its own where it was cut."""
+
+    cut_ms: int | None = None
+    """Where it was cut, if it was."""
+
+    def queued_ms(self, now_ms: int) -> int:
+        """Return how much of the audio that has come is still to be played, in ms."""
+        return self.arrived_ms - self.played_ms(now_ms)
+
+    def played_ms(self, now_ms: int) -> int:
+        """Return how much of it has been played by now, in ms, as far as the core knows."""
+        if self.cut_ms is not None:
+            return self.cut_ms
+        return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))
+
+
+@dataclass(slots=True)
+class Filler:
+    """The filler said while the answer was awaited."""
+
+    words: str = ""
+    item_id: str = ""
+    sent_ms: int = 0
+    """How much of its audio was sent, in ms."""
+
+
+@dataclass(slots=True)
+class Accounting:
+    """What a turn has used, by all of its revisions, and what has delayed it."""
+
+    providers: dict[str, str] = field(default_factory=dict)
+    """Stage -> the provider that served it latest."""
+
+    speculation: Speculation = field(default_factory=Speculation)
+    input_tokens: int = 0
+    """What the LLM reads for the latest reply, in tokens, estimated from the text."""
+
+    tts_usage: TtsUsage = field(default_factory=TtsUsage)
+    """The text given to the TTS."""
+
+    stt_ms: dict[str, int] = field(default_factory=dict)
+    """STT -> how much audio it was given for this turn's texts, and since the turn before, in ms."""
+
+    active_ms: int = 0
+    """How long the turn took, from the user's first audio to its end, in ms; set at the end."""
+
+    stalls: list[Stall] = field(default_factory=list)
+    """When our event loop was blocked, as far as that may have delayed this turn."""
+
+    noted: set[str] = field(default_factory=set)
+    """Stages whose overrun was already logged."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One utterance (or other cause) and its reply."""
+
+    number: int
+    id: str
+    cause: Cause
+    settings: ReplySettings = field(default_factory=ReplySettings)
+    """How its reply is made."""
+
+    words: str = ""
+    """What its reply says without a request to the LLM."""
+
+    marks: dict[str, int] = field(default_factory=dict)
+    question: Question = field(default_factory=Question)
+    reply: Reply = field(default_factory=Reply)
+    audio: ReplyAudio = field(default_factory=ReplyAudio)
+    filler: Filler = field(default_factory=Filler)
+    account: Accounting = field(default_factory=Accounting)
+    deleted_items: set[str] = field(default_factory=set)
+    """Ids of its output items that the client has deleted. The client may use an id again, for an item that does not
+    belong to this turn.
+    """
+
+    guess_failed: bool = False
+    """A reply that was started before the turn was over failed or was in the way: the LLM is asked again at the turn's
+    end.
+    """
+
+    outcome: Outcome | None = None
+    reason: str = ""
+
+    @property
+    def pause(self) -> object:
+        """Return an identifier of the user's latest pause."""
+        return self.reply.revision, [u.pauses for u in self.question.utterances]
+
+    @property
+    def current(self) -> bool:
+        """Return whether the running reply answers what the user is known to have said: the same words, however
+        written.
+        """
+        return self.question.transcribed and same_words(self.reply.reply_question, self.question.text)
+
+    def add(self, utterance: Utterance) -> None:
+        """Count this utterance as part of the turn."""
+        if utterance.turn is not self:
+            self.question.utterances.append(utterance)
+            utterance.turn = self
+
+    @property
+    def all_sent(self) -> bool:
+        """Return whether the reply is complete and was sent to the client."""
+        delivered = self.settings.audible or not self.reply.text.strip() or attribution.FIRST_SENT in self.marks
+        sent = self.audio.sent_ms >= self.audio.arrived_ms
+        return self.reply.released and not self.reply.response_open and sent and delivered
+
+    def mark(self, name: str, now_ms: int) -> None:
+        """Stamp a mark, once."""
+        self.marks.setdefault(name, now_ms)
+
+    def note_delta(self, now_ms: int) -> None:
+        """Record that the LLM has sent text, or more of a call."""
+        self.mark(attribution.FIRST_DELTA, now_ms)
+        self.reply.latest_delta_ms = now_ms
+
+    def note_whole(self, finish_reason: str) -> None:
+        """Record that the LLM has sent everything, and its finish reason."""
+        self.reply.finish_reason = finish_reason
+        if attribution.FIRST_DELTA in self.marks:
+            self.mark(attribution.LAST_DELTA, self.reply.latest_delta_ms)
+
+    def revise(self) -> None:
+        """Begin the next revision: a new reply, without audio. The user's state is kept."""
+        self.reply, self.audio = self.reply.next_revision(), ReplyAudio()
+        retained = (
+            attribution.VOICED_LAST,
+            attribution.FLUSHED,
+            attribution.TRANSCRIBED,
+            attribution.ENDED,
+            *attribution.FILLER_MARKS,
+        )
+        self.marks = {name: ms for name, ms in self.marks.items() if name in retained}
+
+    def played_text(self, now_ms: int) -> str:
+        """Return the words of the reply that were heard by now."""
+        reply, audio = self.reply, self.audio
+        if not self.settings.audible:
+            return reply.text
+        if audio.cut_ms is None and audio.played_ms(now_ms) >= audio.arrived_ms and reply.voice_done:
+            return reply.text
+        return OutputAudio("", tuple(reply.clauses)).played_until(audio.played_ms(now_ms))
+
+    def message(self) -> Message:
+        """Return the reply's words as an item of the conversation, as far as they have come."""
+        reply, cut_ms = self.reply, self.audio.cut_ms
+        if not self.settings.audible:
+            return Message(reply.item_id, "assistant", (OutputText(reply.text),), reply.item_status)
+        speech = OutputAudio(reply.text, tuple(reply.clauses))
+        if cut_ms is None:
+            return Message(reply.item_id, "assistant", (speech,), reply.item_status, aside=bool(self.words))
+        played = OutputAudio(speech.played_until(cut_ms), speech.clauses)
+        return Message(reply.item_id, "assistant", (played,), "incomplete", aside=bool(self.words))
+
+    def add_sound(self, clause: int, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> None:
+        """Count audio of a clause. Audio of a clause that was never given to the TTS counts for the last clause."""
+        self.audio.arrived_ms += duration_ms
+        clauses = self.reply.clauses
+        if clauses:
+            place = min(max(clause, 0), len(clauses) - 1)
+            old = clauses[place]
+            starts_ms = old.word_starts_ms + word_starts_ms
+            clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms, starts_ms)

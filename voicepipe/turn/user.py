@@ -1,0 +1,441 @@
+"""The user's side of a turn: from the first voiced sample to the transcript."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn import transcripts
+from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.held import TRANSCRIBER_SILENCE_MS
+from voicepipe.turn.endpointing.pauses import Pauses
+from voicepipe.turn.endpointing.strategy import Decision, Strategies
+from voicepipe.turn.endpointing.supervisor import SupervisedStrategy
+from voicepipe.turn.record import attribution
+from voicepipe.turn.states import SpeechEnd, Transitions, User
+from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.turn import Turn, Utterance
+
+MIN_COMMIT_MS = 100
+"""Shortest audio of a commit, in ms: a shorter one is refused, as the hosted service does."""
+
+DOUBT_MS = 300
+"""How long the STT's end-of-speech event is trusted while the VAD still detects speech, in ms.
+
+The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when speech fades slowly.
+"""
+
+HOLD_GRACE_MS = 2_000
+"""How much later than the required silence a pause ends by the clock alone, should the VAD send nothing either."""
+
+
+class UserSide:
+    """Opens and closes utterances, requests their transcripts, and holds the user's state."""
+
+    def __init__(self, context: TurnContext, transitions: Transitions, strategies: Strategies = BUILT_IN) -> None:
+        self.state = User.QUIET
+        self.turn: Turn | None = None
+        """The turn that the user is in, until its reply is audible or dropped."""
+
+        self._context, self._transitions = context, transitions
+        self._utterance: Utterance | None = None
+        self.speech_end = SpeechEnd.DETECTED
+        """The sub-state of HOLDING."""
+
+        self.utterances = transcripts.Utterances(context)
+        self._silence_ms = 0
+        """How long the latest pause has lasted, in ms."""
+
+        self._pauses = Pauses()
+        self.strategy = SupervisedStrategy(context, strategies)
+        self._decided_for: tuple[object, ...] = ()
+        self._decided = Decision(0, 0)
+
+    @property
+    def manual(self) -> bool:
+        """Return whether the client decides when a turn is over."""
+        return self._context.settings.detection == "none"
+
+    @property
+    def ignores_speech(self) -> bool:
+        """Return whether speech that starts has no effect: the client decides the turns, or the user speaks already."""
+        return self.manual or self.state is User.SPEAKING
+
+    @property
+    def _doubtful(self) -> bool:
+        """Return whether only the STT reports the end of speech."""
+        return self.speech_end is SpeechEnd.REPORTED
+
+    # --- VAD ----------------------------------------------------------------------------------
+
+    def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
+        """Open a turn when the user speaks, or go on with the turn that seemed to be over."""
+        if self.ignores_speech:
+            return
+        if self.turn is None:
+            self.turn = self._context.new_turn("vad")
+        elif not self._doubtful and attribution.VOICED_LAST in self.turn.marks:
+            self._pauses.resumed(max(0, fact.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
+        if self.state is not User.HOLDING:
+            self._open(self.turn, fact.audio_start_ms, now_ms)
+        self._move(User.SPEAKING)
+        self._believe()
+        self._context.timers.clear(Timer(Due.HOLDING), Timer(Due.IRREVOCABLE))
+
+    def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
+        """Request the transcript when the user is silent, and wait."""
+        speaking = self.state is User.SPEAKING or self._doubtful
+        if not speaking or self.turn is None or self._utterance is None:
+            return
+        for stale in (attribution.FLUSHED, attribution.TRANSCRIBED):
+            self.turn.marks.pop(stale, None)
+        self._utterance.pauses += 1
+        self._hold(self.turn, self._utterance, fact, now_ms)
+        if self._utterance.pauses <= self._context.core.max_flushes:
+            self._request_transcript(self.turn, self._utterance, now_ms)
+
+    def _hold(self, turn: Turn, utterance: Utterance, fact: e.SpeechPaused, now_ms: int) -> None:
+        self._believe()
+        self._silence_ms = now_ms - fact.last_voiced_ms
+        speech_ms = fact.audio_end_ms - utterance.audio_start_ms
+        self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms, speech_ms=speech_ms)
+        utterance.audio_end_ms = fact.audio_end_ms
+        turn.marks[attribution.VOICED_LAST] = fact.last_voiced_ms
+        turn.question.t0_audio_ms = fact.audio_end_ms
+        self._move(User.HOLDING)
+        self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.longest_ms + HOLD_GRACE_MS)
+
+    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+        """Decide whether the user has finished."""
+        holding = self.state is User.HOLDING and not self._doubtful
+        self._silence_ms = fact.silence_ms
+        if not holding:
+            return
+        decision = self._decision(fact.silence_ms, self._context.learned.speculation.answer_ms)
+        if fact.silence_ms >= decision.audible_ms:
+            self.end(now_ms)
+            if decision.final_ms is not None:
+                self._context.timers.set(Timer(Due.IRREVOCABLE), now_ms + max(0, decision.final_ms - fact.silence_ms))
+
+    def endpoint_scored(self, fact: e.EndpointScored, now_ms: int) -> None:
+        """Store a model's score of the current pause as evidence."""
+        paused = self.state is User.HOLDING and not self._doubtful
+        if paused and self.turn is not None and self.turn.marks.get(attribution.VOICED_LAST) == fact.last_voiced_ms:
+            self._pauses.scored(fact.name, fact.score)
+
+    def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
+        """Return the strategy's decision; an event that needs it several times makes it once."""
+        interim = self._utterance.interim if self._utterance is not None else ""
+        known = (self._pauses.evidence, self._context.settings, interim, silence_ms, answer_ms)
+        if known == self._decided_for:
+            return self._decided
+        evidence = replace(self._pauses.evidence, silence_ms=silence_ms, interim_text=interim, answer_ms=answer_ms)
+        self._decided_for, self._decided = known, self.strategy.decide(evidence)
+        return self._decided
+
+    def may_begin(self, answer_ms: int | None) -> bool:
+        """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
+        silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
+        return silence_ms >= self._decision(silence_ms, answer_ms).start_ms
+
+    def overdue(self, now_ms: int) -> None:
+        """End the turn: the user spoke for the longest time allowed. Speech that goes on is the next turn."""
+        if self.turn is not None:
+            self.turn.question.overlong = True
+        self.end(now_ms)
+
+    def end(self, now_ms: int) -> None:
+        """End the turn: what was said becomes an item."""
+        turn, utterance = self.turn, self._utterance
+        if self.state not in (User.SPEAKING, User.HOLDING) or turn is None or utterance is None:
+            return
+        if self.state is User.SPEAKING or self._doubtful:  # by deadline: no end of speech was detected
+            self._believe()
+            utterance.pauses += 1
+            utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
+            turn.marks[attribution.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
+        self._move(User.ENDED)
+        turn.marks[attribution.ENDED] = now_ms
+        self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
+        self._commit(turn, utterance, now_ms)
+
+    # --- speech over the agent's --------------------------------------------------------------
+
+    def begin_aside(self, fact: e.SpeechStarted) -> Utterance:
+        """Start an utterance for speech over the agent's: it has no turn, and the client is not notified of it."""
+        return self.utterances.begin(fact.audio_start_ms, aside=True)
+
+    def pause_aside(self, utterance: Utterance, fact: e.SpeechPaused) -> None:
+        """Request the transcript of such an utterance at its pause."""
+        utterance.audio_end_ms = fact.audio_end_ms
+        utterance.pauses += 1
+        if utterance.pauses <= self._context.core.max_flushes:
+            self.request_aside(utterance)
+
+    def request_aside(self, utterance: Utterance) -> None:
+        """Request the transcript, unless it was requested since the pause."""
+        if utterance.requested_pause < utterance.pauses:
+            utterance.requested_pause = utterance.pauses
+            self._context.order(FlushTranscript(utterance.number, utterance.pauses))
+
+    def drop_aside(self, utterance: Utterance) -> None:
+        """Drop such an utterance: it was no interruption."""
+        self.utterances.drop(utterance)
+
+    def take_turn(self, utterance: Utterance, paused: e.SpeechPaused | None, now_ms: int) -> None:
+        """Turn the utterance into an interruption: it opens a turn, which may be over soon if the user has paused."""
+        utterance.aside = False
+        turn = self.turn = self._context.new_turn("vad")
+        self._enter(turn, utterance, now_ms)
+        self._move(User.SPEAKING)
+        if paused is None:
+            return
+        self._hold(turn, utterance, paused, now_ms)
+        if utterance.known and utterance.text:
+            turn.mark(attribution.TRANSCRIBED, now_ms)
+            self._pauses.add_words(utterance.text, self._context.settings.language)
+
+    # --- transcriber --------------------------------------------------------------------------
+
+    def transcript_grew(self, fact: e.TranscriptGrew) -> None:
+        """Show the words that two interim texts agree on: text that was shown is never rewritten."""
+        utterance = self.utterances.find(fact.utterance)
+        if utterance is None or utterance.done:
+            return
+        stable = transcripts.common_words(utterance.interim, fact.text)
+        utterance.interim = fact.text
+        transcripts.show(self._context, utterance, stable)
+
+    def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+        """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
+        itself).
+        """
+        self._context.learned.cost_tracker.add_audio(fact.provider, fact.audio_ms)
+        utterance = self.utterances.find(fact.utterance)
+        if utterance is None:
+            return
+        if not fact.flush and not self.manual and self._grows(utterance):
+            self._hold_on_its_word(utterance, fact, now_ms)
+            return
+        if not fact.flush and utterance.committed and not utterance.open:
+            return  # its transcript is known: this is background noise, or the agent's own echo
+        pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
+        if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
+            return
+        utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
+        if utterance.known:
+            transcripts.text_came(self._context, utterance, fact.provider, now_ms)
+        if utterance.turn is not None and self.state is User.HOLDING:
+            # The VAD has counted up to its latest frame; the clock is further.
+            paused_ms = now_ms - utterance.turn.marks.get(attribution.VOICED_LAST, now_ms)
+            self._silence_ms = max(self._silence_ms, paused_ms)
+        if utterance.turn is not None and utterance.known:
+            utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
+            utterance.turn.account.providers["stt"] = fact.provider
+            self._context.learned.cost_tracker.charge(utterance.turn)
+        if pause == utterance.pauses and not utterance.committed and not utterance.aside:
+            self._weigh(utterance, fact.language)
+        if utterance.turn is not None and fact.language:
+            utterance.turn.question.language = fact.language
+        if utterance.committed:
+            self._context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
+            transcripts.write_down(self._context, utterance)
+
+    def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
+        """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
+        spoken = language or self._context.settings.language
+        if utterance is self._utterance:
+            self._pauses.add_words(utterance.text, spoken, after_question=self._context.conversation.ends_with_question)
+
+    def text_overdue(self, number: int, now_ms: int) -> None:
+        """Use the interim text for now: the final text has taken longer than it usually takes."""
+        utterance = self.utterances.find(number)
+        if utterance is None or self._grows(utterance) or not transcripts.use_interim(utterance):
+            return
+        if utterance.turn is not None:
+            utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
+        if utterance.committed:
+            transcripts.write_down(self._context, utterance)
+        else:
+            self._weigh(utterance)
+
+    def _hold_on_its_word(self, utterance: Utterance, fact: e.TranscriptFinished, now_ms: int) -> None:
+        """Enter HOLDING: the STT reports an end of speech before the VAD can. This permits work, not output."""
+        if not self._context.core.speculate or not fact.text.strip() or utterance.turn is None:
+            return
+        utterance.text = fact.text.strip()
+        utterance.turn.account.providers["stt"] = fact.provider
+        if self.state is User.SPEAKING:
+            self.speech_end = SpeechEnd.REPORTED
+            self._move(User.HOLDING)
+            self._context.timers.set(Timer(Due.DOUBT), now_ms + DOUBT_MS)
+
+    def go_on(self) -> Turn | None:
+        """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn if that changes anything."""
+        if not self._doubtful:
+            return None
+        self._believe()
+        self._move(User.SPEAKING)
+        return self.turn
+
+    def _believe(self) -> None:
+        """Clear the doubt: the VAD has reported, or the STT's event no longer matters."""
+        self.speech_end = SpeechEnd.DETECTED
+        self._context.timers.clear(Timer(Due.DOUBT))
+
+    def transcript_failed(self, fact: e.TranscriberFailed) -> None:
+        """Mark an utterance's transcript as lost, unless all that was said in it is known already."""
+        utterance = self.utterances.find(fact.utterance)
+        if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
+            return
+        if utterance.turn is not None:
+            utterance.turn.account.providers["stt"] = fact.provider
+        transcripts.lose(self._context, utterance, f"{fact.provider}: {fact.why}")
+
+    def transcript_overdue(self, number: int) -> None:
+        """Handle the timeout of this utterance's transcript."""
+        utterance = self.utterances.find(number)
+        if utterance is not None and utterance.open:
+            transcripts.lose(
+                self._context, utterance, f"no transcript within {self._context.core.deadlines.transcript_ms} ms"
+            )
+
+    def pending(self) -> bool:
+        """Return whether the transcript of a committed utterance is still to come."""
+        return self.utterances.pending
+
+    # --- client -------------------------------------------------------------------------------
+
+    def commit_requested(self, fact: e.CommitRequested, now_ms: int) -> Turn | None:
+        """End the turn for the client; return it, or None when there was nothing to commit."""
+        utterance = self._utterance
+        open_states = (User.SPEAKING, User.HOLDING)
+        has_speech = utterance is not None and (self.manual or self.state in open_states)
+        if not has_speech or utterance is None or fact.buffered_ms < MIN_COMMIT_MS:
+            self._context.refuse(
+                fact.event_id,
+                "input_audio_buffer_commit_empty",
+                f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {fact.buffered_ms} ms",
+            )
+            return None
+        speaking = self.turn if self.state in open_states else None
+        turn = speaking or self._context.new_turn("commit")
+        turn.add(utterance)
+        if self.state is not User.HOLDING or self._doubtful:
+            utterance.pauses += 1
+            utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
+            turn.marks[attribution.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
+            turn.question.t0_audio_ms = fact.last_voiced_audio_ms
+        turn.marks[attribution.ENDED] = now_ms
+        turn.cause = "commit"
+        if speaking is not None:
+            self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
+        self._commit(turn, utterance, now_ms)
+        if speaking is not None:
+            self._move(User.QUIET)
+            self.turn = None
+        self._begin_manual()
+        return turn
+
+    def clear_requested(self) -> Turn | None:
+        """Drop the audio that is not committed; return the turn that is dropped with it, if one had begun."""
+        dropped = self.turn if self.state in (User.SPEAKING, User.HOLDING) else None
+        self._context.order(DropAudio())
+        self._context.notify(a.AudioCleared())
+        if dropped is not None:
+            self._let_go()
+        self._begin_manual()
+        return dropped
+
+    def settings_changed(self, fact: e.SettingsChanged) -> Turn | None:
+        """Apply the session's new settings; return the turn that is dropped because detection changed."""
+        was_manual = self.manual
+        self._context.settings = fact.settings
+        if self.manual == was_manual:
+            if self.manual and self._utterance is None:
+                self._begin_manual()
+            return None
+        dropped = self.turn if self.state in (User.SPEAKING, User.HOLDING) else None
+        if dropped is not None:
+            self._let_go()
+        if dropped is not None or was_manual:
+            self._context.order(DropAudio())
+            self._utterance = None
+        self._begin_manual()
+        return dropped
+
+    # --- end ----------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Leave the turn: the agent speaks, or neither side does, and the turn cannot be revised any more."""
+        self._move(User.QUIET)
+        self.turn = None
+        self._context.timers.clear(Timer(Due.IRREVOCABLE))
+        if not self.manual:
+            self._utterance = None
+
+    def hang_up(self) -> Turn | None:
+        """End the session; return the turn that ends with it."""
+        turn, self.turn = self.turn, None
+        self._move(User.QUIET)
+        return turn
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        self._believe()
+        self._move(User.QUIET)
+        self.turn = None
+        self._utterance = None
+        self._context.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
+
+    def _begin_manual(self) -> None:
+        if self.manual:
+            self._utterance = self.utterances.begin(0)
+
+    def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> None:
+        self._enter(turn, self.utterances.begin(audio_start_ms), now_ms)
+
+    def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        self._utterance = utterance
+        turn.add(utterance)
+        self._context.timers.set(Timer(Due.UTTERANCE), now_ms + self._context.core.deadlines.utterance_ms)
+        self._context.notify(a.InputSpeechStarted(utterance.item_id, utterance.audio_start_ms))
+
+    def _request_transcript(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        utterance.requested_pause = utterance.pauses
+        self._context.order(FlushTranscript(utterance.number, utterance.pauses))
+        turn.mark(attribution.FLUSHED, now_ms)
+        transcripts.await_text(self._context, utterance, turn.marks.get(attribution.VOICED_LAST, now_ms), now_ms)
+
+    def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        self._believe()
+        if utterance.requested_pause < utterance.pauses:
+            self._request_transcript(turn, utterance, now_ms)
+        self._context.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
+        if utterance.open:
+            due_ms = now_ms + self._context.core.deadlines.transcript_ms
+            self._context.timers.set(Timer(Due.TRANSCRIPT, utterance.number), due_ms)
+        utterance.committed = True
+        self._context.order(EndUtterance(utterance.number))
+        item = Message(utterance.item_id, "user", (InputAudio(None),))
+        previous = self._context.join(item)
+        self._context.notify(a.AudioCommitted(utterance.item_id, previous))
+        self._context.notify(a.ItemAdded(item, previous))
+        if not self.manual:
+            self._utterance = None
+        if utterance.failed:
+            transcripts.lose(self._context, utterance, utterance.failed)
+        elif utterance.known:
+            transcripts.write_down(self._context, utterance)
+
+    def _grows(self, utterance: Utterance) -> bool:
+        """Return whether the user is speaking in this utterance right now, as far as the core knows."""
+        return utterance is self._utterance and (self.manual or self._doubtful or self.state is User.SPEAKING)
+
+    def _move(self, to: User) -> None:
+        self.state = self._transitions.move(self.state, to)

@@ -1,0 +1,77 @@
+"""The counters of the server, for `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from voicepipe.cluster.resilient import Resilient
+from voicepipe.config.settings import STAGES, Settings
+from voicepipe.router.tts.audio_cache import AudioCache
+from voicepipe.telemetry.journal.writer import JournalWriter
+from voicepipe.telemetry.live_feed import Feed
+from voicepipe.telemetry.log import lines_dropped, log_turn_closed
+from voicepipe.telemetry.metrics.catalog import Sample
+from voicepipe.telemetry.metrics.prometheus import Metrics
+from voicepipe.telemetry.record_writer import RecordWriter
+from voicepipe.telemetry.store.port import StoredTurn
+from voicepipe.telemetry.tracing.port import Tracing
+from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.wiring.sessions import Sessions
+
+
+def metrics_of(settings: Settings) -> Metrics:
+    """Return metrics for the agents and the providers of the settings."""
+    return Metrics(settings.budget, agents=frozenset(settings.agents), providers=frozenset(_providers(settings)))
+
+
+def _providers(settings: Settings) -> Iterator[str]:
+    for name, agent in settings.agents.items():
+        for stage in STAGES:
+            yield from map(str, agent.specs(stage))
+        yield from map(str, settings.llm_specs(name))
+
+
+def log_turn(turn: StoredTurn) -> None:
+    """Log that a turn has ended."""
+    log_turn_closed(turn.record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The components that count. Calling it returns their current counts."""
+
+    sink: RecordWriter
+    shared: Resilient
+    sounds: AudioCache | None
+    sessions: Sessions
+    spans: Tracing
+    webhooks: Webhooks
+    feed: Feed
+    journals: JournalWriter
+
+    def __call__(self) -> Iterator[Sample]:
+        yield Sample("sessions_stuck_total", self.sessions.n_stuck)
+        for strategy, n_sessions in self.sessions.n_strategy_failures.items():
+            yield Sample("endpointing_failures_total", n_sessions, (strategy,))
+        for agent, usd in self.sessions.phrases_usd.items():
+            yield Sample("phrases_cost_usd_total", usd, (agent,))
+        yield Sample("shared_store_pending", self.shared.n_owed)
+        yield Sample("shared_store_dropped_total", self.shared.n_lost)
+        yield Sample("records_waiting", self.sink.n_waiting)
+        yield Sample("records_dropped_total", self.sink.dropped)
+        yield Sample("records_lost_total", self.sink.lost)
+        yield Sample("log_lines_dropped_total", lines_dropped())
+        yield Sample("spans_dropped_total", self.spans.dropped)
+        yield Sample("spans_lost_total", self.spans.lost)
+        yield Sample("journal_events_dropped_total", self.journals.dropped)
+        counts = self.webhooks.counts
+        yield Sample("webhook_attempts_total", counts.delivered, ("delivered",))
+        yield Sample("webhook_attempts_total", counts.failed, ("failed",))
+        yield Sample("webhook_attempts_total", counts.given_up, ("given_up",))
+        yield Sample("webhooks_dropped_total", counts.dropped)
+        yield Sample("stream_readers", self.feed.n_readers)
+        yield Sample("stream_events_dropped_total", self.feed.dropped)
+        if self.sounds is not None:
+            yield Sample("audio_cache_hits_total", self.sounds.hits)
+            yield Sample("audio_cache_misses_total", self.sounds.misses)

@@ -1,0 +1,307 @@
+"""Build a running server from its settings: every component, in an order that allows clean shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import voicepipe
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.rate_limit import FailedAttempts
+from voicepipe.clock import unix_s
+from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
+from voicepipe.cluster.sqlite import open_sqlite
+from voicepipe.config.settings import Settings
+from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.providers.net import connection_pool, http
+from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
+from voicepipe.server.authenticate import Authenticator
+from voicepipe.server.context import ServerContext
+from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.listening import listening
+from voicepipe.server.reference_figures import ReferenceFigures
+from voicepipe.server.sessions.capacity import SessionCapacity
+from voicepipe.server.sessions.revocations import RevocableSessions
+from voicepipe.server.sessions.slots import Slots
+from voicepipe.server.tls import tls_context
+from voicepipe.storage import StorageHealth, advice, kind_of
+from voicepipe.telemetry.ended_turns import EndedTurns
+from voicepipe.telemetry.event_loop import EventLoopMonitor, watching
+from voicepipe.telemetry.journal.writer import JournalWriter
+from voicepipe.telemetry.live_feed import Feed
+from voicepipe.telemetry.record_writer import RecordWriter
+from voicepipe.telemetry.rollups.retention import maintain
+from voicepipe.telemetry.storage_log import new_health
+from voicepipe.telemetry.store.port import StoredTurn, TurnStore
+from voicepipe.wiring.audio import Audio
+from voicepipe.wiring.chat import Chat
+from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
+from voicepipe.wiring.prices import Prices
+from voicepipe.wiring.sessions import Sessions
+from voicepipe.wiring.stages import Stages
+from voicepipe.wiring.startup_checks import check_models
+from voicepipe.wiring.store import open_turns, retention_of
+from voicepipe.wiring.tokens import key_store, token_issuer
+from voicepipe.wiring.tracing import tracing
+from voicepipe.wiring.webhooks import webhooks_of
+
+PROBE_BYTES: Final = 65_536
+"""Written to the data folder at the start: with less free space the server could not create its files."""
+
+
+def _silent(line: str) -> None:
+    """Drop a progress line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running server."""
+
+    base_url: str
+    """`http://HOST:PORT` or `https://HOST:PORT`, without a slash at its end."""
+
+    is_open: bool
+    """Whether any client on this machine may use it without a key."""
+
+    ready: asyncio.Event
+    """Set when the models are loaded and sessions are accepted."""
+
+
+@asynccontextmanager
+async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -> AsyncIterator[Running]:
+    """Run the server for the duration of the block. It answers at once, and accepts sessions when its models are
+    loaded.
+
+    Args:
+        settings: everything; no other source is read.
+        say: gets progress lines, one at a time.
+
+    Raises:
+        VoicepipeError: a setting, this machine or this installation does not work. When the local models
+            fail to load, the error comes while the block runs, and the block is cancelled.
+    """
+    _make_private(settings.data_path)
+    try:
+        async with _open(settings, say) as server:
+            yield server
+    except BaseExceptionGroup as group:
+        raise _reason(group) from None
+
+
+@asynccontextmanager
+async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Running]:
+    metrics, feed, health = metrics_of(settings), Feed(), new_health()
+    async with (
+        http.lifetime(),
+        connection_pool.lifetime(),
+        _sounds(settings, health) as sounds,
+        _shared(settings, health) as cluster,
+        open_turns(settings) as turns,
+        webhooks_of(settings, health) as webhooks,
+        tracing(settings) as spans,
+        RecordWriter(
+            turns,
+            observers=(feed.on_record, _once(metrics.on_turn_end, log_turn, webhooks.on_turn_end, spans.on_turn_end)),
+            health=health,
+        ) as sink,
+        _loop_monitor() as loop,
+        _journals(settings, health) as journals,
+        asyncio.TaskGroup() as group,
+    ):
+        stages = Stages(settings, sounds=sounds)
+        sessions = Sessions(settings, stages, sink, journals, loop, feed)
+        models = LocalModels(stages.engine_socket, stages.local(), say)
+        files = await asyncio.to_thread(_read_files, settings, health)
+        chat, audio = Chat(settings, stages), Audio(settings, stages)
+        context = _context(
+            settings,
+            files,
+            cluster=cluster,
+            turns=turns,
+            sessions=sessions,
+            chat=chat,
+            audio=audio,
+            models=models,
+            health=health,
+        )
+        context = replace(
+            context,
+            feed=feed,
+            webhooks=webhooks,
+            records_lost=lambda: sink.dropped + sink.lost,
+            delete_journal=journals.delete_session,
+            metrics=metrics,
+            counts=Counts(
+                sink=sink,
+                shared=cluster,
+                sounds=sounds,
+                sessions=sessions,
+                spans=spans,
+                webhooks=webhooks,
+                feed=feed,
+                journals=journals,
+            ),
+            tracing=spans,
+            loop=loop,
+        )
+        async with listening(context) as base_url:
+            tasks = (
+                group.create_task(models.run(), name="local-engine"),
+                group.create_task(_warm(models, sessions), name="warm-up"),
+                group.create_task(context.revocable.watch(), name="revocations"),
+                group.create_task(context.slots.keep(), name="slots"),
+                group.create_task(check_models(settings), name="startup-checks"),
+                group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
+            )
+            is_open = await context.authenticator.is_open()
+            yield Running(base_url, is_open, models.loaded)
+        for task in tasks:
+            task.cancel()
+
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what ended the group: the first error of ours, or the only other error, or the group unchanged."""
+    reason: BaseException = group.subgroup(VoicepipeError) or group
+    while isinstance(reason, BaseExceptionGroup) and (len(reason.exceptions) == 1 or reason is not group):
+        reason = reason.exceptions[0]
+    return reason
+
+
+async def _warm(models: LocalModels, sessions: Sessions) -> None:
+    await models.loaded.wait()
+    await sessions.warm()
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files that are read once, at the start."""
+
+    key_store: KeyStore
+    tls: ssl.SSLContext | None
+
+
+def _read_files(settings: Settings, health: StorageHealth) -> _Files:
+    keys = key_store(settings, health)
+    keys.keyring(unix_s())  # known from here on, even if the disk fails later
+    return _Files(keys, tls_context(settings.server, settings.data_path))
+
+
+def _context(
+    settings: Settings,
+    files: _Files,
+    *,
+    cluster: Cluster,
+    turns: TurnStore,
+    sessions: Sessions,
+    chat: Chat,
+    audio: Audio,
+    models: LocalModels,
+    health: StorageHealth,
+) -> ServerContext:
+    options = settings.server
+    authenticator = Authenticator(
+        key_store=files.key_store,
+        api_keys=ApiKeys(settings.data_path, health=health),
+        cluster=cluster,
+        attempts=FailedAttempts(),
+        on_loopback=settings.on_loopback,
+        proxies=options.proxies,
+        allow_query=options.query_token,
+        allowed_origins=options.allowed_origins,
+        talk_page_tokens=options.talk_page_tokens,
+    )
+    places = {"max_sessions": options.max_sessions, "max_project_sessions": options.max_project_sessions}
+    return ServerContext(
+        options=options,
+        authenticator=authenticator,
+        capacity=SessionCapacity(options.max_sessions),
+        slots=Slots(cluster, **places),
+        revocable=RevocableSessions(cluster),
+        token_issuer=token_issuer(settings, cluster, files.key_store),
+        key_store=files.key_store,
+        cluster=cluster,
+        turns=turns,
+        tls=files.tls,
+        pages=Path(voicepipe.__file__).parent / "_web",
+        agent_named=settings.agent_named,
+        agent_choices=sessions.agent_choices,
+        open_session=sessions.open,
+        cost_usd=Prices(settings).cost_usd,
+        chat_models=chat,
+        chat_places=Places("chat completions", options.max_chats, options.max_project_chats),
+        audio_models=audio,
+        audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
+        healths=sessions.healths,
+        missing=models.missing,
+        storage=health,
+        reference_figures=_reference_figures(settings),
+    )
+
+
+def _reference_figures(settings: Settings) -> ReferenceFigures:
+    specs = {spec for agent in settings.agents for spec in settings.llm_specs(agent)}
+    published = {str(spec): settings.facts(spec) for spec in specs}
+    return ReferenceFigures(limits=settings.budget, over_allowed=settings.dashboard.over_allowed, published=published)
+
+
+@asynccontextmanager
+async def _shared(settings: Settings, health: StorageHealth) -> AsyncIterator[Resilient]:
+    options = ResilientOptions(unavailable=settings.server.store_unavailable)
+    async with open_sqlite(settings.data_path) as store, open_resilient(store, health, options) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def _sounds(settings: Settings, health: StorageHealth) -> AsyncIterator[AudioCache | None]:
+    if not settings.server.audio_cache_mb:
+        yield None
+        return
+    folder = settings.data_path / "audio-cache"
+    async with open_audio_cache(folder, most_bytes=settings.server.audio_cache_mb * 1_000_000, health=health) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _journals(settings: Settings, health: StorageHealth) -> AsyncIterator[JournalWriter]:
+    folder = settings.data_path / "journals"
+    writer = JournalWriter(folder, settings.journals, keeps_text=settings.journals_keep_text, health=health)
+    try:
+        await asyncio.to_thread(writer.start)
+        yield writer
+    finally:
+        await asyncio.to_thread(writer.stop)
+
+
+def _once(*handlers: Callable[[StoredTurn], None]) -> Callable[[StoredTurn], None]:
+    """Report each turn once, when it has ended."""
+    return EndedTurns(handlers).on_record
+
+
+@asynccontextmanager
+async def _loop_monitor() -> AsyncIterator[EventLoopMonitor]:
+    with watching() as loop:
+        yield loop
+
+
+def _make_private(data_path: Path) -> None:
+    """Create the one folder that is written at run time, for its owner only, and test a write: SQLite's error would say
+    less.
+    """
+    try:
+        data_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=data_path) as probe:
+            probe.write(bytes(PROBE_BYTES))
+    except OSError as problem:
+        raise ConfigError(
+            f"server.data_dir: expected a folder that can be made and written, got {str(data_path)!r}: "
+            f"{problem.strerror or problem}; {advice(kind_of(problem), 'name another folder with --data-dir')}"
+        ) from problem

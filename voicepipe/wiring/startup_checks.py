@@ -1,0 +1,87 @@
+"""Start-up checks of the agents' LLMs. They only log, and nothing waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from voicepipe.auth.origin import is_loopback
+from voicepipe.config.settings import Settings
+from voicepipe.errors import VoicepipeError
+from voicepipe.providers.llm import list_models
+from voicepipe.registry import Spec
+from voicepipe.telemetry.log import log_event
+
+LIST_TIMEOUT_S: Final = 20.0
+
+CHARS_A_TOKEN: Final = 4
+"""About right for English. Other languages need more tokens for the same text, so the check warns too often rather than
+too seldom.
+"""
+
+WORTH_CACHING_TOKENS: Final = 500
+"""A shorter prompt is processed quickly, cached or not."""
+
+
+async def check_models(settings: Settings) -> None:
+    """Log problems before the first user meets them: model names that the vendor does not have, and prompts that are
+    too short to be cached."""
+    for agent, spec, tokens, least in never_cached(settings):
+        log_event(
+            "prompt_never_cached",
+            level=logging.WARNING,
+            setting=f"agents.{agent}.instructions",
+            provider=str(spec),
+            about_tokens=tokens,
+            least_tokens=least,
+        )
+    async with asyncio.TaskGroup() as group:
+        for spec in checkable(settings):
+            group.create_task(_check_name(settings, spec), name=f"model-name-{spec}")
+
+
+def never_cached(settings: Settings) -> Iterator[tuple[str, Spec, int, int]]:
+    """Yield (agent, model, tokens of its prompt, least tokens that are cached) for long prompts that are never
+    cached.
+    """
+    for name, agent in settings.agents.items():
+        tokens = len(agent.instructions) // CHARS_A_TOKEN
+        for spec in settings.llm_specs(name):
+            least = settings.facts(spec).cache_min_tokens or 0
+            if WORTH_CACHING_TOKENS <= tokens < least:
+                yield name, spec, tokens, least
+
+
+def checkable(settings: Settings) -> list[Spec]:
+    """Return the agents' models whose vendors list their models; none on this machine, and none without a key."""
+    specs = dict.fromkeys(spec for name in settings.agents for spec in settings.llm_specs(name))
+    return [spec for spec in specs if _can_check(settings, spec)]
+
+
+def _can_check(settings: Settings, spec: Spec) -> bool:
+    vendor, entry = settings.vendor(spec.provider), settings.providers[spec.provider]
+    host = urlsplit(entry.base_url).hostname or ""
+    here = host == "localhost" or is_loopback(host)
+    return (
+        vendor is not None
+        and vendor.lists_models
+        and list_models.can_list(entry.kind)
+        and bool(entry.api_key)
+        and not here
+    )
+
+
+async def _check_name(settings: Settings, spec: Spec) -> None:
+    try:
+        async with asyncio.timeout(LIST_TIMEOUT_S):
+            known = await list_models.listed(spec, settings.connection(spec, key="llm"))
+    except (VoicepipeError, TimeoutError) as error:
+        why = str(error) or f"no list within {LIST_TIMEOUT_S:.0f} s"
+        log_event("model_list_failed", level=logging.WARNING, provider=str(spec), why=why)
+        return
+    if known and not list_models.has(spec.model, known):
+        near = ", ".join(list_models.nearest(spec.model, known))
+        log_event("model_unknown", level=logging.WARNING, provider=str(spec), near=near or None)

@@ -1,0 +1,94 @@
+/**
+ * What happens at this moment: turns whose users wait, as they wait, and those that were answered last.
+ *
+ * @module
+ */
+
+import { liveCard } from "../latency_bar.js";
+import { make } from "../elements.js";
+import { LiveTurns, isDisplayed } from "../live.js";
+import { empty, swap } from "./components.js";
+import { turnList } from "./turn_list.js";
+
+/** How often what grows is drawn. */
+const TICK_MS = 100;
+
+/** So many running turns are drawn; the rest are counted. */
+const DRAWN = 4;
+
+/** So many running turns are followed; of one whose end was not told, the rest is forgotten. */
+const FOLLOWED = 100;
+
+/** So many of the answered are kept in sight. */
+const MAX_ANSWERED = 6;
+
+export class LiveTurnsPanel {
+  /** @param {() => import("./address.js").View} view */
+  constructor(view) {
+    this.view = view;
+    this.place = make("div", { class: "now" });
+    this.running = make("div", { class: "running" });
+    this.answered = make("div");
+    this.place.append(this.running, this.answered);
+    this.live = new LiveTurns();
+    /** Newest first; bounded by MAX_ANSWERED. @type {any[]} */
+    this.turns = [];
+    /** Of the whole, in ms. @type {number | null} */
+    this.limit_ms = null;
+    /** @type {ReturnType<typeof setInterval> | undefined} */
+    this.clock = undefined;
+  }
+
+  /** @param {any[]} turns the newest, as they were kept */
+  begin(turns) {
+    const known = new Set(turns.map(({ id }) => id));
+    this.turns = [...this.turns.filter(({ id }) => !known.has(id)), ...turns]
+      .toSorted((a, b) => Date.parse(b.started_at) - Date.parse(a.started_at))
+      .slice(0, MAX_ANSWERED);
+    this.draw();
+  }
+
+  /** @param {any} event of a turn that runs: a mark, a stage's verdict, or an action */
+  runs(event) {
+    if (event.type === "voicepipe.turn.stage") this.live.verdict(event);
+    else if (event.type === "voicepipe.turn.action") this.live.action(event);
+    else this.live.mark(event, performance.now());
+    const [oldest] = this.live.running.keys();
+    if (this.live.running.size > FOLLOWED) this.live.over(oldest);
+    this.tick();
+  }
+
+  /** @param {any} turn that was closed, or whose record was renewed */
+  closed(turn) {
+    this.live.over(turn.id);
+    this.begin([turn]);
+    this.tick();
+  }
+
+  /** The line broke: nobody knows how the running turns went on. */
+  dropRunning() {
+    this.live.running.clear();
+    this.tick();
+  }
+
+  /** Another view of turns was chosen: what is kept may not belong to it. */
+  clear() {
+    this.turns = [];
+  }
+
+  tick() {
+    const displayed = [...this.live.running.values()].filter(isDisplayed);
+    const cards = displayed.slice(0, DRAWN).map((turn) => liveCard(turn, performance.now(), this.limit_ms));
+    const rest = displayed.length > DRAWN ? [make("p", { class: "faint" }, `and ${displayed.length - DRAWN} more`)] : [];
+    this.running.replaceChildren(...cards, ...rest);
+    if (!this.live.busy) {
+      clearInterval(this.clock);
+      this.clock = undefined;
+    } else this.clock ??= setInterval(() => this.tick(), TICK_MS);
+  }
+
+  draw() {
+    const none = empty("No turn was answered yet.");
+    swap(this.answered, this.turns.length ? turnList(this.view(), this.turns, Date.now()) : none);
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * The way to the server's figures: the operator's key, kept in this tab alone, and what the server answers to it.
+ *
+ * The key is in no address and no cookie (which other ports of the same host would be sent). A new tab asks the other
+ * tabs of this dashboard for it, so that a link opens what it shows.
+ *
+ * @module
+ */
+
+const STORAGE_NAME = "voicepipe-operator-key";
+
+/** How long other tabs have to answer. */
+const TABS_MS = 250;
+
+/**
+ * @typedef {object} Refusal
+ * @property {number} status 0: the server could not be reached
+ * @property {string} words what to tell the person
+ */
+/** @typedef {{ok: true, data: any} | ({ok: false} & Refusal)} Answer */
+
+export class OperatorKey {
+  /** @param {() => void} onSignedOut in another tab */
+  constructor(onSignedOut) {
+    this.key = sessionStorage.getItem(STORAGE_NAME) ?? "";
+    this.tabs = new BroadcastChannel(STORAGE_NAME);
+    /** @type {((key: string) => void) | null} */
+    this.waiting = null;
+    this.tabs.onmessage = ({ data }) => {
+      if (data === "key?" && this.key) this.tabs.postMessage({ key: this.key });
+      else if (data === "out" && this.key) {
+        this.clear();
+        onSignedOut();
+      } else if (data.key) this.waiting?.(data.key);
+    };
+  }
+
+  /**
+   * Whether another tab of this dashboard had a key; it is this one's then.
+   *
+   * @returns {Promise<boolean>}
+   */
+  async requestFromTabs() {
+    const key = await new Promise((/** @type {(key: string) => void} */ resolve) => {
+      this.waiting = resolve;
+      this.tabs.postMessage("key?");
+      setTimeout(() => resolve(""), TABS_MS);
+    });
+    this.waiting = null;
+    if (key) this.take(key);
+    return key !== "";
+  }
+
+  /** @param {string} key */
+  take(key) {
+    this.key = key;
+    sessionStorage.setItem(STORAGE_NAME, key);
+  }
+
+  /** Forget the key, in every tab. */
+  signOut() {
+    this.clear();
+    this.tabs.postMessage("out");
+  }
+
+  clear() {
+    this.key = "";
+    sessionStorage.removeItem(STORAGE_NAME);
+  }
+
+  /** @returns {Record<string, string>} */
+  get headers() {
+    return this.key ? { Authorization: `Bearer ${this.key}` } : {};
+  }
+
+  /**
+   * @param {string} path
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Answer>}
+   */
+  async fetch(path, signal) {
+    try {
+      const answer = await fetch(path, { headers: this.headers, cache: "no-store", signal });
+      if (answer.ok) return { ok: true, data: await answer.json() };
+      return { ok: false, ...(await refusal(answer)) };
+    } catch {
+      return { ok: false, status: 0, words: "The server can't be reached. This page tries again by itself." };
+    }
+  }
+}
+
+/**
+ * @param {Response} answer
+ * @returns {Promise<Refusal>}
+ */
+async function refusal(answer) {
+  const body = await answer.json().catch(() => null);
+  return { status: answer.status, words: body?.error?.message ?? `The server answered ${answer.status}.` };
+}

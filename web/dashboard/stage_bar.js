@@ -1,0 +1,111 @@
+/**
+ * Where the second goes: what users waited for, stage by stage, on one bar; what ran hidden behind it apart.
+ *
+ * @module
+ */
+
+import { stageName } from "../latency_bar.js";
+import { make } from "../elements.js";
+import { whole } from "./figures.js";
+
+/** @typedef {Record<string, any>} StageStats */
+
+/** The stages in the order in which a user meets them; others come after. */
+const ORDER = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"];
+
+/** A part of the bar that is narrower than this has no figure in it. */
+const ROOM = 0.06;
+
+/**
+ * The stages but the total, in order.
+ *
+ * @param {{stages: StageStats[]}} stats
+ */
+export function stagesOf({ stages }) {
+  const place = (/** @type {StageStats} */ { stage }) => (ORDER.includes(stage) ? ORDER.indexOf(stage) : ORDER.length);
+  return stages.filter(({ stage }) => stage !== "total").toSorted((a, b) => place(a) - place(b));
+}
+
+/** @param {{stages: StageStats[]}} stats */
+export function totalOf({ stages }) {
+  return stages.find(({ stage }) => stage === "total") ?? null;
+}
+
+/**
+ * @param {any} stats
+ * @param {number} limit_ms of the whole
+ */
+export function second(stats, limit_ms) {
+  const measured = totalOf(stats)?.count ?? 0;
+  const stages = stagesOf(stats);
+  // A stage that some turns do not have counts as nothing in these, so that the parts sum to the mean of the whole.
+  const waits = stages.map((each) => ({ ...each, ms: measured ? (each.critical_ms * each.count) / measured : 0 }));
+  const hidden = stages.map((each) => ({ ...each, ms: measured ? (each.hidden_ms * each.count) / measured : 0 }));
+  const sum_ms = sum(waits);
+  const length_ms = 1.05 * Math.max(sum_ms, limit_ms, sum(hidden));
+  return [
+    make("p", { class: "says" }, sentence(waits, sum_ms)),
+    bar("waited", "Waited for, on average", waits, length_ms, limit_ms),
+    ...(sum(hidden) < 0.5 ? [] : [bar("hidden", "Ran hidden meanwhile", hidden, length_ms, null)]),
+    legend(waits, hidden, limit_ms),
+  ];
+}
+
+/** @param {{ms: number}[]} parts */
+function sum(parts) {
+  return parts.reduce((all, { ms }) => all + ms, 0);
+}
+
+/**
+ * @param {StageStats[]} waits
+ * @param {number} sum_ms
+ */
+function sentence(waits, sum_ms) {
+  const longest = waits.toSorted((a, b) => b.ms - a.ms)[0];
+  if (!longest || sum_ms <= 0) return "Nothing was waited for.";
+  const words = `Users waited longest for “${stageName(longest.stage)}”: `;
+  return `${words}${whole(longest.ms)} of ${whole(sum_ms)} ms on average.`;
+}
+
+/**
+ * @param {"waited" | "hidden"} look
+ * @param {string} words
+ * @param {StageStats[]} parts
+ * @param {number} length_ms
+ * @param {number | null} limit_ms
+ */
+function bar(look, words, parts, length_ms, limit_ms) {
+  const visible = parts.filter(({ ms }) => ms >= 0.5);
+  const description = visible.map(({ stage, ms }) => `${stageName(stage)} ${whole(ms)} ms`).join(", ") || "nothing";
+  const label = `${words}: ${description}${limit_ms === null ? "" : `; limit ${limit_ms} ms`}`;
+  const track = make("div", { class: `track stacked ${look}`, role: "img", "aria-label": label });
+  let start_ms = 0;
+  for (const { stage, ms } of visible) {
+    const part = make("i", { class: `segment ${look} stage-${stage}`, title: `${stageName(stage)} ${whole(ms)} ms` });
+    part.style.left = `${(100 * start_ms) / length_ms}%`;
+    part.style.width = `${(100 * ms) / length_ms}%`;
+    if (look === "waited" && ms / length_ms > ROOM) part.append(make("b", {}, whole(ms)));
+    track.append(part);
+    start_ms += ms;
+  }
+  if (limit_ms !== null) {
+    const line = make("i", { class: "limit whole", title: `limit ${limit_ms} ms` });
+    line.style.left = `${(100 * limit_ms) / length_ms}%`;
+    track.append(line);
+  }
+  return make("div", { class: "stack" }, make("span", { class: "faint", "aria-hidden": "true" }, words), track);
+}
+
+/**
+ * @param {StageStats[]} waits
+ * @param {StageStats[]} hidden
+ * @param {number} limit_ms
+ */
+function legend(waits, hidden, limit_ms) {
+  const keys = waits.map(({ stage, ms }, i) => {
+    const behind = hidden[i].ms >= 0.5 ? `, ${whole(hidden[i].ms)} hidden` : "";
+    return make("span", {}, make("i", { class: `key stage-${stage}` }), `${stageName(stage)} ${whole(ms)}${behind}`);
+  });
+  const limit = make("span", {}, make("i", { class: "key line" }), `limit ${limit_ms} ms`);
+  return make("p", { class: "legend faint", "aria-hidden": "true" }, ...keys.flatMap((key) => [key, " "]), limit);
+}
