@@ -142,3 +142,8 @@ def test_any_headers_give_a_credential_or_a_refusal(headers: list[tuple[str, str
     """Nothing else is ever raised by what a stranger sends."""
     with suppress(AuthError):
         find_credential(Handshake.of(headers))
+
+
+def test_only_a_token_is_read_from_the_query() -> None:
+    query = (("model", "gpt-realtime"), ("token", ""), ("token", KEY))
+    assert secret_of(query=query, allow_query=True) == KEY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import pytest
 
 from voicepipe.auth import file_cache
@@ -80,3 +82,15 @@ def test_a_trouble_between_the_look_and_the_reading_is_one_as_well(file: File) -
 
     assert file.cache.get(breaks) == "keys of 1"
     assert file.health.failures("keys") == 1
+
+
+def test_without_a_health_to_report_to_it_serves_all_the_same() -> None:
+    """As in a command that reads the keys once."""
+    states = chain((b"1",), repeat(b"2"))
+
+    def breaks() -> str:
+        raise OSError("gone")
+
+    cache: Remembered[str] = Remembered(lambda: next(states), None)
+    assert cache.get(lambda: "keys") == "keys"
+    assert cache.get(breaks) == "keys"
