@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Replay a journal with other settings, and estimate the latencies that they would have given."""

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Anthropic: Claude models behind the Messages API."""

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""AssemblyAI: streaming STT."""

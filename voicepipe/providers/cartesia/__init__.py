@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Cartesia: STT by Ink, TTS by Sonic."""

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Deepgram: STT by Nova and Flux, TTS by Aura."""

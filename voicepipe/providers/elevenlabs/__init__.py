@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""ElevenLabs: STT by Scribe, and TTS."""

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Google: Gemini models behind `streamGenerateContent`."""

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Inworld: STT and TTS."""

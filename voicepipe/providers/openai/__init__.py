@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""OpenAI, and the servers that speak its HTTP and its Realtime transcription."""

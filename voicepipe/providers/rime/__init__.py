@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Rime: TTS."""

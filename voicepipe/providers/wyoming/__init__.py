@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""STT and TTS servers that speak Wyoming."""

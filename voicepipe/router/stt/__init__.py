@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Route STT: transcribers that replace one another, and the audio that is replayed to the next."""

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""The model endpoints: chat completions, speech and transcriptions, with their limits."""

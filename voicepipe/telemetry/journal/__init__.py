@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Journals: the events and commands of a session, written to a file and replayed from it."""

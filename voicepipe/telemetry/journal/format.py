@@ -14,7 +14,7 @@ from voicepipe import __version__
 from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.journal.plain import Words, as_it_is, plain, typed
 from voicepipe.telemetry.journal.pseudonyms import length
-from voicepipe.telemetry.journal_older import renewed_fact, renewed_order, renewed_settings
+from voicepipe.telemetry.journal.upgrade import renewed_fact, renewed_order, renewed_settings
 from voicepipe.turn.commands import Order
 from voicepipe.turn.events import Fact
 from voicepipe.turn.journal import Opening

@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Spans: the port, a record as spans, and the only import of the OpenTelemetry SDK."""

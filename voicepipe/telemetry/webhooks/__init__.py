@@ -1,1 +1,1 @@
-"""TODO describe."""
+"""Webhooks: the signed body, the durable queue, and the sender that retries."""
