@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from voicepipe.auth.database import KeysUnreadable, reading
 from voicepipe.auth.key_store import KeyStore
+from voicepipe.auth.sqlite import KeysUnreadable, reading
 
 
 def test_a_ring_is_current_until_another_process_rotates_its_secret(tmp_path: Path) -> None:

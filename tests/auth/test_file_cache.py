@@ -91,6 +91,6 @@ def test_without_a_health_to_report_to_it_serves_all_the_same() -> None:
     def breaks() -> str:
         raise OSError("gone")
 
-    cache: Remembered[str] = Remembered(lambda: next(states), None)
+    cache: FileCache[str] = FileCache(lambda: next(states), None)
     assert cache.get(lambda: "keys") == "keys"
     assert cache.get(breaks) == "keys"
