@@ -252,7 +252,7 @@ def _median_ms(records: Sequence[TurnRecord], stage: str) -> int:
 
 def report(findings: Sequence[Finding], delay_ms: int) -> Iterator[str]:
     """Yield the table in Markdown, line by line."""
-    yield "| planted | heard later by | told | of | whose | what would move it | |"
+    yield "| planted | added latency | recorded | stage | owner | what would move it | |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for each in findings:
         what = each.injected.what.format(ms=delay_ms)

@@ -79,7 +79,10 @@ NOW: Final = (
     Family("storage_failing", "gauge", ("store",), "1: it can't be read or written now, and calls go on without it"),
     Family("storage_failures_total", "counter", ("store",), "Times that it has begun to fail"),
     Family(
-        "shared_store_pending", "gauge", (), "Counts, revocations and the like that the shared store has yet to be told"
+        "shared_store_pending",
+        "gauge",
+        (),
+        "Counts, revocations and the like that the shared store lacks so far",
     ),
     Family("shared_store_dropped_total", "counter", (), "Counts that found no room while the shared store was away"),
     Family("records_waiting", "gauge", (), "Turns' records that wait for the store"),
