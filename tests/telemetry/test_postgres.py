@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 import asyncpg
 import pytest
 
+from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
 from voicepipe.telemetry.storage_log import new_health
@@ -86,6 +87,26 @@ async def test_a_newer_database_is_refused(postgres_url: str) -> None:
     await connection.close()
     with pytest.raises(ConfigError, match=rf"version 99.*up to {VERSION}"):
         await PostgresTurnStore.open(url)
+
+
+async def test_a_database_of_version_2_is_upgraded(postgres_url: str) -> None:
+    """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
+    url, turns = await emptied(postgres_url), {f"t{n}": stored_turn(f"t{n}", n) for n in range(3)}
+    store = await PostgresTurnStore.open(url)
+    await store.keep(list(turns.values()))
+    await store.close()
+    connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
+    await connection.execute(BACK_TO_VERSION_2)
+    for row in await connection.fetch("SELECT number, record FROM records"):
+        old = record_of_version_2(row["record"])
+        await connection.execute("UPDATE records SET record = $1 WHERE number = $2", old, row["number"])
+    await connection.execute("UPDATE version SET version = 2")
+    await connection.close()
+    for _ in range(2):
+        store = await PostgresTurnStore.open(url)
+        assert {name: await store.get(name, "p") for name in turns} == turns
+        assert (await store.stats("p")).measured == 3
+        await store.close()
 
 
 async def test_a_database_that_is_not_there_is_named_without_its_password() -> None:

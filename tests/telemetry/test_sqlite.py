@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import stat
 import sys
-import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final, cast
 
 import pytest
 
+from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_json import record_json
 from voicepipe.telemetry.store import sqlite_file, turns
@@ -322,34 +322,6 @@ def test_a_file_that_another_process_holds_is_given_up_after_one_wait(monkeypatc
     assert file.n_tries == 1
 
 
-BACK_TO_VERSION_2 = """
-    ALTER TABLE buckets RENAME TO spans;
-    ALTER TABLE turns RENAME COLUMN user_id TO caller;
-    ALTER TABLE sessions RENAME COLUMN user_id TO caller;
-    ALTER TABLE figures RENAME COLUMN dimension TO facet;
-    DROP INDEX turns_by_user;
-    DROP INDEX buckets_due;
-    DROP INDEX figures_by_dimension;
-    CREATE INDEX turns_by_caller ON turns (project, caller, started_at_ms, id) WHERE caller <> '';
-    CREATE INDEX spans_due ON spans (level_ms, from_ms) WHERE stamp IS NOT NULL;
-    CREATE UNIQUE INDEX figures_by_facet ON figures (project, level_ms, facet, from_ms, name);
-    PRAGMA user_version = 2;
-"""
-OLD_NAMES = {
-    b"latency_source": b"heard_by",
-    b"user_text": b"caller_text",
-    b"played_text": b"heard_text",
-    b"hedge_usd": b"losers_usd",
-    b'"tts_usd': b'"speech_usd',
-    b'"stt_usd': b'"hearing_usd',
-    b"llm_requested": b"asked",
-    b"first_audible": b"heard",
-    b'"used"': b'"kept"',
-    b'"stt_connect': b'"ear_connect',
-    b'"tts_connect': b'"connect',
-}
-
-
 async def test_a_file_of_version_2_is_upgraded(tmp_path: Path) -> None:
     """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
     path, turn = tmp_path / "turns.db", stored_turn("a", 5)
@@ -357,12 +329,9 @@ async def test_a_file_of_version_2_is_upgraded(tmp_path: Path) -> None:
     await store.keep([turn])
     await store.close()
     with closing(sqlite3.connect(path)) as file:
-        file.executescript(BACK_TO_VERSION_2)
+        file.executescript(f"{BACK_TO_VERSION_2}; PRAGMA user_version = 2")
         ((data,),) = file.execute("SELECT record FROM records").fetchall()
-        record = zlib.decompress(data)
-        for new, old in OLD_NAMES.items():
-            record = record.replace(new, old)
-        file.execute("UPDATE records SET record = ?", (zlib.compress(record),))
+        file.execute("UPDATE records SET record = ?", (record_of_version_2(data),))
         file.commit()
     for _ in range(2):
         store = await SqliteTurnStore.open(path)
