@@ -185,7 +185,7 @@ async def test_a_locked_file_answers_each_of_many_within_its_bound(tmp_path: Pat
             answers = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(answer) for answer in answers} == {StoreUnavailable}
             waited_for_the_lock = [str(a.detail) for a in answers if "database is locked" in str(a.detail)]  # type: ignore[union-attr]
-            assert len(waited_for_the_lock) == 1
+            assert len(waited_for_the_lock) <= 2, "a call that comes after the first was answered waits once more"
         assert (await store.count("n1", 1, limit=1, until_s=LATER_S, now_s=NOW_S)).total == 1
 
 
