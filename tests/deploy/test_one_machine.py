@@ -128,7 +128,7 @@ def test_prometheus_scrapes_from_an_allowed_address(deploy: Path) -> None:
     """And asks the server by its name there, as Grafana asks Prometheus; the rest is as on a machine of its own."""
     found = services(deploy)
     (address,) = re.findall(r"ipv4_address: (\S+)", found["prometheus"])
-    assert f"METRICS_FROM: {address} " in found["voicepipe"]
+    assert f"METRICS_ALLOW: {address} " in found["voicepipe"]
     (file,) = re.findall(r"--config\.file=/etc/prometheus/(\S+?),", found["prometheus"])
     job = (deploy / "prometheus" / file).read_text()
     usual = (deploy / "prometheus" / "prometheus.yml").read_text()

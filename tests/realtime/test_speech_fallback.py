@@ -89,7 +89,7 @@ async def test_an_utterance_is_transcribed_though_the_transcriber_breaks(
     assert record["user_text"] == QUESTION
     assert record["providers"]["stt"] == "fake/stt"
     assert record["actions"] == ["continuation"]
-    assert record["route"].startswith("fake/stt hears: deepgram/nova-3: ")
+    assert record["route"].startswith("fake/stt transcribes: deepgram/nova-3: ")
     assert len(received.samples)
 
 

@@ -66,7 +66,7 @@ def test_the_pool_and_the_arm_are_read_from_the_routers_own_words(
     _, why = pool_of(chat, "home", settings.routing.rules, settings.routing.experiments)
     way = route_parser(settings, agent)
     assert way(why) == expected
-    assert way(f"b/ear hears: a/ear broke; {why}; a/x: 500") == expected
+    assert way(f"b/stt transcribes: a/stt broke; {why}; a/x: 500") == expected
 
 
 async def test_records_are_stored_in_the_data_folder_unless_a_database_is_named(tmp_path: Path) -> None:
