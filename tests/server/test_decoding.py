@@ -1,4 +1,4 @@
-"""Recordings are decoded in processes of their own: what a file does to its decoder concerns nobody else."""
+"""Recordings are decoded in processes of their own: a file that harms its decoder affects no other request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def processes(decoders: Decoding) -> list[int]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another process does, of which no event tells."""
+    """Wait for an effect of another process that no event reports."""
     async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

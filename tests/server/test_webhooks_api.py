@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: how they do, what could not be delivered, and that tried again; and the end of a session told."""
+"""Webhooks over HTTP: their state, failed deliveries, retries, and the event at the end of a session."""
 
 from __future__ import annotations
 
