@@ -82,7 +82,7 @@ def standing(written: Iterable[StoredTurn]) -> list[StoredTurn]:
 
 
 def matches(turn: StoredTurn, query: StatsQuery) -> bool:
-    """Whether a closed turn is asked for, judged by itself."""
+    """Return whether the query selects a closed turn, judged by itself."""
     record, served = turn.record, [spec for _, spec in turn.record.providers]
     return (
         record.outcome is not None
