@@ -16,7 +16,7 @@ async def test_a_new_server_shows_it_to_its_own_machine(serve: Any) -> None:
 
 
 async def test_beyond_loopback_it_is_never_open(serve: Any) -> None:
-    """The page itself holds no data and is served to every client; its figures require a key, also before one exists."""
+    """The page itself holds no data and every client may load it; its figures require a key, also before one exists."""
     async with serve(on_loopback=False) as server:
         async with server.http.get(f"{server.base}/dashboard") as page:
             assert (page.status, page.content_type) == (200, "text/html")

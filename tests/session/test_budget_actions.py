@@ -1,4 +1,4 @@
-"""Acting on the budget on a real socket: what is played to the user, and what stays out of the prompt and the record."""
+"""Acting on the budget on a real socket: what is played to the user, and what stays out of prompt and record."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class SessionTime:
 
 
 async def events_of(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
-    """Return the STT's events for a question that comes all at once in frames of 100 ms, by their place in the audio."""
+    """Return the STT's events for a question that comes at once in frames of 100 ms, by their place in the audio."""
     facts: list[e.Fact] = []
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
     audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), facts.append)  # type: ignore[arg-type]

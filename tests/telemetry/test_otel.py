@@ -246,7 +246,7 @@ async def stored_record(http: aiohttp.ClientSession, url: str) -> Any:
 
 
 async def test_a_whole_server_sends_what_its_records_say(collector: Any, fake_server: Any, question: Path) -> None:
-    """The user's trace, the session, the turn as `GET /v1/turns` has it; vendors receive the id of the session's span."""
+    """The user's trace, the session, the turn as `GET /v1/turns` has it; vendors get the id of the session's span."""
     async with fake_server(WITH_OTEL) as server, aiohttp.ClientSession() as http:
         async with connect(server.url) as call:
             await call.turn(read_sound(question, 24_000))
