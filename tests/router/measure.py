@@ -1,12 +1,13 @@
-"""What the router does for real calls, and what it costs: `python tests/router/measure.py [--turns 2000]`; the
-latter alone with `--turns 0`.
+"""Measure the router's effect on real calls, and its cost: `python tests/router/measure.py [--turns 2000]`.
+
+With `--turns 0` it measures the cost alone.
 
 Live: vendors on sockets of this machine draw their times to the first token (lognormal, stragglers, errors, hangs) from
-one world; the same turns are asked with one model, with a fallback and with a hedge. Time is compressed by asking many
-sessions at once, not by shortening anything.
+one world. The same turns run with one model, with a fallback and with a hedge. Many concurrent sessions compress the
+time; nothing is shortened.
 
-Overhead: a model in the process that answers at once, asked directly and through a pool: wall and CPU time to its first
-token and to its end. CPU time is what other work of the machine hardly moves.
+Overhead: a model in the process that answers at once, called directly and through a pool. Reported are wall and CPU
+time to its first token and to its end. Other work of the machine hardly changes CPU time.
 """
 
 from __future__ import annotations
@@ -247,5 +248,5 @@ if __name__ == "__main__":
     parser.add_argument("--turns", type=int, default=2_000)
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--answers", type=int, default=3_000)
-    logging.disable(logging.CRITICAL)  # of vendors that are told to fail
+    logging.disable(logging.CRITICAL)  # of vendors that fail on cue
     uvloop.run(main(parser.parse_args()))  # as the server does
