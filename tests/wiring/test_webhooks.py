@@ -1,4 +1,4 @@
-"""A whole server tells of its turns: to who watches, and to webhooks; never more than is kept."""
+"""A whole server reports its turns: to subscribers and to webhooks; never more than is stored."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any
 
 
 async def test_who_watches_sees_each_mark_before_the_turn_that_it_belongs_to(fake_server: Any, question: Path) -> None:
-    """The marks that were told are those of the record, none is told twice, and the event loop's lag comes along."""
+    """The marks that were sent are those of the record, none is sent twice, and the event loop's lag comes along."""
     async with fake_server() as server, aiohttp.ClientSession() as http:
         server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         async with (
