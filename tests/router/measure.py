@@ -1,13 +1,12 @@
-"""Measure the router's effect on real calls, and its cost: `python tests/router/measure.py [--turns 2000]`.
-
-With `--turns 0` it measures the cost alone.
+"""What the router does for real calls, and what it costs: `python tests/router/measure.py [--turns 2000]`; the
+latter alone with `--turns 0`.
 
 Live: vendors on sockets of this machine draw their times to the first token (lognormal, stragglers, errors, hangs) from
-one world. The same turns run with one model, with a fallback and with a hedge. Many concurrent sessions compress the
-time; nothing is shortened.
+one world; the same turns are asked with one model, with a fallback and with a hedge. Time is compressed by asking many
+sessions at once, not by shortening anything.
 
-Overhead: a model in the process that answers at once, called directly and through a pool. Reported are wall and CPU
-time to its first token and to its end. Other work of the machine hardly changes CPU time.
+Overhead: a model in the process that answers at once, asked directly and through a pool: wall and CPU time to its first
+token and to its end. CPU time is what other work of the machine hardly moves.
 """
 
 from __future__ import annotations
