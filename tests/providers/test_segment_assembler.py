@@ -309,7 +309,7 @@ def test_words_without_places(segments: SegmentAssembler) -> None:
 
 
 def test_position_of_the_request(segments: SegmentAssembler) -> None:
-    """Return the oldest open request, and the oldest whose flush still waits."""
+    """The assembler knows the oldest open request, and the oldest whose flush still waits."""
     assert (segments.requested_at, segments.waited_at) == (None, None)
     for flush, at in ((1, 2_000), (2, 3_000)):
         assert segments.flush(flush, at) is None
