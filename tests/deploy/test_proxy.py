@@ -98,7 +98,7 @@ async def test_a_call_through_the_proxy(
                 for path, headers, status in (
                     ("/healthz", {}, 200),
                     ("/v1/models", bearer, 200),
-                    ("/v1/models", {"X-Forwarded-For": "127.0.0.1"}, 401),  # nobody talks themselves onto this machine
+                    ("/v1/models", {"X-Forwarded-For": "127.0.0.1"}, 401),  # no client can pretend to be this machine
                     ("/metrics", bearer, 404),
                     (f"/v1/models?token={key}", {}, 401),
                 ):
