@@ -17,7 +17,7 @@ from voicepipe.testing.conformance.transcriber import TranscriberConformance
 
 
 class TestMoonshine(TranscriberConformance):
-    """The ear."""
+    """The STT engine."""
 
     @pytest.fixture
     def transcriber(self, settings: ProviderSettings) -> Transcriber:

@@ -66,7 +66,7 @@ async def ended(socket_path: Path) -> None:
 
 
 async def test_loading_progress_is_reported(socket_path: Path) -> None:
-    """Each stage is announced and then ready; only what was asked for is loaded; the folder is private."""
+    """Each stage is announced and then ready; only requested stages are loaded; the folder is private."""
     seen: list[Progress] = []
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, seen.append, stages=TTS, linger_ms=60_000) as engine:
         assert [(progress.stage, progress.state) for progress in seen] == [("tts", "loading"), ("tts", "ready")]
@@ -106,7 +106,9 @@ async def test_two_starters_at_once_start_one(socket_path: Path) -> None:
 
 
 async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path) -> None:
-    """In the middle of a sentence: the turn hears of it at once, and the next one is spoken by a new process."""
+    """It is killed in the middle of a sentence: the turn gets the error at once, and a new process speaks the
+    next one.
+    """
     synthesizer = synthesizer_at(socket_path)
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, stages=TTS, linger_ms=50) as engine:
         killed = engine.pid
