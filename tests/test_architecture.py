@@ -1,7 +1,7 @@
-"""The rules of the house, read off the source: floors, no circles, one clock, tasks with an owner, names, sizes.
+"""The rules of the package, read off the source: layers, no circles, one clock, tasks with an owner, names, sizes.
 
-Each rule is a function from the source of modules to what is wrong with them; it is tried on the house, which
-must have nothing wrong, and on a small sample that has.
+Each rule is a function from the source of modules to what is wrong with them. It is tried on the package, which must
+have nothing wrong, and on a small sample that has.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ Rule = Callable[[Sources], list[str]]
 RULES: list[Rule] = [climbing, circles, kit_imports, impure, clock_readers, ownerless_tasks, unnamed, too_long]
 
 
-# --- the house, and what would be wrong -----------------------------------------------------------
+# --- the package, and what would be wrong ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

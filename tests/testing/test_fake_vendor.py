@@ -53,7 +53,7 @@ async def test_chat_in_one_piece(vendor: FakeVendor, client: openai.AsyncOpenAI)
 
 
 async def test_speech_and_transcription(vendor: FakeVendor, client: openai.AsyncOpenAI) -> None:
-    """What the vendor speaks, the vendor can be given to hear."""
+    """The vendor's STT can transcribe the vendor's own speech."""
     vendor.tts.cue(TtsCue(ttfb_ms=1, gap_ms=1))
     spoken = await client.audio.speech.create(model="m", voice="v", input="Hello.", response_format="pcm")
     pcm = spoken.content
