@@ -1,7 +1,7 @@
 """One spoken turn through another project's client: it plays a recording in real time, and reports the answer's end.
 
-For the programs of this folder, which a test runs as processes of their own: each prints one line of JSON, `{"ok",
-"error", "transcript", "said", "sound_ms", "events", ...}`, and exits with 0 when `ok`.
+For the programs of this folder, which a test runs as processes of their own. Each prints one line of JSON,
+`{"ok", "error", "transcript", "said", "sound_ms", "events", ...}`, and exits with 0 when `ok`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Turn:
         self._running = False
         self._stirred = asyncio.Event()
 
-    # --- events of the client ----------------------------------------------------------------
+    # --- events of the client ---------------------------------------------------------------------
 
     def event(self, kind: str) -> None:
         """An event came."""

@@ -46,7 +46,7 @@ def t0_audio_ms(scenario: Scenario) -> int:
     return turn.question.t0_audio_ms
 
 
-# --- when it was played ----------------------------------------------------------------------------
+# --- when it was played ---------------------------------------------------------------------------
 
 
 def test_turn_latency_uses_the_clients_clock() -> None:

@@ -27,7 +27,7 @@ CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", in
 AWAY_MS = 5_000
 
 
-# --- the audio input -------------------------------------------------------------------------------
+# --- the audio input ------------------------------------------------------------------------------
 
 
 @dataclass

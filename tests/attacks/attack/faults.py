@@ -99,7 +99,7 @@ def few_descriptors(n_files: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n_files, n_files))
 
 
-# --- a user who receives each turn's record ------------------------------------------------------
+# --- a user who receives each turn's record -------------------------------------------------------
 
 
 @asynccontextmanager
