@@ -103,9 +103,7 @@ async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> N
         async with asyncio.TaskGroup() as users:
             for agent in ("default", "support"):
                 users.create_task(watched.hold(agent, 2), name=agent)
-            await page.until(
-                "document.querySelector('.running .latency') !== null"
-            )  # a turn is running, and it is shown
+            await page.until("document.querySelector('.running .latency') !== null")  # a running turn is shown
         await page.until(f"{SLOWEST}.includes('slow/mind')")
         await page.evaluate("document.querySelector('#slowest .turn').click()")
         text = await page.until("document.querySelector('.answer')?.innerText")
@@ -323,7 +321,7 @@ new Promise((resolve) => {
   tab.postMessage("key?");
 })
 """
-"""Send a request as another tab does, and return the answer."""
+"""Request the key as another tab does; return whether one came, and record the notification."""
 
 
 async def sign_in(page: Page, key: str) -> None:
