@@ -18,7 +18,9 @@ import voicepipe
 PACKAGE = Path(voicepipe.__file__).parent
 
 ALSO = {"bench": {"client"}}
-"""Who may know a neighbour on the same floor: the bench calls a server as a person would, with the client."""
+"""The modules that may import a neighbour of the same layer: the bench calls a server with the client, as a
+user would.
+"""
 
 CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "re", "typing", "unicodedata"}
 """All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
@@ -120,7 +122,7 @@ def impure(sources: Sources) -> list[str]:
 
 
 def clock_readers(sources: Sources) -> list[str]:
-    """Who reads a clock beside the one module that may."""
+    """Return the modules that read a clock beside the one module that may."""
     return [module for module, source in sources.items() if module != "clock" and CLOCKS.search(source)]
 
 

@@ -1,4 +1,4 @@
-"""Who is at the door, what they may do, and a token's own limits."""
+"""The principal of a request, its permissions, and a token's own limits."""
 
 from __future__ import annotations
 

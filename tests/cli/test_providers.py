@@ -1,4 +1,4 @@
-"""Who could think, at what price and how fast; and do they answer?"""
+"""Which models could serve, at what price and how fast; and whether they answer."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ async def test_clients_share_one_engine(socket_path: Path) -> None:
 
 
 async def test_two_starters_at_once_start_one(socket_path: Path) -> None:
-    """Who comes second while the first still loads waits with it."""
+    """The second starter waits with the first while that still loads."""
     engines = [start_engine(socket_path, stages=TTS, linger_ms=50) for _ in range(2)]
     both = asyncio.Barrier(2)
 

@@ -51,7 +51,7 @@ MakeTranscriber = Callable[..., Transcriber]
 
 @pytest.fixture
 def server() -> str:
-    """Who is spoken to."""
+    """The vendor's server."""
     return "openai"
 
 

@@ -34,7 +34,7 @@ WORDS = tuple(f" word{i}" for i in range(30))
 
 
 async def test_everything_of_an_answer_comes_in_order(pool: Any) -> None:
-    """Who, the words, what each call came to, the count, the end."""
+    """The provider, the words, the cost of each call, the token count, the end."""
     pooled = await pool(1)
     pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two"), input_tokens=1_000)
     came = await pooled.request(HI)

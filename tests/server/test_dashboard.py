@@ -1,4 +1,4 @@
-"""Who may look at the dashboard, and what it holds figures against."""
+"""Which clients may open the dashboard, and the limits to which it compares figures."""
 
 from __future__ import annotations
 

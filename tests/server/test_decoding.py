@@ -158,7 +158,7 @@ for wanted in (lambda: bytearray(400 << 20), lambda: open("/etc/passwd"), lambda
 
 
 async def test_an_answer_that_no_decoder_gives_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has taken over a decoder must not take over the server: no gigabyte is waited for."""
+    """A compromised decoder must not compromise the server: the server waits for no gigabyte."""
     for kind, n_bytes in ((b"p", 1 << 30), (b"x", 1 << 20), (b"o", 5), (b"?", 1)):
         reader = asyncio.StreamReader()
         reader.feed_data(decode_process.ANSWER.pack(kind, 0.0, n_bytes))

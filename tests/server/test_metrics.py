@@ -1,4 +1,4 @@
-"""Who may read `/metrics`, and that the whole server's own counts are in it."""
+"""Which clients may read `/metrics`, and that the whole server's own counts are in it."""
 
 from __future__ import annotations
 

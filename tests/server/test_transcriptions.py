@@ -265,7 +265,7 @@ async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypa
 
 
 async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
-    """Who makes room in the same turn of the loop must not fail for it."""
+    """Another request that makes room in the same turn of the loop must not fail for it."""
     body = bodies.Body()
 
     async def read() -> None:

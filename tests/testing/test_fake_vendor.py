@@ -43,7 +43,7 @@ async def test_chat_streams(vendor: FakeVendor, client: openai.AsyncOpenAI) -> N
 
 
 async def test_chat_in_one_piece(vendor: FakeVendor, client: openai.AsyncOpenAI) -> None:
-    """Who does not stream gets JSON; cues may be a function of the question."""
+    """A request without streaming gets JSON; cues may be a function of the request."""
     vendor.llm.usual = lambda body: LlmCue(calls=(CallCue("f", ('{"m":', f'"{body["model"]}"}}')),))
     answer = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
     assert answer.choices[0].finish_reason == "tool_calls"

@@ -292,7 +292,7 @@ def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> 
 
 
 def endpoint_owner(scenario: Scenario) -> str:
-    """Who owns the endpoint of a story's only turn."""
+    """Return the owner of the endpoint in a scenario's only turn."""
     return next(span.owner for span in record(scenario).stages if span.stage == "endpoint")
 
 

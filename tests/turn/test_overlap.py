@@ -1,4 +1,4 @@
-"""Who has the floor: one playbook for each way in which two people get into each other's words."""
+"""Speech over the agent's: one test for each way in which the user and the agent overlap."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ def test_echo_by_its_words() -> None:
 
 
 def test_words_that_the_agent_said_long_ago_are_no_echo() -> None:
-    """Who repeats them wants something."""
+    """A user who repeats them wants something."""
     scenario = talking(duration_ms=20_000)
     scenario.passes(15_000)
     scenario.speaks(100)
