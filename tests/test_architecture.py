@@ -175,7 +175,7 @@ def test_package_follows_its_rules(rule: Rule) -> None:
 
 
 def test_every_package_has_a_layer() -> None:
-    """A new room is written into the table before anybody moves in."""
+    """A new package is entered in the table of layers before it gets modules."""
     assert {_package(module) for module in server()} <= layers().keys()
 
 

@@ -81,7 +81,7 @@ def test_a_ring_of_public_keys_can_not_sign(pair: tuple[Path, Path]) -> None:
 
 
 def test_hs_rs_confusion(pair: tuple[Path, Path], claims_with: Make, now_s: int) -> None:
-    """A token signed by HS256 with the public key's file as the secret: anybody could have made it."""
+    """A token signed by HS256 with the public key's file as the secret: any reader of the public key could forge it."""
     private = read_pem(pair[0])
     assert isinstance(private, SigningKey)
     # By hand: the library refuses to sign with a key file's text.

@@ -64,7 +64,7 @@ async def proxied(example: str, folder: Path, upstream: str) -> AsyncIterator[tu
             assert ours in example
             example = example.replace(ours, theirs)
         (folder / "voicepipe.conf").write_text(example)
-        user = "" if os.geteuid() else "user root;"  # whose folder it is; as anybody else nginx stays who it is
+        user = "" if os.geteuid() else "user root;"  # the folder's owner; without root, nginx keeps its user
         (folder / "nginx.conf").write_text(AROUND.format(folder=folder, user=user))
         with (folder / "error.log").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(

@@ -33,7 +33,7 @@ class TestMoonshine(TranscriberConformance):
 
 
 class TestSmolLm(ModelConformance):
-    """The mind."""
+    """The LLM engine."""
 
     @pytest.fixture
     def model(self, settings: ProviderSettings) -> Model:

@@ -130,7 +130,7 @@ async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path)
 
 
 async def test_it_ends_when_its_starter_dies(socket_path: Path) -> None:
-    """Killed without a chance to say goodbye."""
+    """The starter is killed and can't close the engine."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from voicepipe.providers.local.process import start_engine\n"

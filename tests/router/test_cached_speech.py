@@ -106,7 +106,7 @@ async def test_cached_and_new_clauses_mixed(inner: FakeSynthesizer, store: Audio
 
 
 async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesizer, store: AudioCache) -> None:
-    """What is before it is over as soon as it is said: its end is not waited for in vain."""
+    """The clause before it ends as soon as it is spoken; the cached clause does not wait for more."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Sure.")
     async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):

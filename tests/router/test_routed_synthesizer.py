@@ -110,7 +110,9 @@ async def test_another_speaks_for_one_that_refuses() -> None:
 
 
 async def test_characters_per_provider_are_reported() -> None:
-    """Enough to pay each: who failed has said nothing, who was late is paid in vain, who goes on says the rest."""
+    """The events suffice to charge each TTS: none for one that failed, unused speech for a late one, the rest for the
+    next.
+    """
     provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
     voice = Voice(model="any", on_event=provider_events.append)
     late, soon = named(TtsCue(fault=Hang()), TtsCue())

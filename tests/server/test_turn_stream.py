@@ -1,4 +1,4 @@
-"""The live stream: turns as they end, marks as they come, to who may see them, and never to anybody's harm."""
+"""The live stream sends turns as they end and marks as they come to permitted clients, and delays no other client."""
 
 from __future__ import annotations
 

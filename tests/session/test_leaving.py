@@ -26,7 +26,7 @@ WAIT_S = 20.0
 
 
 class SlowToClose(FakeTranscriber):
-    """Says goodbye to its vendor, and waits for the answer."""
+    """Send the vendor a close message, and wait for the answer."""
 
     def __init__(self) -> None:
         super().__init__(SttCue())

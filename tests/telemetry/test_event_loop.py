@@ -81,7 +81,7 @@ def reported_stalls(health: EventLoopMonitor) -> Iterator[list[tuple[int, int]]]
 
 
 async def test_a_held_loop_is_caught_while_it_is_held(lines: Lines) -> None:
-    """The line is there before the loop is let go, and names the function that holds it; no value is in it."""
+    """The line is logged while the loop is still held, and names the function that holds it; it contains no value."""
     secret = "not-for-the-log"
 
     def the_culprit(words: str) -> None:

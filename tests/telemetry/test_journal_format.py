@@ -101,7 +101,7 @@ def test_no_picture_and_no_secret_is_written() -> None:
 
 
 def test_secrets_that_are_struck_out_make_no_difference() -> None:
-    """Tokens are reckoned from the lengths of texts, and a reply that was begun in vain is counted by them."""
+    """Token counts are estimated from the lengths of texts, and a wasted speculative reply is counted by them."""
     secret = ReplySettings(instructions="The api_key=0123456789abcdef0123456789abcdef opens the door of the house.")
     sessions = JournalCheck()
     with sessions.watching():

@@ -1,4 +1,4 @@
-"""Webhooks on real sockets: signed, retried with one id, given up at last, never twice when they arrived."""
+"""Webhooks on real sockets: signed, retried with one id, abandoned at last, never sent twice after they arrived."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> 
 
 
 async def test_deleted_deliveries_are_not_sent(tmp_path: Path) -> None:
-    """Neither what waits nor what was given up; another session's stays."""
+    """This covers waiting and abandoned deliveries; another session's delivery stays."""
     async with receiving(*[500] * 8) as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
         for session in ("sess_1", "sess_2"):
             webhooks.notify("session.ended", "acme", session, dict)

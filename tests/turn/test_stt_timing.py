@@ -153,7 +153,7 @@ def test_each_provider_has_its_own_time() -> None:
 
 
 def test_a_commit_long_after_the_last_word_is_counted_from_itself() -> None:
-    """Push to talk may be let go late: that is not the transcriber's time."""
+    """A user may release push to talk late: that is not the transcriber's time."""
     times = SttTiming()
     assert times.due_ms(5_000, 5_100) == (5_000, 6_000)
     assert times.due_ms(5_000, 9_000) == (9_000, 10_000)

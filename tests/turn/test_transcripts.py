@@ -280,7 +280,7 @@ def test_a_commit_in_mid_speech() -> None:
 
 
 def test_a_clear_forgets_what_is_not_committed() -> None:
-    """The turn that had begun is given up, and the next speech is a new one."""
+    """The turn that had begun is dropped, and the next speech is a new one."""
     scenario = Scenario()
     scenario.speaks()
     got = scenario.clears()

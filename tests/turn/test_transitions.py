@@ -285,7 +285,7 @@ itself.
 
 @pytest.mark.parametrize("playing", [False, True])
 def test_client_cancels_an_unplayed_reply(playing: bool) -> None:
-    """The turn is given up."""
+    """The turn is dropped."""
     scenario = check_cancel(playing=playing)
     assert scenario.outcomes()[-1] == ("abandoned", "client_cancelled")
     assert scenario.ended()[-1] == ("cancelled", "client_cancelled")

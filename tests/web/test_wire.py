@@ -83,7 +83,7 @@ class Strict(Server):
 
 
 class Gone(Server):
-    """Allows to come back for 300 ms, breaks, and never takes anybody back."""
+    """Permit resumption for 300 ms, break the connection, and refuse every resumption."""
 
     async def greet(self, request: web.Request, line: web.WebSocketResponse) -> None:
         """Greet only a client that does not resume."""

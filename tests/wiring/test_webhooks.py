@@ -138,7 +138,7 @@ async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question
 
 
 async def test_a_later_server_retries_deliveries_on_request(fake_server: Any) -> None:
-    """What was given up lies in the data folder; `retry` delivers it, with the id that it had."""
+    """An abandoned delivery lies in the data folder; `retry` delivers it, with the id that it had."""
     async with receiving(410) as (gone, refused), receiving() as (url, got), aiohttp.ClientSession() as http:
         hook = {"webhooks.crm.secret": SECRET, "webhooks.crm.events": "session.ended"}
         async with fake_server(hook | {"webhooks.crm.url": gone}) as server:
